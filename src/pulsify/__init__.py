@@ -1,0 +1,41 @@
+"""pulsify: batch neural networks with a time axis, turned into exactly equivalent streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsify.errors import (
+    InvalidArgument,
+    InvalidChunk,
+    InvalidLength,
+    InvalidModel,
+    InvalidPulse,
+    InvalidState,
+    Mismatch,
+    NotStreamable,
+    PulsifyError,
+    SessionClosed,
+)
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream, load, stream, verify
+    from pulsify.runtime.session import Session
+
+__version__ = "0.1.0"
+__all__ = [
+    "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState", "Mismatch",
+    "NotStreamable", "PulsifyError", "Session", "SessionClosed", "Stream", "load", "stream", "verify",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The working parts are imported when first used: `import pulsify` and `pulsify --help` stay quick."""
+    if name in ("stream", "load", "verify", "Stream"):
+        from pulsify import api
+
+        return getattr(api, name)
+    if name == "Session":
+        from pulsify.runtime.session import Session
+
+        return Session
+    raise AttributeError(f"module 'pulsify' has no attribute {name!r}")

@@ -1,0 +1,182 @@
+"""Values that follow from the length alone: constants, positions, tables. Evaluated first, classified by what they are.
+
+A known value that has a time axis is, in this order: the same at every frame (kept as one frame); counting up
+frame by frame (read off the clock); or whatever its own operator's rule makes of its inputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.lengths import BATCHES
+
+if TYPE_CHECKING:
+    from pulsify.emit.context import Context
+    from pulsify.frontend.model import Node
+
+
+def coordinate_fact(ctx: Context, name: str) -> Fact:
+    """The fact of a value that no data rule has filed: it is known, so look at it."""
+    if name in ctx.model.constants:
+        return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.model.constants[name]))
+    node = ctx.model.producers.get(name)
+    if node is not None and _static_subgraph(ctx, node):
+        return _copy(ctx, node, name)
+    axes = ctx.time_axes(name)
+    if not axes:
+        return _without_time(ctx, name, node)
+    assert node is not None
+    if len(axes) == 1:
+        wire = _held(ctx, node, name, axes[0]) or _counting(ctx, node, name, axes[0])
+        if wire is not None:
+            return wire
+    ctx.node_rule(ctx, node)
+    return ctx.facts[name]
+
+
+def _static_subgraph(ctx: Context, node: Node) -> bool:
+    """Made of large constants only (weights being transposed, dequantised, ...): emitted as it stands."""
+    values = [ctx.traces.runs[0][o] for o in node.outputs if o]
+    if not all(v.known and v._array is None for v in values):
+        return False
+    return all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+
+
+def _from_constants(ctx: Context, name: str) -> bool:
+    node = ctx.model.producers.get(name)
+    return node is not None and all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+
+
+def _copy(ctx: Context, node: Node, name: str) -> Fact:
+    inputs = [ctx.operand(node, i) for i in node.inputs]
+    made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
+    for output, value in zip(node.outputs, made, strict=True):
+        if output:
+            ctx.facts[output] = Static(value)
+    return ctx.facts[name]
+
+
+def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
+    arrays = [run[name].array for run in ctx.traces.runs]
+    if not all(same(a, arrays[0]) for a in arrays):
+        return Varying(name)
+    other = ctx.traces.other_batch
+    if other is not None and not same(other[name].array, arrays[0]):
+        assert node is not None
+        return _per_batch(ctx, node, name)
+    ctx.claim(node, f"'{name}' being constant", lambda run: same(run[name].array, arrays[0]))
+    return Static(ctx.builder.constant(arrays[0], name))
+
+
+def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
+    """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
+    b = ctx.builder
+    if node.op in ("Shape", "Size"):
+        fact = ctx.fact(node.inputs[0])
+        if isinstance(fact, Wire):
+            # Only the batch entry can matter: no value here depends on the length.
+            source = fact.take(Window(ctx.frames(fact.rate), 0, ctx.frames(fact.rate)))
+        else:
+            value = ctx.operand(node, node.inputs[0])
+            assert value is not None
+            source = value
+        return Static(b.op(node.op, source, **node.attrs))
+    inputs = []
+    for i in node.inputs:
+        if not i:
+            inputs.append(None)
+            continue
+        arrays = [run[i].array for run in ctx.traces.runs]
+        if all(same(a, arrays[0]) for a in arrays):
+            inputs.append(ctx.operand(node, i))
+        else:  # e.g. a whole Shape of which only the batch entry is used further on
+            producer = ctx.model.producers[i]
+            fact = _per_batch(ctx, producer, i)
+            assert isinstance(fact, Static)
+            inputs.append(fact.value)
+    made = b.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
+    return Static(made[list(node.outputs).index(name)])
+
+
+def same(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+
+
+def _sizes(ctx: Context, name: str, axis: int) -> tuple[int, ...]:
+    """Known values do not differ from stream to stream: a batch axis can be kept as one entry, if it is alike."""
+    return tuple(1 if s < 0 else s for s in ctx.sizes(name, axis))
+
+
+def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """All frames alike, at every length: one frame is kept."""
+    sizes = _sizes(ctx, name, axis)
+
+    def one(run: Trace) -> Array:
+        array: Array = run[name].array
+        for i, s in enumerate(ctx.sizes(name, axis)):
+            if s < 0 and array.shape[i]:
+                array = array[(slice(None),) * i + (slice(0, 1),)]
+        return array[(slice(None),) * axis + (slice(0, 1),)]
+
+    frame = one(ctx.traces.runs[0])
+
+    def alike(run: Trace) -> bool:
+        return same(np.broadcast_to(frame, run[name].dims), run[name].array)
+
+    if not frame.size or not all(alike(run) for run in ctx.traces.runs):
+        return None
+    ctx.claim(node, f"'{name}' being the same at every frame", alike)
+    return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
+
+
+def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
+    """A wire whose every frame is `frame` (one frame along the time axis)."""
+
+    def take(window: Window) -> ir.Value:
+        dims = [1] * layout.rank
+        dims[layout.axis] = window.frames
+        return ctx.builder.op("Expand", frame, ctx.builder.ints(*dims))
+
+    return Wire(name, layout, ctx.dtype(name), None, None, take, held=frame)
+
+
+def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """Integers that count up by a fixed step from frame to frame: a clock."""
+    if not ctx.dtype(name).is_integer() or any(s != 1 for i, s in enumerate(_sizes(ctx, name, axis)) if i != axis):
+        return None
+    first = ctx.traces.runs[0][name].array.reshape(-1)
+    if first.size < 2:
+        return None
+    start, step = int(first[0]), int(first[1]) - int(first[0])
+
+    def counts(run: Trace) -> bool:
+        array = np.moveaxis(run[name].array, axis, 0).reshape(run[name].dims[axis], -1)
+        return same(array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype))
+
+    if not all(counts(run) for run in ctx.traces.runs):
+        return None
+    ctx.claim(node, f"'{name}' counting {start}, {start + step}, ...", counts)
+    return counter(ctx, name, axis, start, step)
+
+
+def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:
+    """Frame k holds start + step * k. Each stream has its own clock: a free batch is folded in front of time."""
+    rank, dtype, b = len(ctx.dims(name)), ctx.dtype(name), ctx.builder
+    outer = BATCHES if ctx.clock.batch else (1, 1)
+    sizes = tuple(0 if i == axis else 1 for i in range(rank))
+    layout = Layout(sizes, axis, outer)
+
+    def take(window: Window) -> ir.Value:
+        x = b.op("Cast", ctx.clock.positions(window), to=int(dtype))
+        if step != 1:
+            x = b.op("Mul", x, b.constant(np.array(step, dtype.numpy()), "step"))
+        if start != 0:
+            x = b.op("Add", x, b.constant(np.array(start, dtype.numpy()), "start"))
+        return b.reshape(x, layout.shape(window.frames))
+
+    return Wire(name, layout, dtype, None, None, take)

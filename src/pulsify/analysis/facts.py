@@ -1,0 +1,117 @@
+"""What is known of a wire of the batch model, and where it can be had in the streaming graph.
+
+At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
+
+    frames   ... | . . . . | . . . . | . . . . | ...       p = 4
+    pulse n                [ - - - - )                     start 0, end 4: no delay
+    pulse n            [ - - - - )                         start -2, end 2: delay 2
+    pulse n              [ - - - - - - )                   start -1, end 5: a window wider than the pulse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.analysis.length import Length
+
+
+@dataclass(frozen=True)
+class Window:
+    """Frames [n*p + start, n*p + end) at pulse n."""
+
+    p: int
+    start: int
+    end: int
+
+    @property
+    def frames(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where time sits in a tensor.
+
+    sizes: one entry an axis; -k stands for k times the batch, the time axis holds 0.
+    outer: what is folded in front of time on the same axis, at the two traced batch sizes: [B, T, C] reshaped to
+    [B*T, C] has time on axis 0 behind an outer B. (1, 1) nearly always.
+    """
+
+    sizes: tuple[int, ...]
+    axis: int
+    outer: tuple[int, int] = (1, 1)
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def folded(self) -> bool:
+        return self.outer != (1, 1)
+
+    @property
+    def batch(self) -> int | None:
+        """The axis that grows with the batch alone."""
+        return next((i for i, s in enumerate(self.sizes) if s < 0), None)
+
+    def shape(self, frames: int) -> list[int]:
+        """A Reshape target for a window of so many frames."""
+        out = [max(s, -1) for s in self.sizes]
+        out[self.axis] = -1 if self.outer[0] != self.outer[1] else self.outer[0] * frames
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A value with a time axis. `take(window)` is the tensor that holds those frames.
+
+    end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
+    length: None if nobody knows or cares (it is then that of what the wire meets).
+    clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
+    held: the value of every frame, with one frame, if they are all alike.
+    rows: the wire comes out of a table that ends there.
+    """
+
+    name: str
+    layout: Layout
+    dtype: ir.DataType
+    length: Length | None
+    end: int | None
+    take: Callable[[Window], ir.Value]
+    clean: bool = False
+    held: ir.Value | None = None
+    rows: int | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        assert self.length is not None
+        return self.length.rate
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """A value without a time axis that is the same at every pulse."""
+
+    value: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning."""
+
+    wire: Wire
+    count: int
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A known value without a time axis that differs with the length of the stream."""
+
+    name: str
+
+
+Fact = Wire | Static | Prefix | Varying

@@ -1,0 +1,151 @@
+"""How many frames a wire has, as a function of the stream's length S.
+
+A `Length` is a chain of steps from S. It is evaluated in Python while converting and when a stream is
+flushed, and emitted as a few integer nodes where a Boundary needs to know the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+Step = tuple[int, int, int]  # (multiply, add, floor-divide)
+
+
+@dataclass(frozen=True)
+class Table:
+    """An arbitrary quasi-periodic function: f(S) = growth * (S // period) + values[S % period]."""
+
+    period: int
+    growth: int
+    values: tuple[int, ...]
+
+    def at(self, s: int) -> int:
+        return self.growth * (s // self.period) + self.values[s % self.period]
+
+
+@dataclass(frozen=True)
+class Length:
+    """f(S) = the steps, one after the other, applied to S (or to `table(S)`).
+
+    A step is (m, c, d): x becomes floor((m*x + c) / d). `floors` are the steps after which a negative
+    number of frames is no frames (a slice of a stream that is too short); they never matter to a stream
+    that is long enough, and `at(s, steady=True)` ignores them.
+    """
+
+    steps: tuple[Step, ...] = ()
+    table: Table | None = None
+    floors: frozenset[int] = frozenset()
+
+    def at(self, s: int, steady: bool = False) -> int:
+        x = self.table.at(s) if self.table else s
+        for i, (m, c, d) in enumerate(self.steps):
+            x = (m * x + c) // d
+            if i in self.floors and not steady:
+                x = max(x, 0)
+        return x
+
+    def then(self, multiply: int = 1, add: int = 0, divide: int = 1, floor: bool = False) -> Length:
+        """This length after one more step; neighbouring whole steps are merged."""
+        if (multiply, add, divide) == (1, 0, 1) and not floor:
+            return self
+        last = len(self.steps) - 1
+        if self.steps and last not in self.floors and not floor:
+            m, c, d = self.steps[last]
+            if d == 1:
+                merged = (m * multiply, c * multiply + add, divide)
+                return Length((*self.steps[:last], merged), self.table, self.floors)
+        floors = self.floors | {last + 1} if floor else self.floors
+        return Length((*self.steps, (multiply, add, divide)), self.table, floors)
+
+    @property
+    def rate(self) -> Fraction:
+        """Frames of this wire per frame of the stream."""
+        r = Fraction(self.table.growth, self.table.period) if self.table else Fraction(1)
+        for m, _, d in self.steps:
+            r *= Fraction(m, d)
+        return r
+
+    @property
+    def period(self) -> int:
+        """Adding this many frames to S adds `period * rate` to the length, exactly."""
+        return _period(self)
+
+    def latest_end(self, pulse: int) -> int:
+        """The largest b such that frames below n*p + b exist once (n+1)*pulse frames have come in, for all n."""
+        p = self.rate * pulse
+        turns = self.period // math.gcd(self.period, pulse)
+        return min(int(self.at((n + 1) * pulse, steady=True) - n * p) for n in range(turns))
+
+    def to_json(self) -> dict[str, object]:
+        out: dict[str, object] = {"steps": [list(s) for s in self.steps]}
+        if self.floors:
+            out["floors"] = sorted(self.floors)
+        if self.table:
+            out["table"] = [self.table.period, self.table.growth, list(self.table.values)]
+        return out
+
+    @staticmethod
+    def from_json(data: dict[str, list]) -> Length:  # type: ignore[type-arg]
+        table = data.get("table")
+        return Length(
+            tuple((int(m), int(c), int(d)) for m, c, d in data["steps"]),
+            Table(table[0], table[1], tuple(table[2])) if table else None,
+            frozenset(data.get("floors", ())),
+        )
+
+
+@cache
+def _period(length: Length) -> int:
+    # Each floor-division by d needs the running rate to be whole before it.
+    period = length.table.period if length.table else 1
+    rate = Fraction(length.table.growth, length.table.period) if length.table else Fraction(1)
+    for m, _, d in length.steps:
+        rate *= Fraction(m, d)
+        period = math.lcm(period, rate.denominator)
+    return period
+
+
+def constant(frames: int) -> Length:
+    return Length(((0, frames, 1),))
+
+
+def fit(values: Callable[[int], int | None], around: int, most: int = 512) -> Length | None:
+    """The length function behind `values(S)` (None where the model cannot run), or None if it is not quasi-periodic.
+
+    Evaluates S = around ... and looks for the smallest period that explains three turns of it.
+    """
+    seen: dict[int, int | None] = {}
+
+    def at(s: int) -> int | None:
+        if s not in seen:
+            seen[s] = values(s)
+        return seen[s]
+
+    for period in range(1, most + 1):
+        grown = {_difference(at(around + r + period), at(around + r)) for r in range(2 * period)}
+        grown.discard(None)
+        if len(grown) == 1:
+            growth = grown.pop()
+            assert growth is not None
+            # Normalise so that the table is indexed by S % period and counts from S // period == 0.
+            table: list[int] = [0] * period
+            for r in range(period):
+                s = around + r
+                here = at(s)
+                table[s % period] = 0 if here is None else here - growth * (s // period)
+            return _simplify(Table(period, growth, tuple(table)))
+    return None
+
+
+def _difference(x: int | None, y: int | None) -> int | None:
+    return None if x is None or y is None else x - y
+
+
+def _simplify(t: Table) -> Length:
+    if t.period == 1:
+        return Length(((t.growth, t.values[0], 1),))
+    return Length(table=t)

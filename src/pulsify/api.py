@@ -1,0 +1,164 @@
+"""The public face: `stream`, `load`, `verify`, and the `Stream` they work on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from pulsify.errors import InvalidArgument, InvalidModel
+from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
+from pulsify.runtime.runner import IN_MEMORY, open_model, weight_bytes
+from pulsify.runtime.session import Session
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from pulsify.emit.convert import Converted
+
+
+class Stream:
+    """A streaming model: the graph (`.model`, an onnx_ir model) and what is to know about it."""
+
+    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Any = None) -> None:
+        self.model, self.spec, self._path, self._taps = model, spec, path, taps or {}
+
+    pulse = property(lambda self: self.spec.pulse, doc="Frames per call.")
+    granularity = property(lambda self: self.spec.granularity, doc="The pulse must be a multiple of this.")
+    inputs: tuple[Input, ...] = property(lambda self: self.spec.inputs)  # type: ignore[assignment]
+    statics: tuple[Static, ...] = property(lambda self: self.spec.statics)  # type: ignore[assignment]
+    outputs: tuple[Output, ...] = property(lambda self: self.spec.outputs)  # type: ignore[assignment]
+    states: tuple[State, ...] = property(lambda self: self.spec.states)  # type: ignore[assignment]
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of one stream's state."""
+        return sum(s.nbytes for s in self.spec.states)
+
+    @cached_property
+    def _runner(self) -> ort.InferenceSession:
+        return open_model(self._path if self._path else self.model)
+
+    def session(self, *, batch: int | None = None, padding: float = 0.0, check: bool = True, **statics: Any) -> Session:
+        """A live stream. Static inputs are keyword arguments; `batch` parallel streams advance together."""
+        return Session(self._runner, self.spec, batch=batch, padding=padding, check=check, statics=statics)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One plain ONNX file (large weights go beside it, as external data)."""
+        path = Path(path)
+        large = weight_bytes(self.model) > IN_MEMORY
+        kept = any(isinstance(v.const_value, ir.ExternalTensor) for v in self.model.graph.initializers.values())
+        ir.save(self.model, path, external_data=f"{path.name}.data" if large or kept else None)
+
+    def __repr__(self) -> str:
+        outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes>"
+
+
+def stream(
+    source: Any,
+    pulse: int | None = None,
+    *,
+    time: str | Mapping[str, int] | None = None,
+    bind: Mapping[str, str] | None = None,
+    set: Mapping[str, int | str] | None = None,
+    example: Any = None,
+    unbounded: str | int = "refuse",
+    verify: bool = True,
+) -> Stream:
+    """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
+
+    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
+    pulse: frames per call; one granule if not given. time: the name of the time dimension ("T"), or its axis by input
+    ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
+    or declares lengths ({"T": "8*n"}). verify: check against the batch model before returning.
+    """
+    from pulsify.emit.convert import convert
+    from pulsify.frontend.load import load as load_onnx
+    from pulsify.frontend.time import find_time
+    from pulsify.trace.lengths import Tracer, resolve_branches
+
+    if pulse is not None and (isinstance(pulse, bool) or not isinstance(pulse, int) or pulse < 1):
+        raise InvalidArgument(f"pulse={pulse!r}: expected a whole number of frames, at least 1")
+    if unbounded not in ("refuse", "grow") and not (isinstance(unbounded, int) and unbounded > 0):
+        raise InvalidArgument(f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
+    if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
+        from pulsify.frontend.torch import export
+
+        source, time = export(source, example, time)
+    model = load_onnx(source)
+    spec = find_time(model, time, bind, set)
+    model = resolve_branches(model, spec)
+    converted = convert(Tracer(model, spec), pulse)
+    made = _finish(converted, source_hash(source))
+    if verify:
+        from pulsify.verify.check import quick
+
+        quick(source, made, spec)
+    return made
+
+
+def _is_torch(source: Any) -> bool:
+    return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
+
+
+def load(path: str | os.PathLike[str]) -> Stream:
+    """A stream saved by `Stream.save`."""
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidModel(f"no such file: {path.name!r}")
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        raise InvalidModel(f"{path.name!r} is not a readable ONNX model ({type(error).__name__})") from error
+    return Stream(model, Spec.from_properties(model.metadata_props), os.fspath(path))
+
+
+def verify(source: Any, stream: Stream, **options: Any) -> Any:
+    """Run batch and stream on many lengths and chunkings; a report, or Mismatch."""
+    from pulsify.verify.check import verify as run
+
+    return run(source, stream, **options)
+
+
+def source_hash(source: Any) -> str:
+    """Identifies the model a stream was made from."""
+    if isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    proto = ir.to_proto(source) if isinstance(source, ir.Model) else source
+    return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _finish(c: Converted, source: str) -> Stream:
+    """Attach the metadata and wrap it all up."""
+    conditions = [Condition(r.node, r.length, r.at_least, r.multiple) for r in c.requirements]
+    conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
+    spec = Spec(
+        pulse=c.pulse, granularity=c.granularity, time=c.time.symbol, batch=c.batch, step=c.time.step, shortest=c.shortest,
+        inputs=tuple(Input(i.name, i.axis, _fraction(i.per), i.dtype.numpy(), i.dims) for i in c.inputs),
+        statics=tuple(Static(s.name, s.dtype.numpy(), s.dims) for s in c.statics),
+        outputs=tuple(
+            Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis) for o in c.outputs
+        ),
+        states=tuple(State(str(s.before.name), s.shape, s.dtype.numpy(), s.node) for s in c.states),
+        conditions=tuple(dict.fromkeys(conditions)), length=c.length, unknown_length=c.unknown_length,
+        position=next((str(s.before.name) for s in c.states if s.node == "position"), None),
+        rebase=c.rebase, source=source,
+    )
+    model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
+    model.metadata_props.update(spec.to_properties())
+    return Stream(model, spec, taps=c.taps)
+
+
+def _fraction(value: int) -> Any:
+    from fractions import Fraction
+
+    return Fraction(value)

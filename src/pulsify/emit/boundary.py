@@ -1,0 +1,177 @@
+"""The Boundary: what an operator sees before frame 0 and from frame L on.
+
+    frames      -2 -1 | 0  1  2 ... L-1 | L  L+1
+    constant     v  v | x0 x1 x2 ...    | v  v
+    edge        x0 x0 | x0 x1 x2 ...    | xL-1 ...
+    reflect     x2 x1 | x0 x1 x2 ...    | xL-2 xL-3
+
+Nothing is emitted where it cannot matter: a start that reads the zero initial state where zeros are wanted, an
+end that no output frame reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.length import Length
+from pulsify.analysis.reach import Reach
+
+if TYPE_CHECKING:
+    from pulsify.emit.context import Context
+
+MOST_RESIDUES = 4096
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What stands in for frames outside [0, L): a constant, the nearest frame, or the mirrored one."""
+
+    mode: str = "constant"  # constant | edge | reflect
+    value: float | int = 0
+    past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
+
+    def source(self, frame: int) -> int | None:
+        """The real frame that a frame before 0 shows (None: no frame)."""
+        return {"constant": None, "edge": 0, "reflect": -frame}[self.mode]
+
+
+def ready(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
+    """Do the first frames of the stream find the frames they mirror already there?"""
+    if how is None or how.mode == "constant" or wire.end is None:
+        return True
+    return _shown(reach, how, window) <= wire.end
+
+
+def _shown(reach: Reach, how: Fill, window: Window) -> int:
+    """The end of the input window (relative to the pulse) that shows all mirrored frames of the first pulses."""
+    p = window.p * reach.num // reach.den
+    end, n = -(10**9), 0
+    while True:
+        first = max(0, n * window.p + window.start)
+        last = n * window.p + window.end
+        if reach.first(first) >= 0:
+            return end
+        if last > first:  # this pulse emits real frames that look before 0
+            source = how.source(reach.first(first))
+            assert source is not None
+            end = max(end, source + 1 - n * p)
+        n += 1
+
+
+def overrun(reach: Reach, read: Length, made: Length) -> int:
+    """How many frames past the last real one are read, at the most, by an output frame that exists."""
+    period = math.lcm(read.period, made.period)
+    base = period * 64
+    lengths = range(base, base + min(period, MOST_RESIDUES))
+    return max(max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths), 0)
+
+
+def fill(
+    ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None
+) -> ir.Value:
+    """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
+    p = window.p * reach.num // reach.den
+    lo, hi = reach.span(window.start, window.end)
+    if how is None:
+        return wire.take(Window(p, lo, hi))
+    starts = reach.first(0) < 0
+    ends = how.past
+    if wire.length is not None and made is not None:
+        ends = max(ends, overrun(reach, wire.length, made))
+    if how.mode == "constant":
+        return _constant(ctx, wire, Window(p, lo, hi), how, starts, ends > 0)
+    if not starts and not ends:
+        return wire.take(Window(p, lo, hi))
+    wide_hi = max(hi, _shown(reach, how, window)) if starts else hi
+    wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
+    return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
+
+
+def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+    x = wire.take(window)
+    if wire.clean and how.value == 0:
+        starts = False
+    if not starts and not ends:
+        return x
+    valid = real_frames(ctx, window, wire.length if ends else None, starts)
+    b = ctx.builder
+    value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
+    return b.op("Where", along(ctx, valid, wire.layout, window.frames), x, value)
+
+
+def real_frames(ctx: Context, window: Window, length: Length | None, starts: bool) -> ir.Value:
+    """Which frames of a window are real, bool [B, frames]; `length` None leaves the end open."""
+    b, frames = ctx.builder, ctx.clock.frames(window)
+    parts = []
+    if starts:
+        parts.append(b.op("GreaterOrEqual", frames, b.constant(np.array(0, np.int32), "int")))
+    if length is not None:
+        parts.append(b.op("Less", frames, ctx.clock.end(length)))
+    return parts[0] if len(parts) == 1 else b.op("And", *parts)
+
+
+def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
+    """[B, frames] laid out so that it broadcasts against a tensor of this layout."""
+    dims = [1] * layout.rank
+    dims[layout.axis] = frames
+    if layout.batch is not None:
+        if layout.batch > layout.axis:
+            x = ctx.builder.op("Transpose", x, perm=[1, 0])
+        dims[layout.batch] = -1
+        return ctx.builder.reshape(_repeat(ctx, x, layout), dims)
+    if layout.folded:
+        dims[layout.axis] = -1
+    return ctx.builder.reshape(x, dims)
+
+
+def _repeat(ctx: Context, x: ir.Value, layout: Layout) -> ir.Value:
+    """Where the batch axis holds k entries a stream, every stream's row k times."""
+    assert layout.batch is not None
+    per = -layout.sizes[layout.batch]
+    if per == 1:
+        return x
+    b = ctx.builder
+    if layout.batch > layout.axis:
+        return b.op("Expand", b.op("Unsqueeze", x, b.ints(2)), b.ints(1, 1, per))
+    return b.op("Expand", b.op("Unsqueeze", x, b.ints(1)), b.ints(1, per, 1))
+
+
+def _mirrored(
+    ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool
+) -> ir.Value:
+    """Gather the frames each position shows out of a window wide enough to hold them."""
+    b = ctx.builder
+    frames = ctx.clock.frames(window)
+    zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
+    shown = frames
+    if starts:
+        shown = b.op("Abs", shown) if how.mode == "reflect" else b.op("Max", shown, zero)
+    if ends:
+        assert wire.length is not None
+        last = b.op("Sub", ctx.clock.end(wire.length), one)
+        if how.mode == "reflect":
+            two = b.constant(np.array(2, np.int32), "int")
+            shown = b.op("Min", shown, b.op("Sub", b.op("Mul", last, two), shown))
+        else:
+            shown = b.op("Min", shown, last)
+    begin = ctx.clock.frames(Window(wide.p, wide.start, wide.start + 1))
+    place = b.op("Sub", shown, begin)
+    place = b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
+    return gather_frames(ctx, wire.take(wide), place, wire.layout, window.frames)
+
+
+def gather_frames(ctx: Context, x: ir.Value, place: ir.Value, layout: Layout, frames: int) -> ir.Value:
+    """x at `place` (int [B, frames]) along the time axis, each stream at its own places."""
+    b = ctx.builder
+    if layout.batch is None:
+        return b.op("Gather", x, b.reshape(place, [frames]), axis=layout.axis)
+    dims = [1 if s < 0 else s for s in layout.sizes]
+    dims[layout.axis] = 1
+    index = b.op("Expand", along(ctx, place, layout, frames), b.ints(*dims))
+    return b.op("GatherElements", x, index, axis=layout.axis)

@@ -1,0 +1,79 @@
+"""The Clock: where in the stream the current pulse is, and where the stream ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window
+from pulsify.analysis.length import Length
+from pulsify.emit.graph import Builder
+
+
+@dataclass(eq=False)
+class Clock:
+    """Makes frame indices and lengths on demand; `position` and `length` exist only if someone asked.
+
+    Counters are int32 [B, 1], one a stream (B is 1 where the batch is fixed).
+    """
+
+    builder: Builder
+    pulse: int
+    batch: str | None
+    position: ir.Value | None = None
+    length: ir.Value | None = None
+    absolute: bool = False  # something other than the ends depends on the position
+    _lengths: dict[Length, ir.Value] = field(default_factory=dict)
+
+    def _counter(self, name: str) -> ir.Value:
+        return ir.val(self.builder.unique(name), ir.DataType.INT32, ir.Shape([self.batch or 1, 1]))
+
+    def frames(self, window: Window) -> ir.Value:
+        """The index of every frame in the window, int32 [B, frames]."""
+        if self.position is None:
+            self.position = self._counter("position")
+        per = Fraction(window.p, self.pulse)
+        at = self.position
+        if per.numerator != 1:
+            at = self.builder.op("Mul", at, self._int(per.numerator))
+        if per.denominator != 1:
+            at = self.builder.op("Div", at, self._int(per.denominator))
+        offsets = np.arange(window.start, window.end, dtype=np.int32)[None]
+        return self.builder.op("Add", at, self.builder.constant(offsets, "offsets"))
+
+    def positions(self, window: Window) -> ir.Value:
+        """As `frames`, for values that depend on the absolute position: the counter must never be set back."""
+        self.absolute = True
+        return self.frames(window)
+
+    def end(self, length: Length) -> ir.Value:
+        """How many frames there are in the whole stream, int32 [B, 1]."""
+        if self.length is None:
+            self.length = self._counter("length")
+        if length not in self._lengths:
+            self._lengths[length] = self._emit(length, self.length)
+        return self._lengths[length]
+
+    def _emit(self, length: Length, x: ir.Value) -> ir.Value:
+        b = self.builder
+        if length.table:
+            turns = self._floor(x, length.table.period)
+            rest = b.op("Sub", x, b.op("Mul", turns, self._int(length.table.period)))
+            values = b.constant(np.array(length.table.values, np.int32), "lengths")
+            x = b.op("Add", b.op("Mul", turns, self._int(length.table.growth)), b.op("Gather", values, rest))
+        for i, (m, c, d) in enumerate(length.steps):
+            x = b.op("Mul", x, self._int(m)) if m != 1 else x
+            x = b.op("Add", x, self._int(c)) if c else x
+            x = self._floor(x, d) if d != 1 else x
+            x = b.op("Max", x, self._int(0)) if i in length.floors else x
+        return x
+
+    def _floor(self, x: ir.Value, by: int) -> ir.Value:
+        rest = self.builder.op("Mod", x, self._int(by))  # Mod takes the divisor's sign, Div truncates
+        return self.builder.op("Div", self.builder.op("Sub", x, rest), self._int(by))
+
+    def _int(self, value: int) -> ir.Value:
+        return self.builder.constant(np.array(value, np.int32), "int")

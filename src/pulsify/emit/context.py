@@ -1,0 +1,204 @@
+"""What a rule can ask: facts of its inputs, known values, shapes, and the streaming graph being built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.length import Length
+from pulsify.emit.buffer import Buffer
+from pulsify.emit.clock import Clock
+from pulsify.emit.graph import Builder
+from pulsify.errors import NotStreamable
+from pulsify.frontend.model import Model, Node
+from pulsify.trace.evaluate import Array
+from pulsify.trace.lengths import BATCHES, Traces
+
+
+class Misaligned(Exception):
+    """A wire would get a fraction of a frame per pulse; the pulse must be a multiple of `multiple`."""
+
+    def __init__(self, multiple: int) -> None:
+        self.multiple = multiple
+        super().__init__(multiple)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What the batch model asks of the stream's length: a wire of at least so many frames, or of a multiple."""
+
+    length: Length
+    node: str
+    at_least: int = 0
+    multiple: int = 1
+
+    def met(self, s: int) -> bool:
+        n = self.length.at(s)
+        return n >= self.at_least and n % self.multiple == 0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A finite table: the stream must not have more than `rows` frames on a wire of this length."""
+
+    length: Length
+    node: str
+    rows: int
+
+
+@dataclass(eq=False)
+class Context:
+    """One conversion at one pulse."""
+
+    model: Model
+    traces: Traces
+    pulse: int
+    builder: Builder
+    clock: Clock
+    node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
+    facts: dict[str, Fact] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list)
+    requirements: dict[Requirement, None] = field(default_factory=dict)
+    limits: dict[Limit, None] = field(default_factory=dict)
+    claims: list[tuple[Node | None, str, Callable[[Any], bool]]] = field(default_factory=list)
+    denominators: set[int] = field(default_factory=set)
+    windows: dict[str, Window] = field(default_factory=dict)
+
+    # ---- facts
+
+    def fact(self, name: str) -> Fact:
+        if name not in self.facts:
+            from pulsify.analysis.coordinates import coordinate_fact
+
+            self.facts[name] = coordinate_fact(self, name)
+        return self.facts[name]
+
+    def wire(self, name: str) -> Wire | None:
+        """The wire behind an input, or None if it has no time axis."""
+        fact = self.fact(name) if name else None
+        return fact if isinstance(fact, Wire) else None
+
+    def operand(self, node: Node, name: str) -> ir.Value | None:
+        """The streaming graph's value for an input without a time axis."""
+        if not name:
+            return None
+        fact = self.fact(name)
+        if isinstance(fact, Static):
+            return fact.value
+        if isinstance(fact, Varying):
+            self.refuse(
+                node, f"'{fact.name}' depends on the length of the whole stream, which is not known before its end",
+                "use a running value (a cumulative count) or a constant instead of the total length",
+            )
+        if isinstance(fact, Wire):
+            self.refuse(node, f"'{name}' varies over time where a fixed value is needed", "make it a constant")
+        self.refuse(
+            node, "the first frames of the stream are used as a value of their own",
+            "feed them as a separate input without a time axis",
+        )
+
+    # ---- known values
+
+    def known(self, name: str) -> list[Array] | None:
+        """The value at every traced length, or None if it depends on data."""
+        values = [run[name] for run in self.traces.runs]
+        return [v.array for v in values] if all(v.known for v in values) else None
+
+    def constant(self, node: Node, name: str, what: str) -> Array:
+        """A value that is known and the same at every length."""
+        arrays = self.known(name)
+        if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays):
+            why = "depends on the data" if arrays is None else "changes with the length of the stream"
+            self.refuse(node, f"its {what} {why}", "export the model with a constant there")
+        return arrays[0]
+
+    def dims(self, name: str, run: int = -1) -> tuple[int, ...]:
+        return self.traces.runs[run][name].dims
+
+    def dtype(self, name: str) -> ir.DataType:
+        return self.traces.runs[0][name].dtype
+
+    def time_axes(self, name: str) -> list[int]:
+        """Axes whose size differs between the shortest and the longest trace."""
+        short, long = self.dims(name, 0), self.dims(name, -1)
+        return [i for i, (x, y) in enumerate(zip(short, long, strict=True)) if x != y]
+
+    def layout(self, node: Node, name: str, outer: tuple[int, int] = (1, 1)) -> Layout:
+        """The layout of a value with exactly one time axis."""
+        axes = self.time_axes(name)
+        if len(axes) != 1:
+            found = "no time axis" if not axes else f"{len(axes)} time axes"
+            self.refuse(
+                node, f"its output '{name}' has {found}",
+                "reduce over time only with a bounded window; attention needs a bounded mask",
+            )
+        return Layout(self.sizes(name, axes[0]), axes[0], outer)
+
+    def sizes(self, name: str, time_axis: int) -> tuple[int, ...]:
+        """Sizes by axis: -k for k times the batch, 0 for time."""
+        dims = list(self.sizes_static(name))
+        dims[time_axis] = 0
+        return tuple(dims)
+
+    def sizes_static(self, name: str) -> tuple[int, ...]:
+        """As `sizes`, of a value without a time axis."""
+        dims = list(self.dims(name, 0))
+        other = self.traces.other_batch
+        if other is not None:
+            for i, (x, y) in enumerate(zip(dims, other[name].dims, strict=True)):
+                if x != y:
+                    dims[i] = -(x // BATCHES[0])
+        return tuple(dims)
+
+    # ---- time
+
+    def frames(self, rate: Fraction) -> int:
+        """Frames per pulse of a wire of this rate."""
+        self.denominators.add(rate.denominator)
+        p = rate * self.pulse
+        if p.denominator != 1:
+            raise Misaligned(rate.denominator)
+        return int(p)
+
+    def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
+        """File a wire made by an operator; everyone who reads it shares one buffer."""
+        buffer = Buffer(self.builder, node, value, self.dtype(name), layout, window)
+        self.buffers.append(buffer)
+        self.windows[name] = window
+        wire = Wire(name, layout, self.dtype(name), length, window.end, buffer.take, clean=window.start >= 0)
+        self.facts[name] = wire
+        return wire
+
+    def require(self, requirement: Requirement) -> None:
+        self.requirements[requirement] = None
+
+    def claim(self, node: Node | None, what: str, holds: Callable[[Any], bool]) -> None:
+        """Something read off the traces that must hold at every length: checked now, and again at a longer one."""
+        for run in self.traces.runs:
+            if not holds(run):
+                self._broken(node, what)
+        self.claims.append((node, what, holds))
+
+    def _broken(self, node: Node | None, what: str) -> NoReturn:
+        raise NotStreamable(
+            f"{what} does not hold at every length", node=node.name if node else "", op=node.op if node else "",
+            hint="report this model: a value that follows from the length behaves in a way that was not foreseen",
+        )
+
+    def refuse(self, node: Node, reason: str, hint: str = "") -> NoReturn:
+        raise NotStreamable(reason, node=node.name, op=node.op, hint=hint)
+
+
+def broadcast_axis(layout: Layout, rank: int) -> int:
+    """The time axis after broadcasting to a higher rank."""
+    return layout.axis + rank - layout.rank
+
+
+def static_shape(values: Sequence[int]) -> list[int]:
+    return [int(v) for v in values]

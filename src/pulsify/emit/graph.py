@@ -1,0 +1,110 @@
+"""The streaming graph under construction: nodes, constants, and nothing said twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+
+@dataclass(eq=False)
+class Builder:
+    """Collects nodes. The same operator on the same inputs is emitted once; equal small constants are one."""
+
+    opset: int
+    nodes: list[ir.Node] = field(default_factory=list)
+    constants: dict[str, ir.Value] = field(default_factory=dict)
+    inputs: dict[str, ir.Value] = field(default_factory=dict)
+    aliases: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _known: dict[Any, tuple[ir.Value, ...]] = field(default_factory=dict)
+    _small: dict[Any, ir.Value] = field(default_factory=dict)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name.2`, `name.3` ... if it is taken."""
+        count = self._names[name] = self._names.get(name, 0) + 1
+        return name if count == 1 else self.unique(f"{name}.{count}")
+
+    def input(self, name: str, dtype: ir.DataType, dims: Sequence[int | str]) -> ir.Value:
+        value = ir.val(self.unique(name), dtype, ir.Shape(dims))
+        self.inputs[name] = value
+        return value
+
+    def constant(self, array: Any, name: str = "const") -> ir.Value:
+        array = np.ascontiguousarray(array)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._small:
+            unique = self.unique(name)
+            self._small[key] = self.tensor(unique, ir.tensor(array, name=unique))
+        return self._small[key]
+
+    def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """An initializer that shares the given tensor: weights are not copied."""
+        value = ir.Value(name=name, const_value=tensor, shape=ir.Shape(tensor.shape), type=ir.TensorType(tensor.dtype))
+        self.constants[name] = value
+        return value
+
+    def ints(self, *values: int) -> ir.Value:
+        return self.constant(np.array(values, np.int64), "ints")
+
+    def ops(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        outputs: int = 1,
+        domain: str = "",
+        name: str = "",
+    ) -> tuple[ir.Value, ...]:
+        """One node with any number of outputs."""
+        attrs = {k: v for k, v in (attrs or {}).items() if v is not None}
+        key: Any = (op, domain, tuple(id(i) for i in inputs), outputs, tuple(sorted((k, repr(v)) for k, v in attrs.items())))
+        simple = all(isinstance(v, (int, float, str, tuple, list)) for v in attrs.values())
+        if simple and key in self._known:
+            return self._known[key]
+        base = self.unique(name or op.lower())
+        made = [
+            ir.Value(name=self.unique(base if outputs == 1 else f"{base}.{i}") if name else f"{base}/{i}" if outputs > 1 else f"{base}/out")
+            for i in range(outputs)
+        ]
+        attributes = ir.convenience.convert_attributes(attrs)
+        self.nodes.append(ir.Node(domain, op, list(inputs), attributes, outputs=made, name=base))
+        if simple:
+            self._known[key] = tuple(made)
+        return tuple(made)
+
+    def op(self, op: str, *inputs: ir.Value | None, name: str = "", **attrs: Any) -> ir.Value:
+        """One node with one output."""
+        return self.ops(op, inputs, attrs, name=name)[0]
+
+    def reshape(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+        return self.op("Reshape", x, self.ints(*dims))
+
+    def slice(self, x: ir.Value, axis: int, start: int, stop: int, step: int = 1) -> ir.Value:
+        return self.op("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), self.ints(step))
+
+    def alias(self, placeholder: ir.Value, value: ir.Value) -> None:
+        """From now on `placeholder` means `value`."""
+        self.aliases[placeholder] = value
+
+    def settle(self) -> None:
+        """Put what they stand for in place of the placeholders."""
+
+        def real(v: ir.Value | None) -> ir.Value | None:
+            while v is not None and v in self.aliases:
+                v = self.aliases[v]
+            return v
+
+        for node in self.nodes:
+            for i, v in enumerate(node.inputs):
+                if v is not None and v in self.aliases:
+                    node.replace_input_with(i, real(v))
+
+    def real(self, value: ir.Value) -> ir.Value:
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value

@@ -1,0 +1,108 @@
+"""A rule's answer, and how it becomes part of the streaming graph.
+
+A rule says which wires it reads, how far each output frame reaches, what its outputs look like and how to emit
+the node for one window. When each frame can be had, how much history that takes and what lies beyond the ends is
+worked out here, the same for all operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.length import Length
+from pulsify.analysis.reach import POINTWISE, Reach
+from pulsify.emit.boundary import Fill, fill, ready
+from pulsify.emit.context import Context, Limit
+from pulsify.frontend.model import Node
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One wire an operator reads. `fill` says what it sees outside [0, L), if it reads there."""
+
+    wire: Wire
+    reach: Reach = POINTWISE
+    fill: Fill | None = None
+    broadcast: bool = False  # a wire of equal frames may come as a single frame
+
+
+Emit = Callable[[list[ir.Value], Window], Sequence[ir.Value | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """reads, the outputs' layouts (None: not a stream, not wanted), their common length, and the node itself.
+
+    exact: the operator must see each frame once (it carries state), so its window may not be wider than the pulse.
+    """
+
+    reads: tuple[Read, ...]
+    layouts: tuple[Layout | None, ...]
+    length: Length | None
+    emit: Emit
+    exact: bool = False
+    regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
+
+
+def execute(ctx: Context, node: Node, plan: Plan) -> None:
+    """Choose the latest window the data allow, emit the node for it, and file its outputs as wires."""
+    for read in plan.reads:
+        if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
+            ctx.refuse(
+                node, "it reads across time where time is folded together with another axis",
+                "apply it before the reshape, or with time on an axis of its own",
+            )
+    if all(r.wire.end is None for r in plan.reads):
+        _file_formula(ctx, node, plan)
+        return
+    length = plan.length
+    assert length is not None
+    p = ctx.frames(length.rate)
+    for read in plan.reads:
+        if read.wire.rows is not None:
+            needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
+            ctx.limits[Limit(needed, node.name, read.wire.rows)] = None
+    end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
+    end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
+    while not all(ready(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
+        end -= 1
+    window = Window(p, end - p if plan.exact else min(end - p, 0), end)
+    values = _emit(ctx, plan, window)
+    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+        if name and layout is not None and value is not None:
+            ctx.emitted(name, node.name, value, layout, length, window)
+
+
+def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
+    single = all(r.wire.held is not None for r in plan.reads if r.broadcast)
+    values = []
+    for read in plan.reads:
+        if read.broadcast and read.wire.held is not None and not single:
+            values.append(read.wire.held)
+        else:
+            values.append(fill(ctx, read.wire, read.reach, read.fill, window, plan.length))
+    return plan.emit(values, window)
+
+
+def _file_formula(ctx: Context, node: Node, plan: Plan) -> None:
+    """Nothing here waits for data (positions, tables, constants): emit it anew for whatever window is asked for."""
+    made: dict[Window, Sequence[ir.Value | None]] = {}
+
+    def take(index: int) -> Callable[[Window], ir.Value]:
+        def at(window: Window) -> ir.Value:
+            if window not in made:
+                made[window] = _emit(ctx, plan, window)
+            value = made[window][index]
+            assert value is not None
+            return value
+
+        return at
+
+    rows = min((r.reach.latest_end(r.wire.rows) for r in plan.reads if r.wire.rows is not None), default=None)
+    for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
+        if name and layout is not None:
+            ctx.facts[name] = Wire(name, layout, ctx.dtype(name), plan.length, None, take(i), rows=rows)

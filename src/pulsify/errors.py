@@ -1,0 +1,63 @@
+"""Everything pulsify can say no with."""
+
+from __future__ import annotations
+
+
+class PulsifyError(Exception):
+    """The root of all errors raised on purpose by pulsify."""
+
+
+class NotStreamable(PulsifyError):
+    """No exact stream exists (or none is known): which node, why, and what would help."""
+
+    def __init__(self, reason: str, *, node: str = "", op: str = "", hint: str = "") -> None:
+        self.node, self.op, self.reason, self.hint = node, op, reason, hint
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        where = f"{self.op} node '{self.node}': " if self.op else ""
+        return f"{where}{self.reason}" + (f"\n  hint: {self.hint}" if self.hint else "")
+
+
+class InvalidPulse(PulsifyError, ValueError):
+    """The pulse does not fit the model: it must be a multiple of `granularity`."""
+
+    def __init__(self, pulse: int, granularity: int) -> None:
+        self.pulse, self.granularity = pulse, granularity
+        near = -(-max(pulse, 1) // granularity) * granularity
+        super().__init__(
+            f"a pulse of {pulse} frames does not fit: the model's strides need a multiple of "
+            f"{granularity}; try pulse={near}"
+        )
+
+
+class InvalidModel(PulsifyError, ValueError):
+    """The file or object is not a model that pulsify can read."""
+
+
+class InvalidArgument(PulsifyError, ValueError):
+    """An argument does not fit the model (an unknown dimension, a missing input, ...)."""
+
+
+class InvalidChunk(PulsifyError, ValueError):
+    """A chunk given to `push` has the wrong name, shape or dtype."""
+
+
+class InvalidLength(PulsifyError, ValueError):
+    """The stream's total length is one the batch model itself does not take."""
+
+
+class InvalidState(PulsifyError, ValueError):
+    """A state blob is corrupt or belongs to another model."""
+
+
+class SessionClosed(PulsifyError, RuntimeError):
+    """`push` or `flush` after `flush`: call `reset()` first."""
+
+
+class Mismatch(PulsifyError):
+    """The stream's output departs from the batch model's. `.report` has the details."""
+
+    def __init__(self, message: str, report: object = None) -> None:
+        self.report = report
+        super().__init__(message)

@@ -1,0 +1,198 @@
+"""What a streaming file says about itself, under `pulsify.*` in its metadata: enough to run and to flush it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.length import Length
+from pulsify.errors import InvalidModel
+
+FORMAT = 1
+Dims = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A streamed input: `frames` along `axis` come with every pulse; `per` frames make one unit of time."""
+
+    name: str
+    axis: int
+    rate: Fraction
+    dtype: np.dtype[Any]
+    dims: Dims
+
+    @property
+    def frames(self) -> int:
+        size = self.dims[self.axis]
+        assert isinstance(size, int)
+        return size
+
+
+@dataclass(frozen=True)
+class Static:
+    """An input without a time axis, given when a session is opened."""
+
+    name: str
+    dtype: np.dtype[Any]
+    dims: Dims
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only."""
+
+    name: str
+    axis: int | None
+    rate: Fraction
+    delay: int
+    frames: int
+    dtype: np.dtype[Any]
+    dims: Dims
+    length: Length
+    batch_axis: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """A state tensor: what it is for, and what it costs (for a batch of one)."""
+
+    name: str
+    shape: Dims
+    dtype: np.dtype[Any]
+    node: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(d if isinstance(d, int) else 1 for d in self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on the stream's length, and the node that sets it."""
+
+    node: str
+    length: Length
+    at_least: int = 0
+    multiple: int = 1
+    at_most: int | None = None
+
+    def met(self, s: int) -> bool:
+        n = self.length.at(s)
+        return n >= self.at_least and n % self.multiple == 0 and (self.at_most is None or n <= self.at_most)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything about a stream but the graph."""
+
+    pulse: int
+    granularity: int
+    time: str
+    batch: str | None
+    step: int
+    shortest: int
+    inputs: tuple[Input, ...]
+    statics: tuple[Static, ...]
+    outputs: tuple[Output, ...]
+    states: tuple[State, ...]
+    conditions: tuple[Condition, ...]
+    length: str | None  # the input that takes the stream's length, if its end matters
+    unknown_length: int
+    position: str | None
+    rebase: int  # the counter may be set back by multiples of this; 0: it must not
+    source: str
+
+    def to_properties(self) -> dict[str, str]:
+        flat = {
+            "version": str(FORMAT),
+            "pulse": str(self.pulse),
+            "granularity": str(self.granularity),
+            "source": self.source,
+            "inputs": [_plain(i) for i in self.inputs],
+            "statics": [_plain(i) for i in self.statics],
+            "outputs": [_plain(o) for o in self.outputs],
+            "states": [{**_plain(s), "nbytes": s.nbytes} for s in self.states],
+            "time": {
+                "symbol": self.time, "batch": self.batch, "step": self.step, "shortest": self.shortest,
+                "length": self.length, "unknown_length": self.unknown_length, "position": self.position,
+                "rebase": self.rebase, "conditions": [_plain(c) for c in self.conditions],
+            },
+        }
+        return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
+
+    @staticmethod
+    def from_properties(props: Mapping[str, str]) -> Spec:
+        own = {k.removeprefix("pulsify."): v for k, v in props.items() if k.startswith("pulsify.")}
+        if "version" not in own:
+            raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
+        if own["version"] != str(FORMAT):
+            raise InvalidModel(f"this stream has format {own['version']}, this pulsify reads format {FORMAT}; convert the model again")
+        try:
+            return _parse(own)
+        except (KeyError, ValueError, TypeError) as error:
+            raise InvalidModel(f"the stream's metadata is damaged ({error!r}); convert the model again") from error
+
+
+def _parse(own: Mapping[str, str]) -> Spec:
+    data = {k: json.loads(own[k]) for k in ("inputs", "statics", "outputs", "states", "time")}
+    time = data["time"]
+    return Spec(
+        pulse=int(own["pulse"]), granularity=int(own["granularity"]), time=time["symbol"], batch=time["batch"],
+        step=time["step"], shortest=time["shortest"],
+        inputs=tuple(Input(**_typed(i)) for i in data["inputs"]),
+        statics=tuple(Static(**_typed(i)) for i in data["statics"]),
+        outputs=tuple(Output(**_typed(o)) for o in data["outputs"]),
+        states=tuple(State(**_typed({k: v for k, v in s.items() if k != "nbytes"})) for s in data["states"]),
+        conditions=tuple(Condition(**_typed(c)) for c in time["conditions"]),
+        length=time["length"], unknown_length=time["unknown_length"], position=time["position"],
+        rebase=time["rebase"], source=own["source"],
+    )
+
+
+def _plain(fact: Any) -> dict[str, Any]:
+    """A dataclass as JSON takes it."""
+    out: dict[str, Any] = {}
+    for key, value in vars(fact).items():
+        if isinstance(value, Length):
+            out[key] = value.to_json()
+        elif isinstance(value, Fraction):
+            out[key] = str(value)
+        elif isinstance(value, np.dtype):
+            out[key] = ir.DataType.from_numpy(value).name
+        else:
+            out[key] = list(value) if isinstance(value, tuple) else value
+    return out
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    out = dict(data)
+    for key, value in data.items():
+        if key == "length":
+            out[key] = Length.from_json(value)
+        elif key == "rate":
+            out[key] = Fraction(value)
+        elif key == "dtype":
+            out[key] = ir.DataType[value].numpy()
+        elif key in ("dims", "shape"):
+            out[key] = tuple(value)
+    return out
+
+
+def concrete(dims: Dims, batch_symbol: str | None, batch: int) -> tuple[int, ...]:
+    """Sizes with the batch filled in: 'B', '4*B' and plain numbers."""
+    out = []
+    for d in dims:
+        if isinstance(d, int):
+            out.append(d)
+        else:
+            factor, _, rest = d.partition("*")
+            out.append(int(factor) * batch if rest else batch)
+    return tuple(out)

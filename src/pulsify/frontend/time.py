@@ -1,0 +1,191 @@
+"""Which dimension is time: found by itself where there is only one answer, asked for otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pulsify.errors import InvalidArgument
+from pulsify.frontend.model import Model, Port
+
+BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNORECASE)
+PRODUCT = re.compile(r"^(?:(\d+)\s*\*\s*)?([A-Za-z_][\w.]*)(?:\s*\*\s*(\d+))?$")
+
+
+@dataclass(frozen=True)
+class TimeSpec:
+    """How the stream's length S and the batch size enter the model's inputs.
+
+    streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S;
+    batch: the symbol of the batch dimension, if it is free; step: lengths are multiples of this.
+    """
+
+    symbol: str
+    streams: Mapping[str, tuple[int, int]]
+    bound: tuple[str, ...] = ()
+    batch: str | None = None
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    step: int = 1
+
+    def dims(self, port: Port, length: int, batch: int) -> tuple[int, ...]:
+        """The concrete shape of an input."""
+        sizes = {**self.fixed, self.symbol: length}
+        if self.batch:
+            sizes[self.batch] = batch
+        out = []
+        for axis, dim in enumerate(named_dims(port)):
+            if port.name in self.streams and self.streams[port.name][0] == axis:
+                out.append(length * self.streams[port.name][1])
+            elif isinstance(dim, int):
+                out.append(dim)
+            else:
+                factor, symbol = split_product(dim)
+                out.append(factor * sizes[symbol])
+        return tuple(out)
+
+
+def named_dims(port: Port) -> tuple[int | str, ...]:
+    return tuple(d if d is not None else f"{port.name}.dim{i}" for i, d in enumerate(port.dims))
+
+
+def split_product(dim: str) -> tuple[int, str]:
+    """'256*T' -> (256, 'T'). Anything more complicated counts as a symbol of its own."""
+    match = PRODUCT.match(dim.strip())
+    if not match:
+        return 1, dim
+    return int(match[1] or match[3] or 1), match[2]
+
+
+def find_time(
+    model: Model,
+    time: str | Mapping[str, int] | None = None,
+    bind: Mapping[str, str] | None = None,
+    set: Mapping[str, int | str] | None = None,  # the public contract's name
+) -> TimeSpec:
+    """Settle time, batch, bound and fixed dimensions, or say what to pass."""
+    fixed, steps = _fixed(set or {})
+    bound = _bound(model, bind)
+    ports = [p for p in model.inputs if p.name not in bound]
+    where = _symbols(ports, fixed)
+    _check_fixed(where, fixed, steps, ports)
+    if isinstance(time, Mapping):
+        symbol, streams = _from_axes(ports, time)
+    else:
+        symbol = _check_symbol(time, where) if time else _guess(where)
+        streams = {
+            p.name: (axis, split_product(d)[0])
+            for p in ports
+            for axis, d in enumerate(named_dims(p))
+            if isinstance(d, str) and split_product(d)[1] == symbol
+        }
+    used = {symbol} | {
+        split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams
+    }
+    batch = _batch({s: w for s, w in where.items() if s not in used})
+    return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1))
+
+
+def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int]]:
+    fixed: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    for symbol, value in given.items():
+        if isinstance(value, int) and value > 0:
+            fixed[symbol] = value
+            continue
+        match = PRODUCT.match(str(value).strip())
+        if not match or not (match[1] or match[3]):
+            raise InvalidArgument(f"set={{'{symbol}': {value!r}}}: expected a positive number or a multiple such as '8*n'")
+        steps[symbol] = int(match[1] or match[3])
+    return fixed, steps
+
+
+def _bound(model: Model, bind: Mapping[str, str] | None) -> tuple[str, ...]:
+    names = {p.name: p for p in model.inputs}
+    for name in bind or {}:
+        if name not in names:
+            raise InvalidArgument(f"bind: the model has no input '{name}'; its inputs are {list(names)}")
+        if not names[name].dtype.is_integer():
+            raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
+    found = [
+        p.name for p in model.inputs
+        if p.dtype.is_integer() and len(p.dims) <= 1 and re.search(r"len", p.name, re.IGNORECASE)
+    ]
+    return tuple(dict.fromkeys([*(bind or {}), *found]))
+
+
+def _symbols(ports: list[Port], fixed: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
+    where: dict[str, list[tuple[str, int]]] = {}
+    for p in ports:
+        for axis, d in enumerate(named_dims(p)):
+            if isinstance(d, str) and split_product(d)[1] not in fixed:
+                where.setdefault(split_product(d)[1], []).append((p.name, axis))
+    return where
+
+
+def _check_fixed(
+    where: Mapping[str, object], fixed: Mapping[str, int], steps: Mapping[str, int], ports: list[Port]
+) -> None:
+    declared = {split_product(d)[1] for p in ports for d in named_dims(p) if isinstance(d, str)}
+    for symbol in [*fixed, *steps]:
+        if symbol not in declared:
+            raise InvalidArgument(f"set: no input has a dimension '{symbol}'; the symbolic ones are {sorted(declared)}")
+
+
+def _from_axes(ports: list[Port], time: Mapping[str, int]) -> tuple[str, dict[str, tuple[int, int]]]:
+    by_name = {p.name: p for p in ports}
+    streams: dict[str, tuple[int, int]] = {}
+    symbol = ""
+    for name, axis in time.items():
+        if name not in by_name:
+            raise InvalidArgument(f"time: the model has no input '{name}'; its inputs are {list(by_name)}")
+        dims = named_dims(by_name[name])
+        if not -len(dims) <= axis < len(dims):
+            raise InvalidArgument(f"time: input '{name}' has {len(dims)} axes, there is no axis {axis}")
+        factor, own = split_product(str(dims[axis])) if isinstance(dims[axis], str) else (1, "T")
+        symbol = symbol or own
+        streams[name] = (axis % len(dims), factor)
+    if not streams:
+        raise InvalidArgument('time={} names no input; pass for example time={"x": 2}')
+    return symbol, streams
+
+
+def _check_symbol(time: str, where: Mapping[str, list[tuple[str, int]]]) -> str:
+    if time not in where:
+        raise InvalidArgument(f"time='{time}': no input has that dimension; the symbolic ones are {_listing(where)}")
+    return time
+
+
+def _guess(where: Mapping[str, list[tuple[str, int]]]) -> str:
+    if not where:
+        raise InvalidArgument(
+            "no input has a symbolic dimension, so the length is baked in: export the model with a dynamic time "
+            'axis, or try time={"x": 2} to name the axis'
+        )
+    if len(where) == 1:
+        return next(iter(where))
+    rest = [s for s in where if not BATCH_NAMES.fullmatch(s)] or list(where)
+    if len(rest) > 1:  # an unnamed batch is still the first axis wherever it stands
+        later = [s for s in rest if any(axis != 0 for _, axis in where[s])]
+        rest = later if len(later) == 1 else rest
+    if len(rest) > 1:
+        raise InvalidArgument(
+            f"several dimensions could be time: {_listing(where)}; say which with time={rest[0]!r} "
+            "and fix others with set={...}"
+        )
+    return rest[0]
+
+
+def _batch(others: Mapping[str, list[tuple[str, int]]]) -> str | None:
+    if not others:
+        return None
+    batches = [s for s, w in others.items() if BATCH_NAMES.fullmatch(s) or all(axis == 0 for _, axis in w)]
+    rest = [s for s in others if s not in batches[:1]]
+    if rest:
+        example = {s: 1 for s in rest}
+        raise InvalidArgument(f"besides time, these dimensions are symbolic: {_listing(others)}; fix them, e.g. set={example}")
+    return batches[0]
+
+
+def _listing(where: Mapping[str, list[tuple[str, int]]]) -> str:
+    return ", ".join(f"'{s}' ({', '.join(f'axis {a} of {n}' for n, a in w)})" for s, w in where.items())

@@ -1,0 +1,18 @@
+"""One file per operator family; importing the package fills the registry."""
+
+from pulsify.rules import (  # noqa: F401
+    axes,
+    concat,
+    conv,
+    expand,
+    gather,
+    matmul,
+    pad,
+    pointwise,
+    pool,
+    quantize,
+    range,
+    reshape,
+    resize,
+    slice,
+)

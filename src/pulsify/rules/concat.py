@@ -1,0 +1,149 @@
+"""Concat: side by side across time, or fixed frames in front of and behind the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.reach import POINTWISE, shift
+from pulsify.emit.boundary import along, gather_frames
+from pulsify.emit.context import Context
+from pulsify.emit.plan import Plan, Read
+from pulsify.frontend.model import Node
+from pulsify.rules.pointwise import common_length, pointwise, static
+from pulsify.rules.registry import rule
+
+
+@rule("Concat", says="across time; on time with fixed frames before or after the stream")
+def concat(ctx: Context, node: Node) -> Plan | None:
+    facts = [ctx.fact(n) for n in node.inputs]
+    wires = [f for f in facts if isinstance(f, Wire)]
+    if not wires:
+        return static(ctx, node)
+    axis = node.attr("axis") % len(ctx.dims(node.outputs[0]))
+    if any(w.layout.axis != axis for w in wires):
+        return _across(ctx, node, wires)
+    return _on_time(ctx, node, axis)
+
+
+def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
+    if len({w.layout.axis for w in wires}) > 1 or len(wires) < len(node.inputs):
+        ctx.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
+    known = [w for w in wires if w.end is None]
+    if not known or len(known) == len(wires):
+        return pointwise(ctx, node)
+    # A clock or a constant beside data: bring it to the data's batch first.
+    target = next(w for w in wires if w.end is not None).layout
+    reads = tuple(Read(w) for w in wires)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        parts = []
+        for w, v in zip(wires, values, strict=True):
+            parts.append(_batched(ctx, w, v, target, values[wires.index(_data(wires))], window) if w.end is None else v)
+        return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
+
+    return Plan(reads, (ctx.layout(node, node.outputs[0], target.outer),), common_length(wires), emit)
+
+
+def _data(wires: list[Wire]) -> Wire:
+    return next(w for w in wires if w.end is not None)
+
+
+def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
+    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
+    from pulsify.rules.pointwise import _aligned
+
+    value = _aligned(ctx, wire, value, target, window)
+    if target.batch is None:
+        return value
+    b = ctx.builder
+    size = b.op("Shape", data, start=target.batch, end=target.batch + 1)
+    ones = [b.ints(1)] * target.rank
+    ones[target.batch] = size
+    return b.op("Expand", value, b.op("Concat", *ones, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A piece of fixed size: constant frames, or the first frames of the stream itself."""
+
+    name: str
+    frames: int
+    prefix: Prefix | None
+
+
+def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
+    """Frame k is front[k] below the front's size, then the stream, then the tail counted from the stream's end."""
+    streams = [i for i, n in enumerate(node.inputs) if isinstance(ctx.fact(n), Wire)]
+    if len(streams) > 1:
+        ctx.refuse(
+            node, "it puts one stream behind the end of another, which never comes",
+            "join them on another axis, or run them as two streams",
+        )
+    at = streams[0]
+    wire = ctx.wire(node.inputs[at])
+    assert wire is not None
+    front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
+    tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
+    if any(p.prefix for p in tail) or sum(p.prefix is not None for p in front) > 1 or (len(front) > 1 and any(p.prefix for p in front)):
+        ctx.refuse(
+            node, "it repeats the first frames of the stream later on", "feed them as a separate input without a time axis"
+        )
+    before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
+    length = wire.length.then(add=before + after) if wire.length is not None else None
+    reads = [Read(wire, shift(-before))]
+    if front and front[0].prefix:
+        reads.append(Read(front[0].prefix.wire, POINTWISE))
+    layout = ctx.layout(node, node.outputs[0])
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, x = ctx.builder, values[0]
+        frames = ctx.clock.frames(window)
+        if before:
+            early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
+            begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
+            x = b.op("Where", along(ctx, begun, layout, window.frames), early, x)
+        if after:
+            assert wire.length is not None
+            end = ctx.clock.end(wire.length.then(add=before))
+            late = _rows(ctx, tail, b.op("Sub", frames, end), layout, window)
+            over = b.op("GreaterOrEqual", frames, end)
+            x = b.op("Where", along(ctx, over, layout, window.frames), late, x)
+        return (x,)
+
+    return Plan(tuple(reads), (layout,), length, emit)
+
+
+def _part(ctx: Context, node: Node, name: str, axis: int) -> Part:
+    fact = ctx.fact(name)
+    frames = ctx.dims(name)[axis]
+    if isinstance(fact, Prefix):
+        return Part(name, frames, fact)
+    ctx.operand(node, name)  # refuses what is neither constant nor static
+    return Part(name, frames, None)
+
+
+def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, window: Window) -> ir.Value:
+    """The frames of constant parts at the given places (clamped; what lies outside is never used)."""
+    b = ctx.builder
+    values = [f.value for p in parts if (f := ctx.fact(p.name)) and hasattr(f, "value")]
+    table = values[0] if len(values) == 1 else b.op("Concat", *values, axis=layout.axis)
+    size = sum(p.frames for p in parts)
+    place = b.op("Max", frames, b.constant(np.array(0, np.int32), "int"))
+    place = b.op("Min", place, b.constant(np.array(size - 1, np.int32), "int"))
+    batched = ctx.sizes(parts[0].name, layout.axis)
+    if layout.batch is not None and batched[layout.batch] == 1:  # one table for all streams
+        flat = b.op("Gather", table, b.reshape(place, [-1]), axis=layout.axis)
+        split = [max(s, 1) if i != layout.axis else -1 for i, s in enumerate(layout.sizes)]
+        split[layout.axis : layout.axis + 1] = [-1, window.frames]
+        lifted = b.reshape(flat, split)
+        order = [i for i in range(layout.rank + 1) if i != layout.batch + (layout.batch > layout.axis)]
+        place_of_batch = order.index(layout.axis)
+        del order[place_of_batch]
+        order.insert(layout.batch, layout.axis)
+        return b.op("Squeeze", b.op("Transpose", lifted, perm=[*order, *(i for i in range(layout.rank + 1) if i not in order)]), b.ints(layout.rank))
+    return gather_frames(ctx, table, place, layout, window.frames)

@@ -1,0 +1,178 @@
+"""Convolutions. Output frame k reads K input frames, `dilation` apart, from k * stride - pad on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.reach import Reach
+from pulsify.emit.boundary import Fill
+from pulsify.emit.context import Context, Requirement
+from pulsify.emit.plan import Plan, Read
+from pulsify.frontend.model import Node
+from pulsify.rules.pointwise import pointwise, static
+from pulsify.rules.registry import rule
+
+
+@dataclass(frozen=True)
+class Taps:
+    """A window operator's geometry on the time axis. spatial: time's index among the spatial axes."""
+
+    spatial: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def span(self) -> int:
+        """Input frames from the first tap to the last."""
+        return (self.kernel - 1) * self.dilation + 1
+
+
+def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
+    """Read kernel, stride, dilation and pads off the attributes; `auto_pad` is settled at the traced lengths."""
+    n, s = len(kernel), wire.layout.axis - 2
+    stride = node.attr("strides", (1,) * n)[s]
+    dilation = node.attr("dilations", (1,) * n)[s]
+    pads = node.attr("pads", (0,) * (2 * n))
+    before, after = pads[s], pads[s + n]
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto == "VALID":
+        before = after = 0
+    elif auto.startswith("SAME"):
+        before, after = _same_pads(ctx, node, wire, (kernel[s] - 1) * dilation + 1, stride, auto)
+    return Taps(s, kernel[s], stride, dilation, before, after)
+
+
+def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, auto: str) -> tuple[int, int]:
+    """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
+    found = set()
+    for run in ctx.traces.runs:
+        frames = run[wire.name].dims[wire.layout.axis]
+        total = max((-(-frames // stride) - 1) * stride + span - frames, 0)
+        small = total // 2
+        found.add((small if auto == "SAME_UPPER" else total - small, total))
+    befores = {b for b, _ in found}
+    if len(befores) > 1:
+        ctx.refuse(
+            node, f"auto_pad={auto} with stride {stride} pads the start differently depending on the total length",
+            f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
+        )
+    before = befores.pop()
+    return before, max(t for _, t in found) - before
+
+
+def without_time_pads(node: Node, n: int, s: int, extra: dict[str, object] | None = None) -> dict[str, object]:
+    """The node's attributes with no padding on the time axis: the window read already holds it."""
+    attrs = dict(node.attrs)
+    if attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+        attrs.pop("auto_pad", None)
+        pads = list(node.attr("pads", (0,) * (2 * n))) if node.attr("auto_pad", "NOTSET") == "NOTSET" else [0] * (2 * n)
+        pads[s] = pads[s + n] = 0
+        attrs["pads"] = tuple(pads)
+    return {**attrs, **(extra or {})}
+
+
+def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -> dict[str, object]:
+    """Explicit pads for the axes that are not time (auto_pad cannot stay once time is handled by hand)."""
+    n = len(kernel)
+    attrs = without_time_pads(node, n, s)
+    auto = node.attr("auto_pad", "NOTSET")
+    if not auto.startswith("SAME"):
+        return attrs
+    pads = [0] * (2 * n)
+    dims = ctx.dims(node.inputs[0])[2:]
+    for i in range(n):
+        if i == s:
+            continue
+        stride = node.attr("strides", (1,) * n)[i]
+        span = (kernel[i] - 1) * node.attr("dilations", (1,) * n)[i] + 1
+        total = max((-(-dims[i] // stride) - 1) * stride + span - dims[i], 0)
+        small = total // 2
+        pads[i] = small if auto == "SAME_UPPER" else total - small
+        pads[i + n] = total - pads[i]
+    attrs.pop("auto_pad")
+    return {**attrs, "pads": tuple(pads)}
+
+
+@rule("Conv", "ConvInteger", "QLinearConv", says="any stride, dilation, groups, pads and auto_pad; 1-D to 3-D")
+def conv(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    weight = node.inputs[3 if node.op == "QLinearConv" else 1]
+    if ctx.wire(weight) is not None:
+        ctx.refuse(node, "its kernel varies over time", "use a constant kernel")
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis == 0:
+        return pointwise(ctx, node)
+    if wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    kernel = ctx.dims(weight)[2:]
+    t = taps(ctx, node, wire, kernel)
+    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
+    length = None
+    if wire.length is not None:
+        length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
+        ctx.require(Requirement(length, node.name, at_least=1))
+    fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        attrs = settle_other_pads(ctx, node, kernel, t.spatial)
+        return ctx.builder.ops(node.op, inputs, attrs, name=node.name)
+
+    return Plan((Read(wire, reach, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _zero_point(ctx: Context, node: Node) -> int:
+    """What padding holds: zero, or the input's zero point in quantised convolutions."""
+    at = {"ConvInteger": 2, "QLinearConv": 2}.get(node.op)
+    if at is None or not node.input(at):
+        return 0
+    return int(ctx.constant(node, node.input(at), "zero point").reshape(-1)[0])
+
+
+@rule("ConvTranspose", says="overlapping or not, output_padding, pads, groups, dilation")
+def conv_transpose(ctx: Context, node: Node) -> Plan | None:
+    """Input frame i adds to outputs i*stride ... i*stride + span - 1; frames outside [0, L) add nothing.
+
+        input         i         i+1
+        output   [ . . . . )                  an output is complete once the last input frame
+                      [ . . . . )             that touches it is there
+    """
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis == 0:
+        return pointwise(ctx, node)
+    if wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    kernel = ctx.dims(node.inputs[1])[2:]
+    n = len(kernel)
+    auto = node.attr("auto_pad", "NOTSET")
+    if node.attr("output_shape") or auto.startswith("SAME"):
+        ctx.refuse(node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads")
+    t = taps(ctx, node, wire, kernel)
+    extra = node.attr("output_padding", (0,) * n)[t.spatial]
+    reach = Reach(1, t.stride, t.before - t.span + t.stride, t.before)
+    length = None
+    if wire.length is not None:
+        length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
+        ctx.require(Requirement(length, node.name, at_least=1))
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        attrs = without_time_pads(node, n, t.spatial)
+        padding = list(node.attr("output_padding", (0,) * n))
+        padding[t.spatial] = max(0, t.stride - t.span)
+        attrs["output_padding"] = tuple(padding)
+        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        out = ctx.builder.ops(node.op, inputs, attrs, name=node.name)[0]
+        skip = window.start + t.before - reach.first(window.start) * t.stride
+        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
+
+    return Plan((Read(wire, reach, Fill()),), (ctx.layout(node, node.outputs[0]),), length, emit)

@@ -1,0 +1,143 @@
+"""Resize: nearest, linear and cubic interpolation along time, by a factor that does not depend on the length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.reach import Reach, fit
+from pulsify.emit.boundary import Fill
+from pulsify.emit.context import Context
+from pulsify.emit.plan import Plan, Read
+from pulsify.frontend.model import Node
+from pulsify.rules.pointwise import static
+from pulsify.rules.registry import rule
+
+HALF = Fraction(1, 2)
+
+
+@rule("Resize", "Upsample", says="nearest, linear, cubic; half_pixel, pytorch_half_pixel, asymmetric")
+def resize(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    factor = _factor(ctx, node, wire)
+    if factor == 1:
+        return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length,
+                    lambda values, window: (_emit(ctx, node, wire, values[0], factor),))
+    _check(ctx, node)
+    reach = _reach(node, factor)
+    length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
+
+    slack = factor.denominator - 1
+    wider = Reach(reach.num, reach.den, reach.lo - slack * reach.den, reach.hi)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        # A window must start at a multiple of the denominator to be resized like the whole stream.
+        lo, hi = wider.span(window.start, window.end)
+        begin = -(-lo // factor.denominator) * factor.denominator
+        x = values[0]
+        if slack:
+            x = ctx.builder.slice(x, wire.layout.axis, begin - lo, hi - lo)
+            x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
+        out = _emit(ctx, node, wire, x, factor)
+        skip = window.start - int(begin * factor)
+        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
+
+    past = 1 if node.attr("mode", "nearest") == "linear" else 0
+    fill = Fill("edge", past=past)
+    return Plan((Read(wire, wider, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _extended(ctx: Context, x: ir.Value, wire: Wire, frames: int) -> ir.Value:
+    pads = [0] * (2 * wire.layout.rank)
+    pads[wire.layout.rank + wire.layout.axis] = frames
+    return ctx.builder.op("Pad", x, ctx.builder.ints(*pads), mode="edge")
+
+
+def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
+    """Output frames per input frame, the same at every length, or a refusal."""
+    axis = wire.layout.axis
+    scales = node.input(1) if node.op == "Upsample" else node.input(2)
+    if scales and ctx.dims(scales) != (0,):
+        table = ctx.constant(node, scales, "scales").reshape(-1)
+        axes = list(node.attr("axes") or range(wire.layout.rank))
+        at = [a % wire.layout.rank for a in axes]
+        if axis not in at:
+            return Fraction(1)
+        value = float(table[at.index(axis)])
+        factor = Fraction(value).limit_denominator(1000)
+        if np.float32(float(factor)) != np.float32(value):
+            ctx.refuse(node, f"its factor {value} is no simple fraction", "resample by a ratio of small numbers")
+    else:
+        out, name = node.outputs[0], node.inputs[0]
+        factors = {Fraction(run[out].dims[axis], run[name].dims[axis]) for run in ctx.traces.runs}
+        if len(factors) > 1:
+            ctx.refuse(node, "its factor depends on the total length", "resize by a fixed factor instead of to a size")
+        factor = factors.pop()
+        ctx.claim(node, "its factor", lambda run: Fraction(run[out].dims[axis], run[name].dims[axis]) == factor)
+    return factor
+
+
+def _check(ctx: Context, node: Node) -> None:
+    mode = _coordinates(node)
+    if mode in ("align_corners", "tf_crop_and_resize"):
+        ctx.refuse(
+            node, f"with {mode} every position depends on the total length", "export it with align_corners=False"
+        )
+    if node.attr("antialias", 0) or node.attr("exclude_outside", 0):
+        ctx.refuse(node, "antialias and exclude_outside are not supported along time", "export it without them")
+
+
+def _coordinates(node: Node) -> str:
+    return str(node.attr("coordinate_transformation_mode", "half_pixel" if node.op == "Resize" else "asymmetric"))
+
+
+def _reach(node: Node, factor: Fraction) -> Reach:
+    """Which input frames each output frame touches with a weight other than zero, over one period."""
+    frames = range(4 * factor.numerator)  # whole periods
+    at = [_position(node, k, factor) for k in frames]
+    mode = node.attr("mode", "nearest")
+    if mode == "nearest":
+        first = last = [_nearest(node, x) for x in at]
+    elif mode == "linear":
+        first, last = [math.floor(x) for x in at], [math.ceil(x) for x in at]
+    else:
+        first, last = [math.floor(x) - 1 for x in at], [math.floor(x) + 2 for x in at]
+    return fit(first, last, 1 / factor)
+
+
+def _position(node: Node, k: int, factor: Fraction) -> Fraction:
+    if _coordinates(node) == "asymmetric":
+        return k / factor
+    return (k + HALF) / factor - (0 if _coordinates(node) == "tf_half_pixel_for_nn" else HALF)
+
+
+def _nearest(node: Node, x: Fraction) -> int:
+    how = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" else "floor"
+    if how == "floor":
+        return math.floor(x)
+    if how == "ceil":
+        return math.ceil(x)
+    return math.ceil(x - HALF) if how == "round_prefer_floor" else math.floor(x + HALF)
+
+
+def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction) -> ir.Value:
+    """The node itself on one window, by scales (the sizes of a window are not the model's)."""
+    b, rank = ctx.builder, wire.layout.rank
+    made, read = ctx.dims(node.outputs[0]), ctx.dims(node.inputs[0])
+    scales = [1.0 if s < 0 else made[i] / read[i] for i, s in enumerate(wire.layout.sizes)]
+    scales[wire.layout.axis] = float(factor)
+    given = node.input(1) if node.op == "Upsample" else node.input(2)
+    if given and ctx.dims(given) != (0,):
+        axes = [a % rank for a in (node.attr("axes") or range(rank))]
+        for axis, scale in zip(axes, ctx.constant(node, given, "scales").reshape(-1), strict=True):
+            scales[axis] = float(scale)
+    table = b.constant(np.array(scales, np.float32), "scales")
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
+    return b.op("Resize", x, None, table, name=node.name, **attrs)

@@ -1,0 +1,186 @@
+"""Slice and Split: a shifted, thinned or shortened view of the stream, or rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.length import Length
+from pulsify.analysis.reach import Reach
+from pulsify.emit.context import Context
+from pulsify.emit.plan import Plan, Read
+from pulsify.frontend.model import Node
+from pulsify.rules.lengths import length_from_model
+from pulsify.rules.pointwise import pointwise, static
+from pulsify.rules.registry import rule
+from pulsify.trace.lengths import BATCHES
+
+Range = tuple[int, int, int]  # start, stop, step
+
+
+@rule("Slice", says="any start and end anchored at either end, positive step; rows of a table by position")
+def slice_(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    ranges = [_ranges(ctx, node, run) for run in range(len(ctx.traces.runs))]
+    if wire is None:
+        grown = ctx.time_axes(node.outputs[0])
+        return table_rows(ctx, node, grown[0], [r[grown[0]] for r in ranges]) if grown else static(ctx, node)
+    axis = wire.layout.axis
+    on_time = [r.get(axis) for r in ranges]
+    if all(r is None or _whole(r, ctx.dims(node.inputs[0], i)[axis]) for i, r in enumerate(on_time)):
+        return _others(ctx, node, wire, ranges[0])
+    return _on_time(ctx, node, wire, [r for r in on_time if r is not None], ranges[0])
+
+
+def _ranges(ctx: Context, node: Node, run: int) -> dict[int, Range]:
+    """axis -> (start, stop, step), clamped as Python's slices are, at one traced length."""
+    dims = ctx.dims(node.inputs[0], run)
+    parts: list[list[int]] = []
+    for i in range(1, 5):
+        if not node.input(i):
+            parts.append([])
+            continue
+        arrays = ctx.known(node.input(i))
+        if arrays is None:
+            ctx.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
+        parts.append([int(v) for v in arrays[run].reshape(-1)])
+    starts, stops, axes, steps = parts
+    axes = axes or list(range(len(starts)))
+    steps = steps or [1] * len(starts)
+    out = {}
+    for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
+        end: int | None = stop
+        if step < 0 and stop < -dims[axis]:
+            end = None
+        out[axis % len(dims)] = slice(start, end, step).indices(dims[axis])
+    return out
+
+
+def _whole(r: Range, frames: int) -> bool:
+    return r == (0, frames, 1)
+
+
+def _cut_others(ctx: Context, x: ir.Value, wire: Wire, ranges: dict[int, Range]) -> ir.Value:
+    """Slice the axes that are not time."""
+    b, axis = ctx.builder, wire.layout.axis
+    rest = {a: r for a, r in ranges.items() if a != axis and not _whole(r, wire.layout.sizes[a])}
+    if not rest:
+        return x
+    starts, stops, steps = zip(*rest.values(), strict=True)
+    stops = tuple(-(1 << 31) if s < 0 and e < 0 else e for e, s in zip(stops, steps, strict=True))
+    return b.op("Slice", x, b.ints(*starts), b.ints(*stops), b.ints(*rest), b.ints(*steps))
+
+
+def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> Plan:
+    for axis, r in ranges.items():
+        if axis != wire.layout.axis and wire.layout.sizes[axis] < 0 and not _whole(r, ctx.dims(node.inputs[0], 0)[axis]):
+            ctx.refuse(node, "it cuts the batch axis", 'fix the batch size with set={"B": 1}')
+    kept = {a: r for a, r in ranges.items() if wire.layout.sizes[a] >= 0}
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        return (_cut_others(ctx, values[0], wire, kept),)
+
+    return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
+
+
+def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges: dict[int, Range]) -> Plan | None:
+    starts, steps = {r[0] for r in on_time}, {r[2] for r in on_time}
+    if min(steps) < 0:
+        ctx.refuse(node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip")
+    if len(starts) > 1 or len(steps) > 1:
+        ctx.refuse(
+            node, "where it starts depends on the total length (it keeps the last frames)",
+            "keep a fixed number of frames from the start, or all frames and choose after the stream",
+        )
+    (start,), (step,) = starts, steps
+    axis, name = wire.layout.axis, node.outputs[0]
+    frames = [ctx.dims(node.inputs[0], i)[axis] for i in range(len(on_time))]
+    stops = [r[1] for r in on_time]
+    if len(set(stops)) == 1 and len(set(frames)) > 1:
+        return _prefix(ctx, node, wire, start, stops[0], step, ranges)
+    length: Length | None = None
+    if wire.length is not None:
+        behind = {n - s for n, s in zip(frames, stops, strict=True)}
+        if len(behind) == 1:
+            length = wire.length.then(1, step - 1 - start - behind.pop(), step, floor=True)
+        else:
+            length = length_from_model(ctx, node, name, axis)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        x = values[0]
+        if step > 1:
+            x = ctx.builder.slice(x, axis, 0, (window.frames - 1) * step + 1, step)
+        return (_cut_others(ctx, x, wire, ranges),)
+
+    reach = Reach(step, 1, start, start)
+    return Plan((Read(wire, reach),), (ctx.layout(node, name),), length, emit)
+
+
+def _prefix(
+    ctx: Context, node: Node, wire: Wire, start: int, stop: int, step: int, ranges: dict[int, Range]
+) -> None:
+    """A fixed number of the stream's first frames: kept as such, for whoever can use it (Concat)."""
+    if start or step != 1 or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis):
+        ctx.refuse(
+            node, "a few frames from the start of the stream are cut out and used as a value of their own",
+            "feed them as a separate input without a time axis",
+        )
+    ctx.facts[node.outputs[0]] = Prefix(wire, stop)
+
+
+def table_rows(ctx: Context, node: Node, axis: int, ranges: Sequence[Range]) -> Plan | None:
+    """A table cut to the length of the stream: frame k is row start + k * step, looked up by the clock."""
+    starts, steps = {r[0] for r in ranges}, {r[2] for r in ranges}
+    if len(starts) > 1 or len(steps) > 1:
+        ctx.refuse(node, "which rows of the table it takes depends on the total length", "count positions from the start")
+    (start,), (step,) = starts, steps
+    rows = ctx.dims(node.inputs[0])[axis]
+    b, name = ctx.builder, node.outputs[0]
+    table = ctx.operand(node, node.inputs[0])
+    outer = BATCHES if ctx.clock.batch else (1, 1)
+    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.dims(name)))
+    layout = Layout(sizes, axis, outer)
+
+    def take(window: Window) -> ir.Value:
+        place = ctx.clock.positions(window)
+        if step != 1:
+            place = b.op("Mul", place, b.constant(np.array(step, np.int32), "int"))
+        if start:
+            place = b.op("Add", place, b.constant(np.array(start, np.int32), "int"))
+        place = b.op("Max", place, b.constant(np.array(0, np.int32), "int"))
+        place = b.op("Min", place, b.constant(np.array(rows - 1, np.int32), "int"))
+        return b.op("Gather", table, b.reshape(place, [-1]), axis=axis)
+
+    left = (rows - start + step - 1) // step
+    ctx.facts[name] = Wire(name, layout, ctx.dtype(name), None, None, take, rows=left)
+    return None
+
+
+@rule("Split", says="across time; on time into a first part of fixed size and the rest")
+def split(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis != node.attr("axis", 0) % wire.layout.rank:
+        return pointwise(ctx, node)
+    begin = [0] * len(ctx.traces.runs)
+    for name in node.outputs:
+        sizes = [run[name].dims[wire.layout.axis] for run in ctx.traces.runs]
+        on_time = [(b, b + s, 1) for b, s in zip(begin, sizes, strict=True)]
+        part = Node(node.name, node.op, "", node.version, node.inputs, (name,), node.attrs, node.proto)
+        _split_part(ctx, part, wire, on_time)
+        begin = [b + s for b, s in zip(begin, sizes, strict=True)]
+    return None
+
+
+def _split_part(ctx: Context, node: Node, wire: Wire, on_time: list[Range]) -> None:
+    from pulsify.emit.plan import execute
+
+    if len({r[0] for r in on_time}) > 1 and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
+        return  # nobody reads this part
+    plan = _on_time(ctx, node, wire, on_time, {})
+    if plan is not None:
+        execute(ctx, node, plan)

@@ -1,0 +1,294 @@
+"""One live stream (or a batch of them): chunks of any size in, the frames that are ready out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
+from pulsify.export.metadata import Condition, Output, concrete
+from pulsify.runtime import snapshot
+from pulsify.runtime.step import Step
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from pulsify.export.metadata import Spec
+
+Array = np.ndarray[Any, Any]
+Result = Any  # an array, or a dict of arrays by name
+
+
+class Session:
+    """Feeds a streaming model pulse by pulse.
+
+        push(chunk) ... push(chunk) flush()       the results, concatenated, are the batch model's output
+
+    padding: what fills the part of the last pulse that no frame has come for. It never shows in the output;
+    tests set it to NaN to prove that. check: look for NaN in the chunks.
+    """
+
+    def __init__(
+        self, runner: ort.InferenceSession, spec: Spec, *, batch: int | None = None, padding: float = 0.0,
+        check: bool = True, statics: Mapping[str, Any] | None = None,
+    ) -> None:
+        if batch is not None and batch < 1:
+            raise InvalidArgument(f"batch={batch}: at least one stream")
+        if batch not in (None, 1) and spec.batch is None:
+            raise InvalidArgument(
+                f"batch={batch}: this model's batch size is fixed; export it with a dynamic batch axis, "
+                "or open one session per stream"
+            )
+        self.spec, self.batch = spec, batch or 1
+        self._padding, self._check = padding, check
+        self._step = Step(runner, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
+        self._shapes = {i.name: concrete(i.dims, spec.batch, self.batch) for i in spec.inputs}
+        self.reset()
+
+    # ---- the public contract
+
+    def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
+        """Take frames (any number, also none) and return the output frames that are now ready."""
+        if self._closed:
+            raise SessionClosed("this stream has been flushed; call reset() to start another")
+        given = self._given(chunk, chunks)
+        for condition in self.spec.conditions:
+            self._check_table(condition, given)
+        for name, array in given.items():
+            if array.shape[self._axis[name]]:
+                self._backlog[name].append(array)
+                self._received[name] += array.shape[self._axis[name]]
+        return self._result(self._run_full_pulses(), final=False)
+
+    def flush(self) -> Result:
+        """End the stream: the frames still inside come out, and the last chunk need not be a whole pulse."""
+        if self._closed:
+            raise SessionClosed("this stream has been flushed already; call reset() to start another")
+        total = self._total()
+        if total == 0:
+            self._closed = True
+            return self._result({o.name: [] for o in self.spec.outputs}, final=False)
+        self._check_length(total)
+        parts = self._run_full_pulses()
+        lengths = {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
+        last: Mapping[str, Array] = {}
+        while not last or self._missing(lengths, total):
+            self._load(pad=True)
+            last = self._run(parts, length=total, lengths=lengths)
+        for o in self.spec.outputs:
+            if o.axis is None:
+                parts[o.name] = [last[o.name].copy()]
+        self._closed = True
+        return self._result(parts, final=True)
+
+    def reset(self) -> None:
+        """Forget everything: the next push starts a new stream."""
+        self._step.reset()
+        self._axis = {i.name: i.axis for i in self.spec.inputs}
+        self._backlog: dict[str, list[Array]] = {i.name: [] for i in self.spec.inputs}
+        self._received = {i.name: 0 for i in self.spec.inputs}
+        self._pulses = 0
+        self._rebased = 0
+        self._closed = False
+
+    def state(self) -> bytes:
+        """All there is to know of the stream, as bytes (safetensors)."""
+        backlog = {n: self._joined(n) for n in self._backlog}
+        counts = {"pulses": self._pulses, "rebased": self._rebased, "closed": int(self._closed), "batch": self.batch}
+        counts.update({f"received.{n}": v for n, v in self._received.items()})
+        return snapshot.save(self._step.states(), backlog, counts, self.spec)
+
+    def restore(self, blob: bytes) -> None:
+        """Go on from a `state()` of this model, here or in another process."""
+        states, backlog, counts = snapshot.load(blob, self.spec, self.batch)
+        self.reset()
+        self._step.restore(states)
+        self._backlog = {n: [a] if a.shape[self._axis[n]] else [] for n, a in backlog.items()}
+        self._received = {n: counts[f"received.{n}"] for n in self._received}
+        self._pulses, self._rebased, self._closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
+
+    # ---- chunks in
+
+    def _given(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
+        if chunk is not None and not isinstance(chunk, Mapping):
+            if len(self.spec.inputs) > 1:
+                raise InvalidChunk(f"this model has several inputs: push a dict with {[i.name for i in self.spec.inputs]}")
+            chunks = {self.spec.inputs[0].name: chunk, **chunks}
+        elif isinstance(chunk, Mapping):
+            chunks = {**chunk, **chunks}
+        unknown = set(chunks) - set(self._shapes)
+        if unknown:
+            raise InvalidChunk(f"no streamed input is called {sorted(unknown)}; they are {sorted(self._shapes)}")
+        return {name: self._checked(name, value) for name, value in chunks.items()}
+
+    def _checked(self, name: str, value: Any) -> Array:
+        array = np.asarray(value)
+        port = next(i for i in self.spec.inputs if i.name == name)
+        if array.dtype != port.dtype:
+            raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})")
+        want = self._shapes[name]
+        axis = port.axis
+        fits = array.ndim == len(want) and all(d == w for i, (d, w) in enumerate(zip(array.shape, want, strict=True)) if i != axis)
+        if not fits:
+            shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
+            raise InvalidChunk(f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}")
+        if self._check and array.dtype.kind == "f" and array.size and np.isnan(array.sum()) and np.isnan(array).any():
+            where = int(np.argwhere(np.isnan(array))[0][axis])
+            raise InvalidChunk(
+                f"input '{name}' has NaN at frame {self._received[name] + where} of the stream; nothing was taken. "
+                "Clean the input, or open the session with check=False to let it through"
+            )
+        return array
+
+    def _check_table(self, condition: Condition, given: Mapping[str, Array]) -> None:
+        """A finite table (learned positions) must not run out: said before anything is taken."""
+        if condition.at_most is None:
+            return
+        units = [
+            (self._received[i.name] + (given[i.name].shape[i.axis] if i.name in given else 0)) // int(i.rate)
+            for i in self.spec.inputs
+        ]
+        if condition.length.at(min(units)) > condition.at_most:
+            raise InvalidLength(
+                f"the table behind node '{condition.node}' has {condition.at_most} rows, and this chunk would need more: "
+                "the batch model cannot take a stream this long either. Nothing was taken; flush, then reset"
+            )
+
+    # ---- pulses
+
+    def _frames(self, name: str) -> int:
+        axis = self._axis[name]
+        return sum(a.shape[axis] for a in self._backlog[name])
+
+    def _joined(self, name: str) -> Array:
+        parts = self._backlog[name]
+        if not parts:
+            shape = list(self._shapes[name])
+            shape[self._axis[name]] = 0
+            return np.empty(shape, next(i.dtype for i in self.spec.inputs if i.name == name))
+        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, self._axis[name]))
+
+    def _run_full_pulses(self) -> dict[str, list[Array]]:
+        parts: dict[str, list[Array]] = {o.name: [] for o in self.spec.outputs}
+        while all(self._frames(i.name) >= i.frames for i in self.spec.inputs):
+            self._load(pad=False)
+            self._run(parts)
+        # What stays behind is the caller's memory until copied.
+        for name, rest in self._backlog.items():
+            self._backlog[name] = [np.array(a) for a in rest]
+        return parts
+
+    def _load(self, pad: bool) -> None:
+        """Move one pulse of frames from the backlog to the model's input."""
+        for port in self.spec.inputs:
+            buffer, at = self._step.inputs[port.name], 0
+            backlog = self._backlog[port.name]
+            while at < port.frames and backlog:
+                piece = backlog[0]
+                n = min(port.frames - at, piece.shape[port.axis])
+                head = (slice(None),) * port.axis
+                buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
+                if n == piece.shape[port.axis]:
+                    backlog.pop(0)
+                else:
+                    backlog[0] = piece[(*head, slice(n, None))]
+                at += n
+            if at < port.frames and pad:
+                fill = self._padding if port.dtype.kind == "f" else 0
+                buffer[(slice(None),) * port.axis + (slice(at, None),)] = fill
+
+    def _run(
+        self, parts: dict[str, list[Array]], length: int | None = None, lengths: Mapping[str, int] | None = None
+    ) -> Mapping[str, Array]:
+        """One pulse; its real frames are added to `parts`."""
+        self._rebase()
+        out = self._step.run(None if length is None else length - self._rebased)
+        for o in self.spec.outputs:
+            if o.axis is None:
+                continue
+            begin = self._pulses * o.frames - o.delay
+            first = max(0, -begin)
+            last = o.frames if lengths is None else min(o.frames, lengths[o.name] - begin)
+            if last > first:
+                parts[o.name].append(out[o.name][(slice(None),) * o.axis + (slice(first, last),)].copy())
+        self._pulses += 1
+        return out
+
+    def _rebase(self) -> None:
+        """Counters are 32 bits wide: set them back before they run over (nothing but both ends depends on them)."""
+        spec = self.spec
+        at = self._pulses * spec.pulse - self._rebased
+        if spec.position is None or at < spec.unknown_length // 2:
+            return
+        if not spec.rebase:
+            if at >= spec.unknown_length - spec.pulse:
+                raise InvalidLength(
+                    f"this model counts absolute positions in 32 bits and {at} frames have passed; flush, then reset"
+                )
+            return
+        back = (at // 2) // spec.rebase * spec.rebase
+        self._step.set_back(spec.position, back)
+        self._rebased += back
+
+    def _missing(self, lengths: Mapping[str, int], total: int) -> bool:
+        return any(
+            o.axis is not None and self._pulses * o.frames - o.delay < lengths[o.name] for o in self.spec.outputs
+        )
+
+    # ---- the end
+
+    def _total(self) -> int:
+        """The stream's length in units of time; all inputs must agree."""
+        units = {i.name: self._received[i.name] / i.rate for i in self.spec.inputs}
+        if len(set(units.values())) > 1 or any(u.denominator != 1 for u in units.values()):
+            counts = {i.name: f"{self._received[i.name]} frames at {i.rate} per unit" for i in self.spec.inputs}
+            raise InvalidLength(f"the inputs have not the same length: {counts}; push the missing frames, then flush")
+        return int(next(iter(units.values())))
+
+    def _check_length(self, total: int) -> None:
+        broken = next((c for c in self.spec.conditions if not c.met(total)), None)
+        if total < self.spec.shortest or total % self.spec.step or broken is not None:
+            node = f" (node '{broken.node}')" if broken else ""
+            multiples = max([self.spec.step, *(c.multiple for c in self.spec.conditions)])
+            more = f" and a multiple of {multiples}" if multiples > 1 else ""
+            raise InvalidLength(
+                f"the batch model does not take a stream of {total} frames{node}: it needs at least "
+                f"{self.spec.shortest}{more}. Push more frames before flush, or reset"
+            )
+
+    # ---- frames out
+
+    def _result(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
+        out = {o.name: _join(o, parts[o.name], self.spec, self.batch) for o in self.spec.outputs if o.axis is not None or final}
+        if len(self.spec.outputs) == 1:
+            return next(iter(out.values()), None)
+        return out
+
+
+def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if parts and o.axis is not None:
+        return np.concatenate(parts, o.axis)
+    shape = list(concrete(o.dims, spec.batch, batch))
+    if o.axis is not None:
+        shape[o.axis] = 0
+    return np.empty(shape, o.dtype)
+
+
+def _check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str, Array]:
+    names = {s.name for s in spec.statics}
+    if set(given) != names:
+        missing, unknown = sorted(names - set(given)), sorted(set(given) - names)
+        parts = [f"missing: {missing}"] * bool(missing) + [f"unknown: {unknown}"] * bool(unknown)
+        raise InvalidArgument(f"static inputs are given when the session is opened, by name; {'; '.join(parts)}")
+    out = {}
+    for s in spec.statics:
+        array = np.ascontiguousarray(given[s.name])
+        want = concrete(s.dims, spec.batch, batch)
+        if array.shape != want or array.dtype != s.dtype:
+            raise InvalidArgument(f"static input '{s.name}' must be {s.dtype} of shape {list(want)}, got {array.dtype} {list(array.shape)}")
+        out[s.name] = array
+    return out

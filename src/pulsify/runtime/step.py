@@ -1,0 +1,75 @@
+"""One pulse in ONNX Runtime: every tensor has its place in memory once and for all, states swap sides.
+
+    pulse n      A -> model -> B
+    pulse n+1    B -> model -> A
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.export.metadata import Spec, concrete
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+Array = np.ndarray[Any, Any]
+
+
+class Step:
+    """Bound buffers of one session: inputs to fill, outputs to read, two sides of every state."""
+
+    def __init__(self, runner: ort.InferenceSession, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
+        self._runner, self._spec = runner, spec
+        self.inputs = {i.name: np.zeros(concrete(i.dims, spec.batch, batch), i.dtype) for i in spec.inputs}
+        self._statics = dict(statics)
+        self._length = np.full((batch, 1), spec.unknown_length, np.int32)
+        self.outputs = {o.name: np.zeros(concrete(o.dims, spec.batch, batch), o.dtype) for o in spec.outputs}
+        shapes = {s.name: (concrete(s.shape, spec.batch, batch), s.dtype) for s in spec.states}
+        self._sides = [{n: np.zeros(shape, dtype) for n, (shape, dtype) in shapes.items()} for _ in range(2)]
+        self._bindings = [self._bind(self._sides[i], self._sides[1 - i]) for i in range(2)]
+        self._side = 0
+
+    def _bind(self, before: Mapping[str, Array], after: Mapping[str, Array]) -> ort.IOBinding:
+        binding = self._runner.io_binding()
+        fed = {**self.inputs, **self._statics, **before}
+        if self._spec.length:
+            fed[self._spec.length] = self._length
+        for name, array in fed.items():
+            binding.bind_input(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+        for name, array in {**self.outputs, **{f"new_{n}": a for n, a in after.items()}}.items():
+            binding.bind_output(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+        return binding
+
+    def run(self, length: int | None = None) -> Mapping[str, Array]:
+        """One pulse. The arrays returned are overwritten by the next one."""
+        if self._spec.length:
+            self._length[:] = self._spec.unknown_length if length is None else length
+        self._runner.run_with_iobinding(self._bindings[self._side])
+        self._side = 1 - self._side
+        return self.outputs
+
+    def reset(self) -> None:
+        self._side = 0
+        for array in self._sides[0].values():
+            array.fill(0)
+
+    def states(self) -> dict[str, Array]:
+        return {n: a.copy() for n, a in self._sides[self._side].items()}
+
+    def restore(self, states: Mapping[str, Array]) -> None:
+        for name, array in self._sides[self._side].items():
+            array[...] = states[name]
+
+    def set_back(self, counter: str, by: int) -> None:
+        self._sides[self._side][counter] -= np.int32(by)
+
+
+def _type(array: Array) -> Any:
+    import onnx_ir as ir
+
+    # ONNX Runtime takes numpy types it knows, and ONNX's number for the others (bfloat16, int4, ...).
+    return array.dtype.type if array.dtype.kind in "fiub" else int(ir.DataType.from_numpy(array.dtype))

@@ -1,0 +1,217 @@
+"""Partial evaluation of a model at one concrete length.
+
+Every value is either known (it follows from the length alone) or merely shaped (it depends on data). No data
+is ever computed: a node whose inputs are known is executed, of any other only the output shapes are inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from pulsify.errors import NotStreamable
+from pulsify.frontend.model import Model, Node
+
+EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
+Array = np.ndarray
+
+
+class CannotRun(Exception):
+    """The model cannot run at this length: which node, and what it says."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        self.node, self.reason = node, reason
+        super().__init__(f"{node.op} '{node.name}': {reason}")
+
+
+@dataclass(eq=False)
+class Traced:
+    """What is known of one value at one length."""
+
+    dtype: ir.DataType
+    dims: tuple[int, ...]
+    known: bool
+    _array: Array | None = None
+    _thunk: Callable[[], Array] | None = None
+
+    @property
+    def array(self) -> Array:
+        if self._array is None:
+            assert self.known and self._thunk is not None
+            self._array = self._thunk()
+        return self._array
+
+
+def known(array: Array) -> Traced:
+    return Traced(ir.DataType.from_numpy(array.dtype), array.shape, True, array)
+
+
+def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array]) -> Traced:
+    return Traced(dtype, dims, True, None, thunk)
+
+
+@dataclass(eq=False)
+class Trace:
+    """All values of a model at one stream length and batch size."""
+
+    length: int
+    batch: int
+    values: dict[str, Traced] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Traced:
+        return self.values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
+
+    model: Model
+    _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
+    _constants: dict[str, Traced] = field(default_factory=dict)
+
+    def trace(self, inputs: Mapping[str, Traced], length: int, batch: int) -> Trace:
+        """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
+        result = Trace(length, batch, dict(inputs))
+        values = result.values
+        if not self._constants:
+            self._constants = {k: _constant(t) for k, t in self.model.constants.items()}
+        values.update(self._constants)
+        for node in self.model.nodes:
+            self.step(node, values)
+        return result
+
+    def step(self, node: Node, values: dict[str, Traced]) -> None:
+        """Adds the outputs of one node to `values`."""
+        ins = [values[i] if i else None for i in node.inputs]
+        if node.op in ("Shape", "Size") and node.domain == "":
+            assert ins[0] is not None
+            values[node.outputs[0]] = known(_shape_or_size(node, ins[0].dims))
+        elif all(v is None or v.known for v in ins) and node.op not in RANDOM:
+            self._known(node, ins, values)
+        else:
+            for name, (dtype, dims) in self._infer(node, ins).items():
+                values[name] = Traced(dtype, dims, False)
+
+    def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
+        if sum(int(np.prod(v.dims)) for v in ins if v is not None) > EAGER_ELEMENTS and node.op not in BY_VALUE:
+            kept = list(ins)
+            for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
+                values[name] = lazy(dtype, dims, lambda i=i: self._run(node, kept)[i])  # type: ignore[misc]
+            return
+        for name, array in zip([o for o in node.outputs if o], self._run(node, ins), strict=False):
+            values[name] = known(array)
+
+    def _run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
+        runner = self._runners.get(node.outputs[0])
+        if runner is None:
+            runner = self._runners[node.outputs[0]] = _runner(self.model, node)
+        try:
+            return runner([v.array for v in ins if v is not None])
+        except Exception as error:
+            raise CannotRun(node, str(error)[:200]) from error
+
+    def _infer(self, node: Node, ins: list[Traced | None]) -> dict[str, tuple[ir.DataType, tuple[int, ...]]]:
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for name, v in zip(node.inputs, ins, strict=True):
+            if v is None:
+                continue
+            types[name] = helper.make_tensor_type_proto(int(v.dtype), v.dims)
+            if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
+                data[name] = numpy_helper.from_array(np.ascontiguousarray(v.array), name)
+        inferred = _infer_types(self.model, node, types, data)
+        out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
+        for name in node.outputs:
+            if not name:
+                continue
+            t = inferred[name].tensor_type if name in inferred else None
+            if t is None or not t.HasField("shape"):
+                raise NotStreamable(
+                    "the shape of its output cannot be inferred",
+                    node=node.name, op=node.op, hint="replace it by operators with known shapes",
+                )
+            dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
+            if any(d < 0 for d in dims):
+                raise CannotRun(node, f"the output would have shape {list(dims)}")
+            out[name] = (ir.DataType(t.elem_type), dims)
+        return out
+
+
+RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+# Operators whose output shape depends on the value of a non-integer input.
+BY_VALUE = {"Range", "Resize", "Upsample", "NonZero", "Unique", "Compress", "OneHot", "ConstantOfShape", "If", "Loop"}
+
+
+def _constant(t: ir.TensorProtocol) -> Traced:
+    dims = tuple(int(d) for d in t.shape)  # type: ignore[arg-type]
+    return lazy(t.dtype, dims, lambda: np.asarray(t.numpy()))
+
+
+def _shape_or_size(node: Node, dims: tuple[int, ...]) -> Array:
+    if node.op == "Size":
+        return np.array(int(np.prod(dims)), np.int64)
+    start, end = node.attr("start", 0), node.attr("end", len(dims))
+    return np.array(dims[slice(start, end)], np.int64)
+
+
+def _infer_types(
+    model: Model, node: Node, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto]
+) -> dict[str, onnx.TypeProto]:
+    try:
+        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+    except Exception as error:
+        raise NotStreamable(
+            f"operator {node.domain or 'ai.onnx'}::{node.op} is not known", node=node.name, op=node.op,
+            hint="export the model with standard ONNX operators",
+        ) from error
+    opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
+    try:
+        return onnx.shape_inference.infer_node_outputs(
+            schema, node.proto, types, data, opset_imports=opsets, ir_version=model.ir_version
+        )
+    except Exception as error:
+        raise CannotRun(node, str(error)[:200]) from error
+
+
+def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
+    """Executes one node on arrays: the reference evaluator, or ONNX Runtime where that has no implementation."""
+    proto = _single_node_model(model, node)
+    names = list(dict.fromkeys(i for i in node.inputs if i))
+    positions = [list(filter(None, node.inputs)).index(n) for n in names]
+    try:
+        from onnx.reference import ReferenceEvaluator
+
+        evaluator = ReferenceEvaluator(proto)
+
+        def run(arrays: list[Array]) -> list[Array]:
+            out = evaluator.run(None, {n: arrays[p] for n, p in zip(names, positions, strict=True)})
+            return [np.asarray(a) for a in out]  # type: ignore[union-attr]
+
+        return run
+    except Exception:
+        import onnxruntime as ort
+
+        session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+        def run_ort(arrays: list[Array]) -> list[Array]:
+            out = session.run(None, {n: arrays[p] for n, p in zip(names, positions, strict=True)})
+            return [np.asarray(a) for a in out]
+
+        return run_ort
+
+
+def _single_node_model(model: Model, node: Node) -> onnx.ModelProto:
+    inputs = [onnx.ValueInfoProto(name=n) for n in dict.fromkeys(i for i in node.inputs if i)]
+    outputs = [onnx.ValueInfoProto(name=n) for n in node.outputs if n]
+    graph = helper.make_graph([node.proto], "one", inputs, outputs)
+    opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)

@@ -1,0 +1,231 @@
+"""Does the stream equal the batch model? Lengths, chunkings, a report, and the first wire that departs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.errors import Mismatch, PulsifyError
+from pulsify.export.metadata import concrete
+from pulsify.runtime.runner import open_model
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+
+Array = np.ndarray[Any, Any]
+TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
+
+
+@dataclass
+class Worst:
+    """The largest error of one output, relative to the output's scale, and where it was seen."""
+
+    error: float = 0.0
+    frame: int | None = None
+    length: int | None = None
+    chunks: str = ""
+
+
+@dataclass
+class Report:
+    """What `verify` saw."""
+
+    lengths: list[int] = field(default_factory=list)
+    runs: int = 0
+    tolerance: float = 0.0
+    outputs: dict[str, Worst] = field(default_factory=dict)
+    departs: str | None = None  # the first wire whose stream is not the batch model's
+
+    @property
+    def error(self) -> float:
+        return max((w.error for w in self.outputs.values()), default=0.0)
+
+    def __str__(self) -> str:
+        lines = [f"{self.runs} streams at lengths {self.lengths}"]
+        for name, w in self.outputs.items():
+            where = f" at frame {w.frame} of length {w.length} ({w.chunks})" if w.error and w.frame is not None else ""
+            lines.append(f"  {name}: largest error {w.error:.2g} of scale{where}")
+        if self.departs:
+            lines.append(f"  the first wire that departs from batch is '{self.departs}'")
+        return "\n".join(lines)
+
+
+def quick(source: Any, stream: Stream, time: Any = None) -> Report:
+    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion."""
+    delay = max((int(o.delay / o.rate) for o in stream.outputs if o.axis is not None and o.rate), default=0)
+    p = stream.pulse
+    return verify(source, stream, lengths=[1, delay + 3 * p + p // 2 + 1], chunkings=("pulses", "random"))
+
+
+def verify(
+    source: Any, stream: Stream, *, lengths: list[int] | None = None, chunkings: tuple[str, ...] = ("pulses", "random", "whole"),
+    tolerance: float | None = None, seed: int = 0,
+) -> Report:
+    """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs."""
+    from pulsify.frontend.load import read
+
+    if not isinstance(source, (str, bytes)) and hasattr(source, "__fspath__"):
+        source = source.__fspath__()
+    if not isinstance(source, (str, bytes)):
+        source = read(source)
+    batch = open_model(source)
+    report = Report()
+    rng = np.random.default_rng(seed)
+    for wished in lengths or _lengths(stream):
+        length = valid_length(stream, wished)
+        if length is None or length in report.lengths:
+            continue
+        report.lengths.append(length)
+        feeds = make_inputs(batch, stream, length, rng)
+        reference = dict(zip([o.name for o in batch.get_outputs()], batch.run(None, feeds), strict=True))
+        for how in chunkings:
+            got = run_stream(stream, feeds, cuts(how, length, stream.pulse, rng))
+            report.runs += 1
+            _compare(report, stream, got, reference, length, how, tolerance)
+    _raise_if_wrong(report, stream, source, rng, tolerance)
+    return report
+
+
+def _lengths(stream: Stream) -> list[int]:
+    p = stream.pulse
+    delay = max((int(o.delay / o.rate) for o in stream.outputs if o.axis is not None and o.rate), default=0)
+    return [1, 2, p - 1, p, p + 1, 2 * p - 1, 3 * p + 1, delay + 4 * p + p // 2 + 1, 2 * delay + 9 * p + 1]
+
+
+def valid_length(stream: Stream, wished: int) -> int | None:
+    """The next length from `wished` on that the batch model takes (it may kill the process at others)."""
+    spec = stream.spec
+    start = max(wished, spec.shortest)
+    for length in range(start, start + 4096):
+        if length % spec.step == 0 and all(c.met(length) for c in spec.conditions):
+            return length
+    return None
+
+
+def cuts(how: str, length: int, pulse: int, rng: np.random.Generator) -> list[int]:
+    """Chunk sizes that add up to `length`."""
+    if how == "whole":
+        return [length]
+    if how == "pulses":
+        return [pulse] * (length // pulse) + [length % pulse] * bool(length % pulse)
+    out, left = [], length
+    while left:
+        n = int(min(left, rng.integers(0, 3 * pulse + 1)))
+        out.append(n)
+        left -= n
+    return out
+
+
+def make_inputs(batch: Any, stream: Stream, length: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Random inputs of one length for the batch model."""
+    spec = stream.spec
+    streams = {i.name: i for i in spec.inputs}
+    statics = {s.name: s for s in spec.statics}
+    feeds = {}
+    for port in batch.get_inputs():
+        if port.name in streams:
+            i = streams[port.name]
+            dims = list(concrete(i.dims, spec.batch, 1))
+            dims[i.axis] = int(length * i.rate)
+            feeds[port.name] = random_array(dims, i.dtype, rng)
+        elif port.name in statics:
+            s = statics[port.name]
+            feeds[port.name] = random_array(concrete(s.dims, spec.batch, 1), s.dtype, rng)
+        else:  # bound to the length
+            dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
+            feeds[port.name] = np.full([1] * len(port.shape), length, dtype)
+    return feeds
+
+
+def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, dims).astype(bool)
+    if dtype.kind in "iu":
+        # Small: an index into a table of unknown size, most likely; short types are samples or quantised values.
+        high = 2 if dtype.itemsize >= 4 else np.iinfo(dtype).max
+        return rng.integers(0 if dtype.itemsize >= 4 else np.iinfo(dtype).min, high, dims).astype(dtype)
+    return rng.standard_normal(dims).astype(dtype)
+
+
+def run_stream(stream: Stream, feeds: Mapping[str, Array], chunks: list[int]) -> dict[str, Array]:
+    """The whole stream, chunk by chunk, with NaN where no real frame is."""
+    statics = {s.name: feeds[s.name] for s in stream.statics}
+    session = stream.session(padding=float("nan"), **statics)
+    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
+
+    def take(result: Any) -> None:
+        if not isinstance(result, dict):
+            result = {} if result is None else {stream.outputs[0].name: result}
+        for name, array in result.items():
+            parts[name].append(array)
+
+    at = 0
+    for n in chunks:
+        piece = {}
+        for i in stream.inputs:
+            lo, hi = int(at * i.rate), int((at + n) * i.rate)
+            piece[i.name] = feeds[i.name][(slice(None),) * i.axis + (slice(lo, hi),)]
+        at += n
+        take(session.push(piece))
+    take(session.flush())
+    return {
+        o.name: np.concatenate(parts[o.name], o.axis) if o.axis is not None else parts[o.name][-1] for o in stream.outputs
+    }
+
+
+def error(got: Array, reference: Array) -> Array:
+    """The error of every cell, relative to the reference's scale. Where both are NaN or equal, none."""
+    if reference.dtype.kind not in "fc":
+        return (got != reference).astype(np.float64)
+    x, y = got.astype(np.float64), reference.astype(np.float64)
+    finite = y[np.isfinite(y)]
+    scale = float(np.abs(finite).max(initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore"):
+        off = np.abs(x - y) / scale
+    off[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
+    off[np.isnan(off)] = np.inf
+    return off
+
+
+def limit(reference: Array, tolerance: float | None) -> float:
+    return tolerance if tolerance is not None else TOLERANCE.get(str(reference.dtype), 0.0)
+
+
+def _compare(
+    report: Report, stream: Stream, got: Mapping[str, Array], reference: Mapping[str, Array], length: int, how: str,
+    tolerance: float | None,
+) -> None:
+    for o in stream.outputs:
+        worst = report.outputs.setdefault(o.name, Worst())
+        want = reference[o.name]
+        if got[o.name].shape != want.shape:
+            report.outputs[o.name] = Worst(float("inf"), None, length, f"shape {got[o.name].shape} for {want.shape}")
+            continue
+        report.tolerance = max(report.tolerance, limit(want, tolerance))
+        off = error(got[o.name], want)
+        if off.size and off.max() > worst.error:
+            axis = o.axis or 0
+            frames = off.max(tuple(i for i in range(off.ndim) if i != axis)) if off.ndim else off.reshape(1)
+            first = int(np.argmax(frames > limit(want, tolerance))) if (frames > limit(want, tolerance)).any() else int(frames.argmax())
+            report.outputs[o.name] = Worst(float(off.max()), first, length, how)
+
+
+def _raise_if_wrong(report: Report, stream: Stream, source: Any, rng: np.random.Generator, tolerance: float | None) -> None:
+    wrong = {n: w for n, w in report.outputs.items() if w.error > report.tolerance}
+    if not wrong:
+        return
+    from pulsify.verify.depart import first_departure
+
+    length = next(w.length for w in wrong.values()) or 1
+    try:
+        report.departs = first_departure(source, stream, length, rng)
+    except PulsifyError:
+        raise
+    except Exception:  # finding the wire is a courtesy; the mismatch is the news
+        report.departs = None
+    raise Mismatch(f"the stream is not the batch model:\n{report}", report)
+
+
