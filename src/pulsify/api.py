@@ -139,7 +139,7 @@ def source_hash(source: Any) -> str:
 
 def _finish(c: Converted, source: str) -> Stream:
     """Attach the metadata and wrap it all up."""
-    conditions = [Condition(r.node, r.length, r.at_least, r.multiple) for r in c.requirements]
+    conditions = [Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals) for r in c.requirements]
     conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
     spec = Spec(
         pulse=c.pulse, granularity=c.granularity, time=c.time.symbol, batch=c.batch, step=c.time.step, shortest=c.shortest,

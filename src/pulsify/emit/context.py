@@ -31,16 +31,14 @@ class Misaligned(Exception):
 
 @dataclass(frozen=True)
 class Requirement:
-    """What the batch model asks of the stream's length: a wire of at least so many frames, or of a multiple."""
+    """What the batch model asks of the stream's length: a wire of at least so many frames, of a multiple of some
+    number, or of as many as another wire."""
 
     length: Length
     node: str
     at_least: int = 0
     multiple: int = 1
-
-    def met(self, s: int) -> bool:
-        n = self.length.at(s)
-        return n >= self.at_least and n % self.multiple == 0
+    equals: Length | None = None
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,9 @@ def _convert(tracer: Tracer, pulse: int) -> Converted:
     periods = [f.length.period for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(*ctx.denominators, *periods, pulse)
     unknown = max(int(LARGEST // max(1, *map(math.ceil, rates))) // unit, 1) * unit
+    if ctx.traces.step > 1:  # the model was seen to take only these lengths
+        base = ctx.traces.lengths[0] % ctx.traces.step
+        ctx.require(Requirement(Length().then(add=-base), "", multiple=ctx.traces.step))
     requirements = tuple(ctx.requirements)
     graph, named = _assemble(ctx, outputs, states, unknown)
     return Converted(
@@ -195,7 +198,7 @@ def shortest_length(requirements: tuple[Requirement, ...], step: int) -> int:
     """The shortest stream the batch model takes (all requirements grow with the length)."""
     low, high = 0, 1
     floors = [r for r in requirements if r.at_least]
-    while not all(r.met(high) or r.length.at(high) >= r.at_least for r in floors):
+    while not all(r.length.at(high) >= r.at_least for r in floors):
         high *= 2
         if high > 1 << 40:
             break

@@ -16,7 +16,7 @@ from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import POINTWISE, Reach
 from pulsify.emit.boundary import Fill, fill, ready
-from pulsify.emit.context import Context, Limit
+from pulsify.emit.context import Context, Limit, Requirement
 from pulsify.frontend.model import Node
 
 
@@ -45,6 +45,7 @@ class Plan:
     length: Length | None
     emit: Emit
     exact: bool = False
+    merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
 
 
@@ -66,6 +67,9 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if read.wire.rows is not None:
             needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
             ctx.limits[Limit(needed, node.name, read.wire.rows)] = None
+    for read in plan.reads:
+        if plan.merges and read.wire.length not in (None, length):
+            ctx.require(Requirement(length, node.name, equals=read.wire.length))
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
     while not all(ready(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):

@@ -83,9 +83,12 @@ class Condition:
     at_least: int = 0
     multiple: int = 1
     at_most: int | None = None
+    equals: Length | None = None
 
     def met(self, s: int) -> bool:
         n = self.length.at(s)
+        if self.equals is not None and n != self.equals.at(s):
+            return False
         return n >= self.at_least and n % self.multiple == 0 and (self.at_most is None or n <= self.at_most)
 
 
@@ -175,7 +178,7 @@ def _plain(fact: Any) -> dict[str, Any]:
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     out = dict(data)
     for key, value in data.items():
-        if key == "length":
+        if key in ("length", "equals") and isinstance(value, dict):
             out[key] = Length.from_json(value)
         elif key == "rate":
             out[key] = Fraction(value)

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.reach import POINTWISE, shift
+from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames
-from pulsify.emit.context import Context
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import common_length, pointwise, static
@@ -46,7 +46,7 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
             parts.append(_batched(ctx, w, v, target, values[wires.index(_data(wires))], window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
-    return Plan(reads, (ctx.layout(node, node.outputs[0], target.outer),), common_length(wires), emit)
+    return Plan(reads, (ctx.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
 
 
 def _data(wires: list[Wire]) -> Wire:
@@ -97,7 +97,10 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     length = wire.length.then(add=before + after) if wire.length is not None else None
     reads = [Read(wire, shift(-before))]
     if front and front[0].prefix:
-        reads.append(Read(front[0].prefix.wire, POINTWISE))
+        early = front[0].prefix.wire
+        reads.append(Read(early))
+        if early.length is not None:
+            ctx.require(Requirement(early.length, node.name, at_least=front[0].frames))
     layout = ctx.layout(node, node.outputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
+from pulsify.emit.boundary import gather_frames
 from pulsify.emit.context import Context
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
@@ -51,77 +53,135 @@ def _counted_rows(ctx: Context, node: Node, index: str, axis: int) -> list[tuple
     return rows
 
 
+@rule("GatherND", says="frames by an index table, as exporters write advanced indexing; values without time")
+def gather_nd(ctx: Context, node: Node) -> Plan | None:
+    """With one coordinate and no batch dimensions it is a Gather on axis 0."""
+    data = ctx.fact(node.inputs[0])
+    if isinstance(data, Wire):
+        if node.attr("batch_dims", 0) or ctx.dims(node.inputs[1])[-1] != 1:
+            ctx.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
+        if data.layout.axis == 0:
+            return _frames(ctx, node, data, node.inputs[1], 0)
+    return pointwise(ctx, node)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexTable:
+    """Which input frames each output frame takes, read off the model's own index table.
+
+    pattern: den rows; output frame k takes input frames (pattern[k % den] + k * num) / den, but for the first few
+    frames (`early`), and but for indices past the end, which are held at the last frame (`clipped`).
+    """
+
+    reach: Reach
+    pattern: Array
+    early: Array
+    clipped: bool
+    axis: int  # of the table, that grows with the stream
+
+    def regular(self, k: Array) -> Array:
+        inner = (1,) * (self.pattern.ndim - 1)
+        rows = (self.pattern[k % self.reach.den] + (k * self.reach.num).reshape(-1, *inner)) // self.reach.den
+        return rows  # type: ignore[no-any-return]
+
+    def rows(self, count: int, frames: int) -> Array:
+        """The whole table for `count` output frames out of `frames` input frames."""
+        out = self.regular(np.arange(count))
+        out[: len(self.early)] = self.early[:count]
+        return np.minimum(out, frames - 1) if self.clipped else out
+
+
 def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
-    tables = ctx.known(index)
-    if tables is None:
+    if ctx.known(index) is None:
         ctx.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.time_axes(index)
     if len(grown) != 1:
         reason = "single frames of the stream are used as a value of their own" if not grown else "its index grows along two axes"
         ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
-    at = grown[0]
-    frames_in = [ctx.dims(node.inputs[0], i)[axis] for i in range(len(tables))]
-    tables = [np.where(t < 0, t + n, t) for t, n in zip(tables, frames_in, strict=True)]
-    length = length_from_model(ctx, node, node.outputs[0], axis + at) if wire.length is not None else None
-    step = _step(ctx, node, wire, length)
-    reach = _reach(ctx, node, tables, at, step)
-    template = _template(ctx, node, index, at, reach, length, axis)
-    name = node.outputs[0]
-    layout = ctx.layout(node, name)
+    if wire.length is None:
+        ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
+    length = length_from_model(ctx, node, node.outputs[0], axis + grown[0])
+    table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        places = template(window)
+        if len(table.early) or table.clipped:
+            return (_by_clock(ctx, wire, length, table, values[0], window),)
+        k = np.arange(window.start, window.end)
+        places = np.moveaxis(table.regular(k) - table.reach.first(window.start), 0, table.axis).astype(np.int64)
         return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
 
-    return Plan((Read(wire, reach),), (layout,), length, emit)
+    return Plan((Read(wire, table.reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
 
 
-def _step(ctx: Context, node: Node, wire: Wire, length: Length | None) -> Fraction:
-    if length is None or wire.length is None or not length.rate:
-        ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
-    return wire.length.rate / length.rate
+def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, axis: int) -> IndexTable:
+    """Read the table at the traced lengths; claim that it goes on like that."""
 
+    def rows(run: Trace) -> Array:
+        table: Array = run[index].array
+        if node.op == "GatherND":
+            table = table[..., 0]
+        table = np.where(table < 0, table + run[node.inputs[0]].dims[axis], table)
+        return np.moveaxis(table, at, 0)
 
-def _reach(ctx: Context, node: Node, tables: list[Array], at: int, step: Fraction) -> Reach:
-    """The tightest reach that covers the index table at every traced length."""
-    reaches = []
-    for t in tables:
-        rows = np.moveaxis(t, at, 0).reshape(t.shape[at], -1)
-        reaches.append(fit(rows.min(1).tolist(), rows.max(1).tolist(), step))
+    reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:
         ctx.refuse(
             node, "how far its index table looks depends on the total length (it runs backwards, or from the end)",
             "index frames relative to the current one",
         )
-    return reaches[0]
+    longest = rows(ctx.traces.longest)
+    table = _read(longest, reaches[0], at)
+    if longest.ndim > 1 and (len(table.early) or table.clipped):
+        ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
+    ctx.claim(
+        node, "its index table moving on with time",
+        lambda run: np.array_equal(rows(run), table.rows(len(rows(run)), run[node.inputs[0]].dims[axis])),
+    )
+    return table
 
 
-def _template(ctx: Context, node: Node, index: str, at: int, reach: Reach, length: Length | None, axis: int):  # type: ignore[no-untyped-def]
-    """Places within the window read, the same at every pulse: claimed for every frame of every traced length."""
+def _cover(rows: Array, step: Fraction) -> Reach:
+    flat = rows.reshape(len(rows), -1)
+    return fit(flat.min(1).tolist(), flat.max(1).tolist(), step)
+
+
+def _read(rows: Array, reach: Reach, at: int) -> IndexTable:
+    """Take the pattern from the middle, then see where the start departs from it, and whether the end is clipped."""
     num, den = reach.num, reach.den
+    middle = len(rows) // 2 // den * den
+    inner = (1,) * (rows.ndim - 1)
+    k = np.arange(middle, middle + den)
+    pattern = rows[middle : middle + den] * den - (k * num).reshape(-1, *inner)
+    plain = IndexTable(reach, pattern, rows[:0], False, at)
+    differs = (plain.regular(np.arange(len(rows))) != rows).reshape(len(rows), -1).any(1)
+    wrong = np.flatnonzero(differs)
+    early = wrong[wrong < middle]
+    late = wrong[wrong >= middle]
+    return IndexTable(reach, pattern, rows[: int(early[-1]) + 1 if early.size else 0], bool(late.size), at)
 
-    def relative(run: Trace, window: Window) -> Array:
-        table = run[index].array
-        table = np.where(table < 0, table + run[node.inputs[0]].dims[axis], table)
-        rows = np.moveaxis(table, at, 0)
-        k = np.arange(len(rows)).reshape(-1, *(1,) * (rows.ndim - 1))
-        return rows * den - k * num  # type: ignore[no-any-return]
 
-    period = den  # the offset of frame k repeats with k mod den
+def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir.Value, window: Window) -> ir.Value:
+    """Places that differ near the ends: worked out from the position, stream by stream."""
+    b, reach = ctx.builder, table.reach
+    assert wire.length is not None
+    p = window.p * reach.num // reach.den
+    lo, hi = reach.span(window.start, window.end)
 
-    def regular(run: Trace) -> bool:
-        offsets = relative(run, Window(1, 0, 1))
-        return all(np.array_equal(offsets[r::period], np.broadcast_to(offsets[r], offsets[r::period].shape)) for r in range(min(period, len(offsets))))
+    def number(value: int) -> ir.Value:
+        return b.constant(np.array(value, np.int32), "int")
 
-    ctx.claim(node, "its index table moving on with time", regular)
-    offsets = relative(ctx.traces.longest, Window(1, 0, 1))[:period]
-
-    def places(window: Window) -> Array:
-        k = np.arange(window.start, window.end)
-        rows = (offsets[k % period] + (k * num).reshape(-1, *(1,) * (offsets.ndim - 1))) // den - reach.first(window.start)
-        return np.moveaxis(rows, 0, at).astype(np.int64)
-
-    return places
+    offsets = table.regular(np.arange(window.start, window.end)).astype(np.int32)[None]
+    shown = b.op("Add", ctx.clock.frames(Window(p, 0, 1)), b.constant(offsets, "offsets"))
+    if len(table.early):
+        frames = ctx.clock.frames(window)
+        held = b.op("Min", b.op("Max", frames, number(0)), number(len(table.early) - 1))
+        first = b.op("Gather", b.constant(table.early.astype(np.int32), "early"), held)
+        shown = b.op("Where", b.op("Less", frames, number(len(table.early))), first, shown)
+    if table.clipped:
+        shown = b.op("Min", shown, b.op("Sub", ctx.clock.end(wire.length), number(1)))
+    place = b.op("Sub", shown, ctx.clock.frames(Window(p, lo, lo + 1)))
+    place = b.op("Min", b.op("Max", place, number(0)), number(hi - lo - 1))
+    return gather_frames(ctx, x, place, wire.layout, window.frames)
 
 
 @rule("GatherElements", says="along any axis but time")

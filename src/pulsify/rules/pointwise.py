@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire
+from pulsify.analysis.length import Length
 from pulsify.emit.context import Context, broadcast_axis
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
@@ -49,7 +50,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
         return clone(ctx, node, inputs)
 
     layouts = (target, *(None for _ in node.outputs[1:]))
-    return Plan(reads, layouts, common_length(list(wires.values())), emit)
+    return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
 
 
 def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
@@ -106,10 +107,10 @@ def pointwise(ctx: Context, node: Node, reads: Sequence[int] | None = None) -> P
         return clone(ctx, node, [given[i] if i in given else ctx.operand(node, n) for i, n in enumerate(node.inputs)])
 
     layouts = tuple(ctx.layout(node, o, outer) if o else None for o in node.outputs)
-    return Plan(tuple(Read(w) for w in wires.values()), layouts, common_length(list(wires.values())), emit)
+    return Plan(tuple(Read(w) for w in wires.values()), layouts, common_length(list(wires.values())), emit, merges=True)
 
 
-def common_length(wires: list[Wire]):  # type: ignore[no-untyped-def]
+def common_length(wires: list[Wire]) -> Length | None:
     return next((w.length for w in wires if w.length is not None), None)
 
 

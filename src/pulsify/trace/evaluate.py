@@ -128,6 +128,7 @@ class Evaluator:
             types[name] = helper.make_tensor_type_proto(int(v.dtype), v.dims)
             if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
                 data[name] = numpy_helper.from_array(np.ascontiguousarray(v.array), name)
+        _check_shapes(node, ins)
         inferred = _infer_types(self.model, node, types, data)
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
         for name in node.outputs:
@@ -149,6 +150,21 @@ class Evaluator:
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 # Operators whose output shape depends on the value of a non-integer input.
 BY_VALUE = {"Range", "Resize", "Upsample", "NonZero", "Unique", "Compress", "OneHot", "ConstantOfShape", "If", "Loop"}
+
+
+def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
+    """What shape inference lets pass and the runtime does not."""
+    if node.op == "Concat":
+        axis = node.attr("axis")
+        kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
+        if len(kept) > 1:
+            raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
+    elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
+        x, pads = ins[0], ins[1]
+        if x is not None and pads is not None and pads.known and len(ins) < 4:
+            amounts = pads.array.reshape(2, -1)
+            if any(int(a) >= max(d, 1) for row in amounts for a, d in zip(row, x.dims, strict=True)):
+                raise CannotRun(node, "it reflects more frames than there are")
 
 
 def _constant(t: ir.TensorProtocol) -> Traced:

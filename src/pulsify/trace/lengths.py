@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +15,7 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536)
-MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 20, 24, 40, 48, 80, 100, 160, 240, 256, 320, 441, 480, 512)
+RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
 
 
@@ -77,36 +76,41 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
 
         S0  S0+step                      S2 > 2 S0
         |   |                            |
+
+    step is 1 unless the model takes only some lengths (multiples of a number, say).
     """
-    problem: CannotRun | None = None
-    for base, step in _candidates(tracer.time.step, at_least):
-        lengths = (base, base + step, 2 * base + 3 * step)
-        try:
-            runs = tuple(tracer.at(s) for s in lengths)
-        except CannotRun as error:
-            problem = error
-            continue
-        other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
-        return Traces(tracer, lengths, step, runs, other)
-    assert problem is not None
-    raise NotStreamable(
-        f"the model runs at no length tried up to {SCALES[-1]}: {problem.reason}",
-        node=problem.node.name, op=problem.node.op,
-        hint="check that the model runs in ONNX Runtime with a dynamic time axis; "
-        'if it only takes multiples of some number, say so: set={"T": "8*n"}',
-    )
-
-
-def _candidates(step: int, at_least: int) -> Iterator[tuple[int, int]]:
-    scales = [s for s in SCALES if s >= at_least] or [at_least]
-    if scales[0] > at_least > SCALES[0]:
-        scales.insert(0, at_least)
+    given = tracer.time.step
+    scales = [s for s in SCALES if s > at_least]
+    scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     for scale in scales:
-        yield -(-(scale + 3) // step) * step, step
-    for multiple in MULTIPLES:  # some models only take multiples of a number
-        for scale in scales:
-            both = int(np.lcm(step, multiple))
-            yield -(-(scale + 3) // both) * both, both
+        start = -(-(scale + 3) // given) * given
+        if tracer.works(start) and tracer.works(start + given):
+            return _traces(tracer, start, given)
+    for scale in scales[:3]:
+        start = -(-(scale + 3) // given) * given
+        works = [s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)][:2]
+        if len(works) == 2:
+            return _traces(tracer, works[0], works[1] - works[0])
+    raise _no_length(tracer, scales[0])
+
+
+def _traces(tracer: Tracer, base: int, step: int) -> Traces:
+    lengths = (base, base + step, base + (base // step + 3) * step)
+    other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
+    return Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
+
+
+def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
+    try:
+        tracer.at(scale)
+    except CannotRun as problem:
+        return NotStreamable(
+            f"the model runs at no length tried up to {SCALES[-1]}: {problem.reason}",
+            node=problem.node.name, op=problem.node.op,
+            hint="check that the model runs in ONNX Runtime with a dynamic time axis; "
+            'if it takes only multiples of some number, say so: set={"T": "8*n"}',
+        )
+    return NotStreamable("the model runs at single lengths only", hint="export it with a dynamic time axis")
 
 
 def resolve_branches(model: Model, time: TimeSpec) -> Model:

@@ -1,0 +1,90 @@
+"""What the zoo holds, read from fixtures/manifest.json: no torch needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+Exporter = Literal["legacy", "dynamo"]
+Family = Literal["foundation", "recurrence", "attention", "signal"]
+
+EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
+FAMILIES: tuple[Family, ...] = get_args(Family)
+
+FIXTURES = Path(__file__).parent / "fixtures"
+MANIFEST = FIXTURES / "manifest.json"
+
+
+def standard_input(shape: Sequence[int | str], length: int, seed: int = 1) -> npt.NDArray[np.float32]:
+    """Seeded noise of the given shape, with `length` frames on the axis called "S"."""
+    dims = [length if isinstance(d, str) else d for d in shape]
+    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """One exporter's result for a case: a fixture, a model too large to keep, or the reason for neither."""
+
+    file: str | None = None
+    large: bool = False
+    reason: str | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.reason is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    name: str
+    family: Family
+    shape: tuple[int | str, ...]
+    axis: int
+    pulse: int
+    length: int
+    streamable: bool
+    note: str
+    exports: dict[Exporter, Export]
+
+    @property
+    def expected(self) -> Literal["exact", "refused"]:
+        return "exact" if self.streamable else "refused"
+
+    @property
+    def lengths(self) -> list[int]:
+        """Whole pulses and not, long and short, down to a single pulse."""
+        p = self.pulse
+        return [self.length, self.length + 1, self.length + p // 2 + 1, p, 2 * p - 1, 3 * p + 1]
+
+    def inputs(self, length: int) -> dict[str, npt.NDArray[Any]]:
+        return {"x": standard_input(self.shape, length)}
+
+    def fixture(self, exporter: Exporter) -> Path:
+        file = self.exports[exporter].file
+        if file is None:
+            raise LookupError(f"{self.name} has no {exporter} fixture")
+        return FIXTURES / file
+
+
+def load(path: Path = MANIFEST) -> list[Entry]:
+    return [_entry(raw) for raw in json.loads(path.read_text())["cases"]]
+
+
+def runnable(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Exporter]]:
+    """Every pair of a case and an exporter that can export it."""
+    for entry in entries:
+        for exporter in EXPORTERS:
+            if entry.exports[exporter].exists:
+                yield entry, exporter
+
+
+def _entry(raw: dict[str, Any]) -> Entry:
+    fields = {**raw, "shape": tuple(raw["shape"])}
+    exports = {exporter: Export(**fields.pop(exporter)) for exporter in EXPORTERS}
+    return Entry(**fields, exports=exports)
