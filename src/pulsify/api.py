@@ -142,16 +142,25 @@ def _finish(c: Converted, source: str) -> Stream:
     conditions = [Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals) for r in c.requirements]
     conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
     spec = Spec(
-        pulse=c.pulse, granularity=c.granularity, time=c.time.symbol, batch=c.batch, step=c.time.step, shortest=c.shortest,
+        pulse=c.pulse,
+        granularity=c.granularity,
+        time=c.time.symbol,
+        batch=c.batch,
+        step=c.time.step,
+        shortest=c.shortest,
         inputs=tuple(Input(i.name, i.axis, _fraction(i.per), i.dtype.numpy(), i.dims) for i in c.inputs),
         statics=tuple(Static(s.name, s.dtype.numpy(), s.dims) for s in c.statics),
         outputs=tuple(
-            Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis) for o in c.outputs
+            Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis)
+            for o in c.outputs
         ),
         states=tuple(State(str(s.before.name), s.shape, s.dtype.numpy(), s.node) for s in c.states),
-        conditions=tuple(dict.fromkeys(conditions)), length=c.length, unknown_length=c.unknown_length,
+        conditions=tuple(dict.fromkeys(conditions)),
+        length=c.length,
+        unknown_length=c.unknown_length,
         position=next((str(s.before.name) for s in c.states if s.node == "position"), None),
-        rebase=c.rebase, source=source,
+        rebase=c.rebase,
+        source=source,
     )
     model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
     model.metadata_props.update(spec.to_properties())

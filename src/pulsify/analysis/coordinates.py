@@ -86,7 +86,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
             assert value is not None
             source = value
         return Static(b.op(node.op, source, **node.attrs))
-    inputs = []
+    inputs: list[ir.Value | None] = []
     for i in node.inputs:
         if not i:
             inputs.append(None)
@@ -156,7 +156,9 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     def counts(run: Trace) -> bool:
         array = np.moveaxis(run[name].array, axis, 0).reshape(run[name].dims[axis], -1)
-        return same(array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype))
+        return same(
+            array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype)
+        )
 
     if not all(counts(run) for run in ctx.traces.runs):
         return None

@@ -1,8 +1,8 @@
 """Which input frames an output frame reads.
 
-    input   . . [ x x x ] . . .
-                  \\ | /
-    output  . . . . k . . . . .       Reach: first(k) .. last(k), both floor((k*num + c) / den)
+input   . . [ x x x ] . . .
+              \\ | /
+output  . . . . k . . . . .       Reach: first(k) .. last(k), both floor((k*num + c) / den)
 """
 
 from __future__ import annotations

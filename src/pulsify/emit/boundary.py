@@ -72,9 +72,7 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
     return max(max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths), 0)
 
 
-def fill(
-    ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None
-) -> ir.Value:
+def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> ir.Value:
     """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
     p = window.p * reach.num // reach.den
     lo, hi = reach.span(window.start, window.end)
@@ -142,9 +140,7 @@ def _repeat(ctx: Context, x: ir.Value, layout: Layout) -> ir.Value:
     return b.op("Expand", b.op("Unsqueeze", x, b.ints(1)), b.ints(1, per, 1))
 
 
-def _mirrored(
-    ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool
-) -> ir.Value:
+def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
     """Gather the frames each position shows out of a window wide enough to hold them."""
     b = ctx.builder
     frames = ctx.clock.frames(window)

@@ -1,9 +1,9 @@
 """The Buffer: one per wire, with the longest history anyone asks for; consumers slice it.
 
-    state    [ - - - )                    history: the last frames of earlier pulses
-    new              [ - - - - )          what the wire's operator made at this pulse
-    full     [ - - - - - - - - )
-    next           p -> [ - - - )         the state after this pulse
+state    [ - - - )                    history: the last frames of earlier pulses
+new              [ - - - - )          what the wire's operator made at this pulse
+full     [ - - - - - - - - )
+next           p -> [ - - - )         the state after this pulse
 """
 
 from __future__ import annotations

@@ -91,13 +91,15 @@ class Context:
             return fact.value
         if isinstance(fact, Varying):
             self.refuse(
-                node, f"'{fact.name}' depends on the length of the whole stream, which is not known before its end",
+                node,
+                f"'{fact.name}' depends on the length of the whole stream, which is not known before its end",
                 "use a running value (a cumulative count) or a constant instead of the total length",
             )
         if isinstance(fact, Wire):
             self.refuse(node, f"'{name}' varies over time where a fixed value is needed", "make it a constant")
         self.refuse(
-            node, "the first frames of the stream are used as a value of their own",
+            node,
+            "the first frames of the stream are used as a value of their own",
             "feed them as a separate input without a time axis",
         )
 
@@ -133,7 +135,8 @@ class Context:
         if len(axes) != 1:
             found = "no time axis" if not axes else f"{len(axes)} time axes"
             self.refuse(
-                node, f"its output '{name}' has {found}",
+                node,
+                f"its output '{name}' has {found}",
                 "reduce over time only with a bounded window; attention needs a bounded mask",
             )
         return Layout(self.sizes(name, axes[0]), axes[0], outer)
@@ -185,7 +188,9 @@ class Context:
 
     def _broken(self, node: Node | None, what: str) -> NoReturn:
         raise NotStreamable(
-            f"{what} does not hold at every length", node=node.name if node else "", op=node.op if node else "",
+            f"{what} does not hold at every length",
+            node=node.name if node else "",
+            op=node.op if node else "",
             hint="report this model: a value that follows from the length behaves in a way that was not foreseen",
         )
 

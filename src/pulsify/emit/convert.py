@@ -172,7 +172,9 @@ def _convert(tracer: Tracer, pulse: int) -> Converted:
     states = [s for buffer in ctx.buffers if (s := buffer.settle(time.batch)) is not None]
     if ctx.clock.position is not None:
         states.append(_position_state(ctx, time))
-    rates = [Fraction(per) for _, per in time.streams.values()] + [f.length.rate for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
+    rates = [Fraction(per) for _, per in time.streams.values()] + [
+        f.length.rate for f in ctx.facts.values() if isinstance(f, Wire) and f.length
+    ]
     periods = [f.length.period for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(*ctx.denominators, *periods, pulse)
     unknown = max(int(LARGEST // max(1, *map(math.ceil, rates))) // unit, 1) * unit
@@ -182,14 +184,27 @@ def _convert(tracer: Tracer, pulse: int) -> Converted:
     requirements = tuple(ctx.requirements)
     graph, named = _assemble(ctx, outputs, states, unknown)
     return Converted(
-        graph=graph, pulse=pulse, granularity=math.lcm(*ctx.denominators, 1), batch=time.batch, time=time,
+        graph=graph,
+        pulse=pulse,
+        granularity=math.lcm(*ctx.denominators, 1),
+        batch=time.batch,
+        time=time,
         inputs=tuple(_stream_input(ctx, time, n) for n in time.streams),
-        statics=tuple(_static_input(ctx, time, p.name) for p in model.inputs if p.name not in time.streams and p.name not in time.bound),
-        outputs=tuple(o for o, _ in outputs), states=tuple(named),
-        requirements=requirements, limits=tuple(ctx.limits),
-        length=None if ctx.clock.length is None else str(ctx.clock.length.name), unknown_length=unknown,
+        statics=tuple(
+            _static_input(ctx, time, p.name)
+            for p in model.inputs
+            if p.name not in time.streams and p.name not in time.bound
+        ),
+        outputs=tuple(o for o, _ in outputs),
+        states=tuple(named),
+        requirements=requirements,
+        limits=tuple(ctx.limits),
+        length=None if ctx.clock.length is None else str(ctx.clock.length.name),
+        unknown_length=unknown,
         rebase=0 if ctx.clock.absolute else unit,
-        taps=_taps(ctx), opset_imports=dict(model.opset_imports), ir_version=model.ir_version,
+        taps=_taps(ctx),
+        opset_imports=dict(model.opset_imports),
+        ir_version=model.ir_version,
         shortest=shortest_length(requirements, time.step),
     )
 
@@ -242,7 +257,9 @@ def _output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
         return _length_output(ctx, name)
     assert node is not None
     raise NotStreamable(
-        "an output is made of the first frames of the stream alone", node=node.name, op=node.op,
+        "an output is made of the first frames of the stream alone",
+        node=node.name,
+        op=node.op,
         hint="give out all frames and cut after the stream",
     )
 
@@ -256,7 +273,11 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
     node = ctx.model.producers.get(name)
     if wire.layout.folded and wire.end is not None:
         assert node is not None
-        ctx.refuse(node, "an output has time folded together with another axis", "give it out before the reshape, time on its own axis")
+        ctx.refuse(
+            node,
+            "an output has time folded together with another axis",
+            "give it out before the reshape, time on its own axis",
+        )
     length = wire.length
     if length is None:
         from pulsify.rules.lengths import length_from_model
@@ -268,7 +289,9 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
     value = wire.take(Window(p, end - p, end))
     dims = list(_open_dims(ctx, wire.layout.sizes))
     dims[wire.layout.axis] = p
-    out = StreamOutput(name, wire.layout.axis, length.rate, p - end, p, length, wire.dtype, tuple(dims), wire.layout.batch)
+    out = StreamOutput(
+        name, wire.layout.axis, length.rate, p - end, p, length, wire.dtype, tuple(dims), wire.layout.batch
+    )
     return out, value
 
 
@@ -288,12 +311,18 @@ def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
     length = fit(value, ctx.traces.lengths[0]) if dtype.is_integer() and alike else None
     if length is None:
         raise NotStreamable(
-            f"output '{name}' depends on the total length in an irregular way", node=node.name if node else name,
-            op=node.op if node else "", hint="compute it outside the model, after the stream",
+            f"output '{name}' depends on the total length in an irregular way",
+            node=node.name if node else name,
+            op=node.op if node else "",
+            hint="compute it outside the model, after the stream",
         )
     b, sizes = ctx.builder, ctx.sizes_static(name)
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
-    x = b.reshape(x, [max(s, -1) for s in sizes]) if any(s < 0 for s in sizes) or math.prod(sizes) == 1 else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
+    x = (
+        b.reshape(x, [max(s, -1) for s in sizes])
+        if any(s < 0 for s in sizes) or math.prod(sizes) == 1
+        else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
+    )
     return StreamOutput(name, None, Fraction(0), 0, 0, length, dtype, _open_dims(ctx, sizes)), x
 
 
@@ -327,7 +356,9 @@ def _clean(name: str) -> str:
     return re.sub(r"[^0-9A-Za-z_]+", "_", name).strip("_") or "node"
 
 
-def _assemble(ctx: Context, outputs: list[tuple[StreamOutput, ir.Value]], states: list[State], unknown: int) -> tuple[ir.Graph, list[State]]:
+def _assemble(
+    ctx: Context, outputs: list[tuple[StreamOutput, ir.Value]], states: list[State], unknown: int
+) -> tuple[ir.Graph, list[State]]:
     """Name the states, give outputs names of their own, order the nodes, drop what nobody needs."""
     b = ctx.builder
     b.settle()
@@ -349,8 +380,12 @@ def _assemble(ctx: Context, outputs: list[tuple[StreamOutput, ir.Value]], states
         ctx.clock.length.const_value = ir.tensor(np.array([[unknown]], np.int32), name=ctx.clock.length.name)
         initializers.append(ctx.clock.length)
     graph = ir.Graph(
-        inputs, results, nodes=nodes, initializers=initializers,
-        opset_imports=dict(ctx.model.opset_imports), name="stream",
+        inputs,
+        results,
+        nodes=nodes,
+        initializers=initializers,
+        opset_imports=dict(ctx.model.opset_imports),
+        name="stream",
     )
     graph.sort()
     return graph, named

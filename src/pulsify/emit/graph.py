@@ -43,7 +43,7 @@ class Builder:
 
     def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         """An initializer that shares the given tensor: weights are not copied."""
-        value = ir.Value(name=name, const_value=tensor, shape=ir.Shape(tensor.shape), type=ir.TensorType(tensor.dtype))
+        value = ir.Value(name=name, const_value=tensor, shape=ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)]), type=ir.TensorType(tensor.dtype))
         self.constants[name] = value
         return value
 
@@ -62,13 +62,25 @@ class Builder:
     ) -> tuple[ir.Value, ...]:
         """One node with any number of outputs."""
         attrs = {k: v for k, v in (attrs or {}).items() if v is not None}
-        key: Any = (op, domain, tuple(id(i) for i in inputs), outputs, tuple(sorted((k, repr(v)) for k, v in attrs.items())))
+        key: Any = (
+            op,
+            domain,
+            tuple(id(i) for i in inputs),
+            outputs,
+            tuple(sorted((k, repr(v)) for k, v in attrs.items())),
+        )
         simple = all(isinstance(v, (int, float, str, tuple, list)) for v in attrs.values())
         if simple and key in self._known:
             return self._known[key]
         base = self.unique(name or op.lower())
         made = [
-            ir.Value(name=self.unique(base if outputs == 1 else f"{base}.{i}") if name else f"{base}/{i}" if outputs > 1 else f"{base}/out")
+            ir.Value(
+                name=self.unique(base if outputs == 1 else f"{base}.{i}")
+                if name
+                else f"{base}/{i}"
+                if outputs > 1
+                else f"{base}/out"
+            )
             for i in range(outputs)
         ]
         attributes = ir.convenience.convert_attributes(attrs)

@@ -54,7 +54,8 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for read in plan.reads:
         if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
             ctx.refuse(
-                node, "it reads across time where time is folded together with another axis",
+                node,
+                "it reads across time where time is folded together with another axis",
                 "apply it before the reshape, or with time on an axis of its own",
             )
     if all(r.wire.end is None for r in plan.reads):

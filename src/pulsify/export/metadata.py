@@ -124,9 +124,15 @@ class Spec:
             "outputs": [_plain(o) for o in self.outputs],
             "states": [{**_plain(s), "nbytes": s.nbytes} for s in self.states],
             "time": {
-                "symbol": self.time, "batch": self.batch, "step": self.step, "shortest": self.shortest,
-                "length": self.length, "unknown_length": self.unknown_length, "position": self.position,
-                "rebase": self.rebase, "conditions": [_plain(c) for c in self.conditions],
+                "symbol": self.time,
+                "batch": self.batch,
+                "step": self.step,
+                "shortest": self.shortest,
+                "length": self.length,
+                "unknown_length": self.unknown_length,
+                "position": self.position,
+                "rebase": self.rebase,
+                "conditions": [_plain(c) for c in self.conditions],
             },
         }
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
@@ -137,7 +143,9 @@ class Spec:
         if "version" not in own:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
         if own["version"] != str(FORMAT):
-            raise InvalidModel(f"this stream has format {own['version']}, this pulsify reads format {FORMAT}; convert the model again")
+            raise InvalidModel(
+                f"this stream has format {own['version']}, this pulsify reads format {FORMAT}; convert the model again"
+            )
         try:
             return _parse(own)
         except (KeyError, ValueError, TypeError) as error:
@@ -148,15 +156,22 @@ def _parse(own: Mapping[str, str]) -> Spec:
     data = {k: json.loads(own[k]) for k in ("inputs", "statics", "outputs", "states", "time")}
     time = data["time"]
     return Spec(
-        pulse=int(own["pulse"]), granularity=int(own["granularity"]), time=time["symbol"], batch=time["batch"],
-        step=time["step"], shortest=time["shortest"],
+        pulse=int(own["pulse"]),
+        granularity=int(own["granularity"]),
+        time=time["symbol"],
+        batch=time["batch"],
+        step=time["step"],
+        shortest=time["shortest"],
         inputs=tuple(Input(**_typed(i)) for i in data["inputs"]),
         statics=tuple(Static(**_typed(i)) for i in data["statics"]),
         outputs=tuple(Output(**_typed(o)) for o in data["outputs"]),
         states=tuple(State(**_typed({k: v for k, v in s.items() if k != "nbytes"})) for s in data["states"]),
         conditions=tuple(Condition(**_typed(c)) for c in time["conditions"]),
-        length=time["length"], unknown_length=time["unknown_length"], position=time["position"],
-        rebase=time["rebase"], source=own["source"],
+        length=time["length"],
+        unknown_length=time["unknown_length"],
+        position=time["position"],
+        rebase=time["rebase"],
+        source=own["source"],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -15,7 +15,7 @@ from pulsify.errors import InvalidModel
 from pulsify.frontend.model import Dim, Model, Node, Port
 
 OLDEST_OPSET = 13
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
 def load(source: Source) -> Model:

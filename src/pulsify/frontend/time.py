@@ -79,9 +79,7 @@ def find_time(
             for axis, d in enumerate(named_dims(p))
             if isinstance(d, str) and split_product(d)[1] == symbol
         }
-    used = {symbol} | {
-        split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams
-    }
+    used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
     batch = _batch({s: w for s, w in where.items() if s not in used})
     return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1))
 
@@ -95,7 +93,9 @@ def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, in
             continue
         match = PRODUCT.match(str(value).strip())
         if not match or not (match[1] or match[3]):
-            raise InvalidArgument(f"set={{'{symbol}': {value!r}}}: expected a positive number or a multiple such as '8*n'")
+            raise InvalidArgument(
+                f"set={{'{symbol}': {value!r}}}: expected a positive number or a multiple such as '8*n'"
+            )
         steps[symbol] = int(match[1] or match[3])
     return fixed, steps
 
@@ -108,7 +108,8 @@ def _bound(model: Model, bind: Mapping[str, str] | None) -> tuple[str, ...]:
         if not names[name].dtype.is_integer():
             raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
     found = [
-        p.name for p in model.inputs
+        p.name
+        for p in model.inputs
         if p.dtype.is_integer() and len(p.dims) <= 1 and re.search(r"len", p.name, re.IGNORECASE)
     ]
     return tuple(dict.fromkeys([*(bind or {}), *found]))
@@ -182,8 +183,10 @@ def _batch(others: Mapping[str, list[tuple[str, int]]]) -> str | None:
     batches = [s for s, w in others.items() if BATCH_NAMES.fullmatch(s) or all(axis == 0 for _, axis in w)]
     rest = [s for s in others if s not in batches[:1]]
     if rest:
-        example = {s: 1 for s in rest}
-        raise InvalidArgument(f"besides time, these dimensions are symbolic: {_listing(others)}; fix them, e.g. set={example}")
+        example = dict.fromkeys(rest, 1)
+        raise InvalidArgument(
+            f"besides time, these dimensions are symbolic: {_listing(others)}; fix them, e.g. set={example}"
+        )
     return batches[0]
 
 

@@ -22,7 +22,14 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
 
 @rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time")
 def softmax(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", -1)], "normalises", "a softmax needs a bounded mask or window")
+    guard(
+        ctx,
+        node,
+        ctx.wire(node.inputs[0]),
+        [node.attr("axis", -1)],
+        "normalises",
+        "a softmax needs a bounded mask or window",
+    )
     return pointwise(ctx, node)
 
 
@@ -52,8 +59,17 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
 
 
 @rule(
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", says="over any axes but time",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    says="over any axes but time",
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
     axes = node.attr("axes")
@@ -84,8 +100,14 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
 
 
 @rule(
-    "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization", "GlobalAveragePool", "GlobalMaxPool",
-    "GlobalLpPool", "LRN", says="with time folded into the batch axis only",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "GlobalLpPool",
+    "LRN",
+    says="with time folded into the batch axis only",
 )
 def over_features(ctx: Context, node: Node) -> Plan | None:
     rank = len(ctx.dims(node.inputs[0]))

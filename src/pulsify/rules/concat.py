@@ -81,7 +81,8 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     streams = [i for i, n in enumerate(node.inputs) if isinstance(ctx.fact(n), Wire)]
     if len(streams) > 1:
         ctx.refuse(
-            node, "it puts one stream behind the end of another, which never comes",
+            node,
+            "it puts one stream behind the end of another, which never comes",
             "join them on another axis, or run them as two streams",
         )
     at = streams[0]
@@ -89,9 +90,15 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     assert wire is not None
     front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
     tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
-    if any(p.prefix for p in tail) or sum(p.prefix is not None for p in front) > 1 or (len(front) > 1 and any(p.prefix for p in front)):
+    if (
+        any(p.prefix for p in tail)
+        or sum(p.prefix is not None for p in front) > 1
+        or (len(front) > 1 and any(p.prefix for p in front))
+    ):
         ctx.refuse(
-            node, "it repeats the first frames of the stream later on", "feed them as a separate input without a time axis"
+            node,
+            "it repeats the first frames of the stream later on",
+            "feed them as a separate input without a time axis",
         )
     before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
     length = wire.length.then(add=before + after) if wire.length is not None else None
@@ -148,5 +155,9 @@ def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, win
         place_of_batch = order.index(layout.axis)
         del order[place_of_batch]
         order.insert(layout.batch, layout.axis)
-        return b.op("Squeeze", b.op("Transpose", lifted, perm=[*order, *(i for i in range(layout.rank + 1) if i not in order)]), b.ints(layout.rank))
+        return b.op(
+            "Squeeze",
+            b.op("Transpose", lifted, perm=[*order, *(i for i in range(layout.rank + 1) if i not in order)]),
+            b.ints(layout.rank),
+        )
     return gather_frames(ctx, table, place, layout, window.frames)

@@ -60,7 +60,8 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, aut
     befores = {b for b, _ in found}
     if len(befores) > 1:
         ctx.refuse(
-            node, f"auto_pad={auto} with stride {stride} pads the start differently depending on the total length",
+            node,
+            f"auto_pad={auto} with stride {stride} pads the start differently depending on the total length",
             f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
         )
     before = befores.pop()
@@ -141,9 +142,9 @@ def _zero_point(ctx: Context, node: Node) -> int:
 def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     """Input frame i adds to outputs i*stride ... i*stride + span - 1; frames outside [0, L) add nothing.
 
-        input         i         i+1
-        output   [ . . . . )                  an output is complete once the last input frame
-                      [ . . . . )             that touches it is there
+    input         i         i+1
+    output   [ . . . . )                  an output is complete once the last input frame
+                  [ . . . . )             that touches it is there
     """
     wire = ctx.wire(node.inputs[0])
     if wire is None:
@@ -156,7 +157,9 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     n = len(kernel)
     auto = node.attr("auto_pad", "NOTSET")
     if node.attr("output_shape") or auto.startswith("SAME"):
-        ctx.refuse(node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads")
+        ctx.refuse(
+            node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads"
+        )
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
     reach = Reach(1, t.stride, t.before - t.span + t.stride, t.before)

@@ -24,7 +24,9 @@ def expand(ctx: Context, node: Node) -> Plan | None:
     name = node.outputs[0]
     axes = ctx.time_axes(name)
     if axes != [broadcast_axis(wire.layout, len(ctx.dims(name)))]:
-        ctx.refuse(node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames")
+        ctx.refuse(
+            node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames"
+        )
     layout = ctx.layout(node, name, wire.layout.outer)
     targets = [1 if s <= 0 else s for s in layout.sizes]
     grows = _grows_with_batch(ctx, node, wire, layout)
@@ -94,7 +96,11 @@ def tile(ctx: Context, node: Node) -> Plan | None:
         ctx.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
     repeats = [int(r) for r in tables[0].reshape(-1)]
     if repeats[wire.layout.axis] != 1:
-        ctx.refuse(node, "it repeats the whole stream, whose end never comes", "repeat every frame instead (unsqueeze, expand, reshape)")
+        ctx.refuse(
+            node,
+            "it repeats the whole stream, whose end never comes",
+            "repeat every frame instead (unsqueeze, expand, reshape)",
+        )
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return (ctx.builder.op("Tile", values[0], ctx.builder.ints(*repeats), name=node.name),)

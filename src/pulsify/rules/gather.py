@@ -96,7 +96,11 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.time_axes(index)
     if len(grown) != 1:
-        reason = "single frames of the stream are used as a value of their own" if not grown else "its index grows along two axes"
+        reason = (
+            "single frames of the stream are used as a value of their own"
+            if not grown
+            else "its index grows along two axes"
+        )
         ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
     if wire.length is None:
         ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
@@ -126,7 +130,8 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
     reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:
         ctx.refuse(
-            node, "how far its index table looks depends on the total length (it runs backwards, or from the end)",
+            node,
+            "how far its index table looks depends on the total length (it runs backwards, or from the end)",
             "index frames relative to the current one",
         )
     longest = rows(ctx.traces.longest)
@@ -134,7 +139,8 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
     if longest.ndim > 1 and (len(table.early) or table.clipped):
         ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
     ctx.claim(
-        node, "its index table moving on with time",
+        node,
+        "its index table moving on with time",
         lambda run: np.array_equal(rows(run), table.rows(len(rows(run)), run[node.inputs[0]].dims[axis])),
     )
     return table
@@ -198,5 +204,3 @@ def compress(ctx: Context, node: Node) -> Plan | None:
     if any(ctx.wire(n) for n in node.inputs):
         ctx.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
     return static(ctx, node)
-
-

@@ -23,7 +23,8 @@ def length_from_model(ctx: Context, node: Node, name: str, axis: int) -> Length:
     found = fit(frames, ctx.traces.lengths[0])
     if found is None:
         ctx.refuse(
-            node, "the length of its output is no regular function of the stream's length",
+            node,
+            "the length of its output is no regular function of the stream's length",
             "cut or pad by a fixed amount, or to a multiple of a fixed number",
         )
     ctx.claim(node, f"the length of '{name}'", lambda run: run[name].dims[axis] == found.at(run.length))

@@ -30,7 +30,8 @@ def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | No
     from_end = left.layout.rank - left.layout.axis, right.layout.rank - right.layout.axis
     if from_end[0] != from_end[1] or from_end[0] <= 2:
         ctx.refuse(
-            node, "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
+            node,
+            "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "attention needs a bounded mask; attention is not supported yet",
         )
 
@@ -63,7 +64,8 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
             ctx.refuse(node, "it takes a diagonal over time", "index the frames another way")
     if len(letters) > 1:
         ctx.refuse(
-            node, "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
+            node,
+            "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "attention needs a bounded mask; attention is not supported yet",
         )
     return pointwise(ctx, node)

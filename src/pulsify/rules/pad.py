@@ -31,12 +31,15 @@ def pad(ctx: Context, node: Node) -> Plan | None:
         return _other_axes_only(ctx, node, wire, pads, axes)
     if len(set(befores)) > 1:
         ctx.refuse(
-            node, "how much it pads in front depends on the total length",
+            node,
+            "how much it pads in front depends on the total length",
             'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
         )
     mode = MODES.get(node.attr("mode", "constant"))
     if mode is None:
-        ctx.refuse(node, f"padding mode '{node.attr('mode')}' shows the other end of the stream", "use zero, edge or reflect")
+        ctx.refuse(
+            node, f"padding mode '{node.attr('mode')}' shows the other end of the stream", "use zero, edge or reflect"
+        )
     before = befores[0]
     length = _length(ctx, node, wire, before, afters)
     if mode == "reflect" and wire.length is not None:
@@ -85,7 +88,8 @@ def _value(ctx: Context, node: Node) -> float | int:
 
 
 def _other_axes_only(ctx: Context, node: Node, wire: Wire, pads: list[int], axes: list[int]) -> Plan | None:
-    if node.input(1) and all(np.array_equal(t, ctx.known(node.inputs[1])[0]) for t in ctx.known(node.inputs[1]) or []):
+    tables = ctx.known(node.inputs[1])
+    if tables is not None and all(np.array_equal(t, tables[0]) for t in tables):
         return pointwise(ctx, node)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:

@@ -17,14 +17,18 @@ from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.registry import rule
 
-UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
-HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus
-Softsign Sqrt Swish Tan Tanh ThresholdedRelu Dropout BitCast""".split()
-BROADCAST = """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min
-Mod Mul Or PRelu Pow Sub Sum Where Xor CastLike""".split()
+UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Dropout Elu Erf Exp Floor Gelu "
+    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid "
+    "Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BitCast"
+)
+BROADCAST = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Div Equal Greater GreaterOrEqual Less LessOrEqual Max "
+    "Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
+)
 
 
-@rule(*UNARY, *BROADCAST, says="frame by frame, any operand on any side, with broadcasting")
+@rule(*UNARY.split(), *BROADCAST.split(), says="frame by frame, any operand on any side, with broadcasting")
 def elementwise(ctx: Context, node: Node) -> Plan | None:
     """Elementwise with broadcasting: the operands' time axes must fall on the same axis of the output."""
     if not any(ctx.wire(i) for i in node.inputs):
@@ -35,7 +39,8 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
     axes = {broadcast_axis(w.layout, rank) for w in wires.values()}
     if len(axes) > 1:
         ctx.refuse(
-            node, "time stands on different axes of its operands, so every frame meets every other",
+            node,
+            "time stands on different axes of its operands, so every frame meets every other",
             "a bounded mask is needed where frames meet frames",
         )
     target = _target(ctx, node, list(wires.values()))
@@ -68,11 +73,11 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
 
 def _aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
     """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
-    if wire.layout.outer == target.outer or wire.held is not None and value is wire.held:
+    if wire.layout.outer == target.outer or (wire.held is not None and value is wire.held):
         return value
     b, layout = ctx.builder, wire.layout
     first = [max(s, 1) for s in layout.sizes[: layout.axis]]
-    rest = [s for s in layout.sizes[layout.axis + 1 :]]
+    rest = list(layout.sizes[layout.axis + 1 :])
     split = b.reshape(value, [*first, -1, window.frames, *rest])
     at = len(first)
     front = b.op("Transpose", split, perm=[at, *(i for i in range(len(first) + 2 + len(rest)) if i != at)])
@@ -119,8 +124,9 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
     return ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
 
 
-def static(ctx: Context, node: Node) -> None:
+def static(ctx: Context, node: Node) -> Plan | None:
     """No input has a time axis: the node is copied, its outputs are the same at every pulse."""
     for output, value in zip(node.outputs, clone(ctx, node, [ctx.operand(node, i) for i in node.inputs]), strict=True):
         if output:
             ctx.facts[output] = Static(value)
+    return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pulsify.analysis.coordinates import counter
 from pulsify.emit.context import Context
+from pulsify.emit.plan import Plan
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
 
 
 @rule("Range", says="from a fixed start: the stream's own clock")
-def range_(ctx: Context, node: Node) -> None:
+def range_(ctx: Context, node: Node) -> Plan | None:
     name = node.outputs[0]
     if not ctx.time_axes(name):
         return static(ctx, node)
@@ -21,7 +22,9 @@ def range_(ctx: Context, node: Node) -> None:
 
 
 @rule("ConstantOfShape", "Shape", "Size", "NonZero", "EyeLike", says="evaluated; never part of the stream's data")
-def evaluated(ctx: Context, node: Node) -> None:
+def evaluated(ctx: Context, node: Node) -> Plan | None:
     if not ctx.time_axes(node.outputs[0]) and not any(ctx.wire(i) for i in node.inputs):
         return static(ctx, node)
-    ctx.refuse(node, "its value depends on the total length or on the data", "use a value that is known while streaming")
+    ctx.refuse(
+        node, "its value depends on the total length or on the data", "use a value that is known while streaming"
+    )

@@ -48,7 +48,8 @@ def apply_rule(ctx: Context, node: Node) -> None:
     entry = RULES.get(key)
     if entry is None:
         ctx.refuse(
-            node, f"no streaming rule is known for operator {key}",
+            node,
+            f"no streaming rule is known for operator {key}",
             "replace it by operators listed in docs/operators.md, or keep it outside the streamed model",
         )
     plan = entry.rule(ctx, node)

@@ -24,7 +24,13 @@ from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
 
 
-@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", says="time kept, merged into or split from other axes, folded into batch")
+@rule(
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    says="time kept, merged into or split from other axes, folded into batch",
+)
 def reshape(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.wire(node.inputs[0])
     if wire is None:
@@ -33,8 +39,10 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     axes = ctx.time_axes(name)
     if len(axes) != 1:
         ctx.refuse(
-            node, "time cannot be followed through this reshape: "
-            + ("no axis" if not axes else "more than one axis") + " of its output grows with the stream",
+            node,
+            "time cannot be followed through this reshape: "
+            + ("no axis" if not axes else "more than one axis")
+            + " of its output grows with the stream",
             "keep time on one axis",
         )
     axis = axes[0]
@@ -116,7 +124,9 @@ def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         out = ctx.builder.ops(node.op, values, node.attrs, name=node.name)[0]
         skip = window.start - reach.first(window.start) * reach.den if reach.den > 1 else 0
-        made = (reach.last(window.end - 1) + 1 - reach.first(window.start)) * reach.den if reach.den > 1 else window.frames
+        made = (
+            (reach.last(window.end - 1) + 1 - reach.first(window.start)) * reach.den if reach.den > 1 else window.frames
+        )
         if (skip, made) == (0, window.frames):
             return (out,)
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)

@@ -28,8 +28,12 @@ def resize(ctx: Context, node: Node) -> Plan | None:
         return static(ctx, node)
     factor = _factor(ctx, node, wire)
     if factor == 1:
-        return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length,
-                    lambda values, window: (_emit(ctx, node, wire, values[0], factor),))
+        return Plan(
+            (Read(wire),),
+            (ctx.layout(node, node.outputs[0], wire.layout.outer),),
+            wire.length,
+            lambda values, window: (_emit(ctx, node, wire, values[0], factor),),
+        )
     _check(ctx, node)
     reach = _reach(node, factor)
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None

@@ -76,7 +76,11 @@ def _cut_others(ctx: Context, x: ir.Value, wire: Wire, ranges: dict[int, Range])
 
 def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> Plan:
     for axis, r in ranges.items():
-        if axis != wire.layout.axis and wire.layout.sizes[axis] < 0 and not _whole(r, ctx.dims(node.inputs[0], 0)[axis]):
+        if (
+            axis != wire.layout.axis
+            and wire.layout.sizes[axis] < 0
+            and not _whole(r, ctx.dims(node.inputs[0], 0)[axis])
+        ):
             ctx.refuse(node, "it cuts the batch axis", 'fix the batch size with set={"B": 1}')
     kept = {a: r for a, r in ranges.items() if wire.layout.sizes[a] >= 0}
 
@@ -92,7 +96,8 @@ def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges:
         ctx.refuse(node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip")
     if len(starts) > 1 or len(steps) > 1:
         ctx.refuse(
-            node, "where it starts depends on the total length (it keeps the last frames)",
+            node,
+            "where it starts depends on the total length (it keeps the last frames)",
             "keep a fixed number of frames from the start, or all frames and choose after the stream",
         )
     (start,), (step,) = starts, steps
@@ -121,21 +126,29 @@ def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges:
 
 def _prefix(
     ctx: Context, node: Node, wire: Wire, start: int, stop: int, step: int, ranges: dict[int, Range]
-) -> None:
+) -> Plan | None:
     """A fixed number of the stream's first frames: kept as such, for whoever can use it (Concat)."""
-    if start or step != 1 or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis):
+    if (
+        start
+        or step != 1
+        or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis)
+    ):
         ctx.refuse(
-            node, "a few frames from the start of the stream are cut out and used as a value of their own",
+            node,
+            "a few frames from the start of the stream are cut out and used as a value of their own",
             "feed them as a separate input without a time axis",
         )
     ctx.facts[node.outputs[0]] = Prefix(wire, stop)
+    return None
 
 
 def table_rows(ctx: Context, node: Node, axis: int, ranges: Sequence[Range]) -> Plan | None:
     """A table cut to the length of the stream: frame k is row start + k * step, looked up by the clock."""
     starts, steps = {r[0] for r in ranges}, {r[2] for r in ranges}
     if len(starts) > 1 or len(steps) > 1:
-        ctx.refuse(node, "which rows of the table it takes depends on the total length", "count positions from the start")
+        ctx.refuse(
+            node, "which rows of the table it takes depends on the total length", "count positions from the start"
+        )
     (start,), (step,) = starts, steps
     rows = ctx.dims(node.inputs[0])[axis]
     b, name = ctx.builder, node.outputs[0]

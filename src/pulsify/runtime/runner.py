@@ -26,7 +26,9 @@ def options(threads: int = 1) -> ort.SessionOptions:
     return out
 
 
-def open_model(source: str | bytes | onnx.ModelProto | ir.Model, threads: int = 1, optimize: bool = True) -> ort.InferenceSession:
+def open_model(
+    source: str | bytes | onnx.ModelProto | ir.Model, threads: int = 1, optimize: bool = True
+) -> ort.InferenceSession:
     """A runtime session on a file, bytes or a model in memory."""
     import onnxruntime as ort
 
@@ -49,10 +51,14 @@ def _open_ir(model: ir.Model, chosen: ort.SessionOptions) -> ort.InferenceSessio
     if weight_bytes(model) <= IN_MEMORY:
         folders = _external_folders(model)
         if not folders:
-            return ort.InferenceSession(ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(
+                ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"]
+            )
         if len(folders) == 1:
             chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", folders.pop())
-            return ort.InferenceSession(ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(
+                ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"]
+            )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stream.onnx"
         ir.save(model, path, external_data="stream.onnx.data")

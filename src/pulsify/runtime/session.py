@@ -31,8 +31,14 @@ class Session:
     """
 
     def __init__(
-        self, runner: ort.InferenceSession, spec: Spec, *, batch: int | None = None, padding: float = 0.0,
-        check: bool = True, statics: Mapping[str, Any] | None = None,
+        self,
+        runner: ort.InferenceSession,
+        spec: Spec,
+        *,
+        batch: int | None = None,
+        padding: float = 0.0,
+        check: bool = True,
+        statics: Mapping[str, Any] | None = None,
     ) -> None:
         if batch is not None and batch < 1:
             raise InvalidArgument(f"batch={batch}: at least one stream")
@@ -114,7 +120,9 @@ class Session:
     def _given(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
         if chunk is not None and not isinstance(chunk, Mapping):
             if len(self.spec.inputs) > 1:
-                raise InvalidChunk(f"this model has several inputs: push a dict with {[i.name for i in self.spec.inputs]}")
+                raise InvalidChunk(
+                    f"this model has several inputs: push a dict with {[i.name for i in self.spec.inputs]}"
+                )
             chunks = {self.spec.inputs[0].name: chunk, **chunks}
         elif isinstance(chunk, Mapping):
             chunks = {**chunk, **chunks}
@@ -127,13 +135,19 @@ class Session:
         array = np.asarray(value)
         port = next(i for i in self.spec.inputs if i.name == name)
         if array.dtype != port.dtype:
-            raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})")
+            raise InvalidChunk(
+                f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})"
+            )
         want = self._shapes[name]
         axis = port.axis
-        fits = array.ndim == len(want) and all(d == w for i, (d, w) in enumerate(zip(array.shape, want, strict=True)) if i != axis)
+        fits = array.ndim == len(want) and all(
+            d == w for i, (d, w) in enumerate(zip(array.shape, want, strict=True)) if i != axis
+        )
         if not fits:
             shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
-            raise InvalidChunk(f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}")
+            raise InvalidChunk(
+                f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}"
+            )
         if self._check and array.dtype.kind == "f" and array.size and np.isnan(array.sum()) and np.isnan(array).any():
             where = int(np.argwhere(np.isnan(array))[0][axis])
             raise InvalidChunk(
@@ -261,7 +275,11 @@ class Session:
     # ---- frames out
 
     def _result(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
-        out = {o.name: _join(o, parts[o.name], self.spec, self.batch) for o in self.spec.outputs if o.axis is not None or final}
+        out = {
+            o.name: _join(o, parts[o.name], self.spec, self.batch)
+            for o in self.spec.outputs
+            if o.axis is not None or final
+        }
         if len(self.spec.outputs) == 1:
             return next(iter(out.values()), None)
         return out
@@ -289,6 +307,8 @@ def _check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str
         array = np.ascontiguousarray(given[s.name])
         want = concrete(s.dims, spec.batch, batch)
         if array.shape != want or array.dtype != s.dtype:
-            raise InvalidArgument(f"static input '{s.name}' must be {s.dtype} of shape {list(want)}, got {array.dtype} {list(array.shape)}")
+            raise InvalidArgument(
+                f"static input '{s.name}' must be {s.dtype} of shape {list(want)}, got {array.dtype} {list(array.shape)}"
+            )
         out[s.name] = array
     return out

@@ -43,7 +43,9 @@ def load(blob: bytes, spec: Spec, batch: int) -> tuple[dict[str, Array], dict[st
         raise InvalidState("this state belongs to another model or another pulse; restore it where it was taken")
     counts = json.loads(meta["counts"])
     if counts["batch"] != batch:
-        raise InvalidState(f"this state holds {counts['batch']} streams, the session {batch}; open it with batch={counts['batch']}")
+        raise InvalidState(
+            f"this state holds {counts['batch']} streams, the session {batch}; open it with batch={counts['batch']}"
+        )
     states = {s.name: tensors[f"state.{s.name}"] for s in spec.states}
     for s in spec.states:
         if states[s.name].shape != concrete(s.shape, spec.batch, batch):

@@ -1,7 +1,7 @@
 """One pulse in ONNX Runtime: every tensor has its place in memory once and for all, states swap sides.
 
-    pulse n      A -> model -> B
-    pulse n+1    B -> model -> A
+pulse n      A -> model -> B
+pulse n+1    B -> model -> A
 """
 
 from __future__ import annotations

@@ -138,7 +138,9 @@ class Evaluator:
             if t is None or not t.HasField("shape"):
                 raise NotStreamable(
                     "the shape of its output cannot be inferred",
-                    node=node.name, op=node.op, hint="replace it by operators with known shapes",
+                    node=node.name,
+                    op=node.op,
+                    hint="replace it by operators with known shapes",
                 )
             dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
             if any(d < 0 for d in dims):
@@ -186,7 +188,9 @@ def _infer_types(
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     except Exception as error:
         raise NotStreamable(
-            f"operator {node.domain or 'ai.onnx'}::{node.op} is not known", node=node.name, op=node.op,
+            f"operator {node.domain or 'ai.onnx'}::{node.op} is not known",
+            node=node.name,
+            op=node.op,
             hint="export the model with standard ONNX operators",
         ) from error
     opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
@@ -210,7 +214,7 @@ def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
 
         def run(arrays: list[Array]) -> list[Array]:
             out = evaluator.run(None, {n: arrays[p] for n, p in zip(names, positions, strict=True)})
-            return [np.asarray(a) for a in out]  # type: ignore[union-attr]
+            return [np.asarray(a) for a in out]
 
         return run
     except Exception:

@@ -106,7 +106,8 @@ def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
     except CannotRun as problem:
         return NotStreamable(
             f"the model runs at no length tried up to {SCALES[-1]}: {problem.reason}",
-            node=problem.node.name, op=problem.node.op,
+            node=problem.node.name,
+            op=problem.node.op,
             hint="check that the model runs in ONNX Runtime with a dynamic time axis; "
             'if it takes only multiples of some number, say so: set={"T": "8*n"}',
         )
@@ -127,13 +128,17 @@ def _condition(model: Model, time: TimeSpec, node: Node) -> bool:
     conditions = [run[node.inputs[0]] for run in runs]
     if not all(c.known for c in conditions):
         raise NotStreamable(
-            "the condition depends on the data", node=node.name, op="If",
+            "the condition depends on the data",
+            node=node.name,
+            op="If",
             hint="export the model so that the branch is decided (trace instead of script)",
         )
     taken = {bool(c.array.reshape(-1)[0]) for c in conditions}
     if len(taken) > 1:
         raise NotStreamable(
-            "the condition depends on the length of the stream", node=node.name, op="If",
+            "the condition depends on the length of the stream",
+            node=node.name,
+            op="If",
             hint="export the model with the branch for long inputs only",
         )
     return taken.pop()

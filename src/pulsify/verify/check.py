@@ -61,8 +61,13 @@ def quick(source: Any, stream: Stream, time: Any = None) -> Report:
 
 
 def verify(
-    source: Any, stream: Stream, *, lengths: list[int] | None = None, chunkings: tuple[str, ...] = ("pulses", "random", "whole"),
-    tolerance: float | None = None, seed: int = 0,
+    source: Any,
+    stream: Stream,
+    *,
+    lengths: list[int] | None = None,
+    chunkings: tuple[str, ...] = ("pulses", "random", "whole"),
+    tolerance: float | None = None,
+    seed: int = 0,
 ) -> Report:
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs."""
     from pulsify.frontend.load import read
@@ -86,7 +91,9 @@ def verify(
             report.runs += 1
             _compare(report, stream, got, reference, length, how, tolerance)
     if not report.runs:
-        raise Mismatch(f"no length near {lengths or _lengths(stream)} is one the batch model takes, so nothing was checked", report)
+        raise Mismatch(
+            f"no length near {lengths or _lengths(stream)} is one the batch model takes, so nothing was checked", report
+        )
     _raise_if_wrong(report, stream, source, rng, tolerance)
     return report
 
@@ -174,7 +181,8 @@ def run_stream(stream: Stream, feeds: Mapping[str, Array], chunks: list[int]) ->
         take(session.push(piece))
     take(session.flush())
     return {
-        o.name: np.concatenate(parts[o.name], o.axis) if o.axis is not None else parts[o.name][-1] for o in stream.outputs
+        o.name: np.concatenate(parts[o.name], o.axis) if o.axis is not None else parts[o.name][-1]
+        for o in stream.outputs
     }
 
 
@@ -197,7 +205,12 @@ def limit(reference: Array, tolerance: float | None) -> float:
 
 
 def _compare(
-    report: Report, stream: Stream, got: Mapping[str, Array], reference: Mapping[str, Array], length: int, how: str,
+    report: Report,
+    stream: Stream,
+    got: Mapping[str, Array],
+    reference: Mapping[str, Array],
+    length: int,
+    how: str,
     tolerance: float | None,
 ) -> None:
     for o in stream.outputs:
@@ -211,11 +224,17 @@ def _compare(
         if off.size and off.max() > worst.error:
             axis = o.axis or 0
             frames = off.max(tuple(i for i in range(off.ndim) if i != axis)) if off.ndim else off.reshape(1)
-            first = int(np.argmax(frames > limit(want, tolerance))) if (frames > limit(want, tolerance)).any() else int(frames.argmax())
+            first = (
+                int(np.argmax(frames > limit(want, tolerance)))
+                if (frames > limit(want, tolerance)).any()
+                else int(frames.argmax())
+            )
             report.outputs[o.name] = Worst(float(off.max()), first, length, how)
 
 
-def _raise_if_wrong(report: Report, stream: Stream, source: Any, rng: np.random.Generator, tolerance: float | None) -> None:
+def _raise_if_wrong(
+    report: Report, stream: Stream, source: Any, rng: np.random.Generator, tolerance: float | None
+) -> None:
     wrong = {n: w for n, w in report.outputs.items() if w.error > report.tolerance}
     if not wrong:
         return
@@ -229,5 +248,3 @@ def _raise_if_wrong(report: Report, stream: Stream, source: Any, rng: np.random.
     except Exception:  # finding the wire is a courtesy; the mismatch is the news
         report.departs = None
     raise Mismatch(f"the stream is not the batch model:\n{report}", report)
-
-
