@@ -29,6 +29,28 @@ class Misaligned(Exception):
         super().__init__(multiple)
 
 
+class Unclear(NotStreamable):
+    """What was seen at the traced lengths contradicts itself; at longer ones it may not."""
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Something that was read off known values, and must hold at every length."""
+
+    node: Node | None
+    what: str
+    holds: Callable[[Any], bool]
+
+    def check(self, run: Any) -> None:
+        if not self.holds(run):
+            raise Unclear(
+                f"{self.what} does not hold at every length",
+                node=self.node.name if self.node else "",
+                op=self.node.op if self.node else "",
+                hint="make it a constant, or a value that follows from the position alone",
+            )
+
+
 @dataclass(frozen=True)
 class Requirement:
     """What the batch model asks of the stream's length: a wire of at least so many frames, of a multiple of some
@@ -64,7 +86,7 @@ class Context:
     buffers: list[Buffer] = field(default_factory=list)
     requirements: dict[Requirement, None] = field(default_factory=dict)
     limits: dict[Limit, None] = field(default_factory=dict)
-    claims: list[tuple[Node | None, str, Callable[[Any], bool]]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
 
@@ -134,10 +156,11 @@ class Context:
         axes = self.time_axes(name)
         if len(axes) != 1:
             found = "no time axis" if not axes else f"{len(axes)} time axes"
-            self.refuse(
-                node,
+            raise Unclear(
                 f"its output '{name}' has {found}",
-                "reduce over time only with a bounded window; attention needs a bounded mask",
+                node=node.name,
+                op=node.op,
+                hint="reduce over time only with a bounded window; attention needs a bounded mask",
             )
         return Layout(self.sizes(name, axes[0]), axes[0], outer)
 
@@ -181,18 +204,10 @@ class Context:
 
     def claim(self, node: Node | None, what: str, holds: Callable[[Any], bool]) -> None:
         """Something read off the traces that must hold at every length: checked now, and again at a longer one."""
+        claim = Claim(node, what, holds)
         for run in self.traces.runs:
-            if not holds(run):
-                self._broken(node, what)
-        self.claims.append((node, what, holds))
-
-    def _broken(self, node: Node | None, what: str) -> NoReturn:
-        raise NotStreamable(
-            f"{what} does not hold at every length",
-            node=node.name if node else "",
-            op=node.op if node else "",
-            hint="report this model: a value that follows from the length behaves in a way that was not foreseen",
-        )
+            claim.check(run)
+        self.claims.append(claim)
 
     def refuse(self, node: Node, reason: str, hint: str = "") -> NoReturn:
         raise NotStreamable(reason, node=node.name, op=node.op, hint=hint)

@@ -43,7 +43,12 @@ class Builder:
 
     def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         """An initializer that shares the given tensor: weights are not copied."""
-        value = ir.Value(name=name, const_value=tensor, shape=ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)]), type=ir.TensorType(tensor.dtype))
+        value = ir.Value(
+            name=name,
+            const_value=tensor,
+            shape=ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)]),
+            type=ir.TensorType(tensor.dtype),
+        )
         self.constants[name] = value
         return value
 

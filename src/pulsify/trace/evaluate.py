@@ -143,7 +143,7 @@ class Evaluator:
                     hint="replace it by operators with known shapes",
                 )
             dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
-            if any(d < 0 for d in dims):
+            if any(d <= 0 for d in dims):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             out[name] = (ir.DataType(t.elem_type), dims)
         return out
