@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
-from pulsify.runtime.runner import IN_MEMORY, open_model, weight_bytes
+from pulsify.runtime.runner import IN_MEMORY, embedded_bytes, external_folders, open_model
 from pulsify.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -44,16 +44,27 @@ class Stream:
     def _runner(self) -> ort.InferenceSession:
         return open_model(self._path if self._path else self.model)
 
-    def session(self, *, batch: int | None = None, padding: float = 0.0, check: bool = True, **statics: Any) -> Session:
-        """A live stream. Static inputs are keyword arguments; `batch` parallel streams advance together."""
-        return Session(self._runner, self.spec, batch=batch, padding=padding, check=check, statics=statics)
+    def session(
+        self,
+        *,
+        batch: int | None = None,
+        padding: float = 0.0,
+        check: bool = True,
+        statics: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> Session:
+        """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
+
+        padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN in.
+        """
+        given = {**(statics or {}), **named}
+        return Session(self._runner, self.spec, batch=batch, padding=padding, check=check, statics=given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One plain ONNX file (large weights go beside it, as external data)."""
         path = Path(path)
-        large = weight_bytes(self.model) > IN_MEMORY
-        kept = any(isinstance(v.const_value, ir.ExternalTensor) for v in self.model.graph.initializers.values())
-        ir.save(self.model, path, external_data=f"{path.name}.data" if large or kept else None)
+        beside = embedded_bytes(self.model) > IN_MEMORY or external_folders(self.model)
+        ir.save(self.model, path, external_data=f"{path.name}.data" if beside else None)
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
@@ -154,7 +165,7 @@ def _finish(c: Converted, source: str) -> Stream:
             Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis)
             for o in c.outputs
         ),
-        states=tuple(State(str(s.before.name), s.shape, s.dtype.numpy(), s.node) for s in c.states),
+        states=tuple(State(str(s.before.name), s.shape, s.dtype.numpy(), s.node, s.zero) for s in c.states),
         conditions=tuple(dict.fromkeys(conditions)),
         length=c.length,
         unknown_length=c.unknown_length,

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Window
 from pulsify.emit.buffer import State
 from pulsify.emit.context import Context
 from pulsify.emit.graph import Builder
@@ -23,9 +23,8 @@ def position_state(ctx: Context) -> State:
 
 def taps(ctx: Context) -> dict[str, tuple[ir.Value, Window, int]]:
     out = {}
-    for buffer in ctx.buffers:
-        name = next((n for n, w in ctx.facts.items() if isinstance(w, Wire) and w.take == buffer.take), None)
-        if name is not None and not buffer.layout.folded:
+    for name, buffer in ctx.buffers.items():
+        if not buffer.layout.folded:
             out[name] = (ctx.builder.real(buffer.value), buffer.window, buffer.layout.axis)
     return out
 
@@ -50,7 +49,7 @@ def assemble(
         inputs.append(state.before)
         after = _named_output(b, b.real(state.after), f"new_{name}", state.dtype, state.shape)
         results.append(after)
-        named.append(State(state.node, state.dtype, state.shape, state.before, after))
+        named.append(State(state.node, state.dtype, state.shape, state.before, after, state.zero))
     nodes = _needed(b.nodes, results)
     used = {v for n in nodes for v in n.inputs if v is not None} | set(results)
     initializers = [v for v in b.constants.values() if v in used]

@@ -94,6 +94,7 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
 def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
     x = wire.take(window)
     if wire.clean and how.value == 0:
+        ctx.zeroed.update([wire.name] if starts else [])
         starts = False
     if not starts and not ends:
         return x

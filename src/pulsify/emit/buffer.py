@@ -19,13 +19,17 @@ from pulsify.trace.lengths import BATCHES
 
 @dataclass(frozen=True)
 class State:
-    """A pair of graph input and output that the caller carries from pulse to pulse. It starts at zero."""
+    """A pair of graph input and output that the caller carries from pulse to pulse. It starts at zero.
+
+    zero: something counts on that (padding with zeros for free); any other start would do otherwise.
+    """
 
     node: str
     dtype: ir.DataType
     shape: tuple[int | str, ...]
     before: ir.Value
     after: ir.Value
+    zero: bool = True
 
 
 @dataclass(eq=False)
@@ -48,7 +52,7 @@ class Buffer:
             self.wishes[window] = ir.Value(name=f"{self.node}[{window.start}:{window.end}]")
         return self.wishes[window]
 
-    def settle(self, batch: str | None) -> State | None:
+    def settle(self, batch: str | None, zero: bool) -> State | None:
         """Emit the slices, and the state if any window reaches further back than the wire's own."""
         b, own = self.builder, self.window
         layout, value = self._unfolded() if self.wishes else (self.layout, self.value)
@@ -59,7 +63,7 @@ class Buffer:
             full = b.op("Concat", past, value, axis=layout.axis, name=f"{self.node}/full")
             kept = self._cut(full, layout, own.p, own.p + history, history + own.frames)
             after = self._to_state(kept, layout, history)
-            state = State(self.node, self.dtype, self._state_shape(layout, history, batch), before, after)
+            state = State(self.node, self.dtype, self._state_shape(layout, history, batch), before, after, zero)
         for wish, placeholder in self.wishes.items():
             if wish.start >= own.start:
                 piece = self._cut(value, layout, wish.start - own.start, wish.end - own.start, own.frames)

@@ -83,12 +83,13 @@ class Context:
     clock: Clock
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
     facts: dict[str, Fact] = field(default_factory=dict)
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     requirements: dict[Requirement, None] = field(default_factory=dict)
     limits: dict[Limit, None] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
+    zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     # ---- facts
 
@@ -193,7 +194,7 @@ class Context:
     def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
         """File a wire made by an operator; everyone who reads it shares one buffer."""
         buffer = Buffer(self.builder, node, value, self.dtype(name), layout, window)
-        self.buffers.append(buffer)
+        self.buffers[name] = buffer
         self.windows[name] = window
         wire = Wire(name, layout, self.dtype(name), length, window.end, buffer.take, clean=window.start >= 0)
         self.facts[name] = wire

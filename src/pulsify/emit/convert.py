@@ -148,7 +148,7 @@ def _check_claims(ctx: Context) -> None:
 def _convert(tracer: Tracer, pulse: int) -> Converted:
     ctx, outputs = analyse(tracer, pulse)
     time = tracer.time
-    states = [s for buffer in ctx.buffers if (s := buffer.settle(time.batch)) is not None]
+    states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     if ctx.traces.step > 1:  # the model was seen to take only these lengths

@@ -68,6 +68,7 @@ class State:
     shape: Dims
     dtype: np.dtype[Any]
     node: str
+    zero: bool = True  # False: the start does not matter, a boundary covers it
 
     @property
     def nbytes(self) -> int:

@@ -41,30 +41,29 @@ def open_model(
     return ort.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
 
 
-def weight_bytes(model: ir.Model) -> int:
-    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+def _tensors(model: ir.Model) -> list[ir.TensorProtocol]:
+    return [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
+
+
+def embedded_bytes(model: ir.Model) -> int:
+    """Weights that would be part of the serialised model itself."""
+    return sum(t.nbytes for t in _tensors(model) if not isinstance(t, ir.ExternalTensor))
+
+
+def external_folders(model: ir.Model) -> set[str]:
+    """Where weights kept outside the model lie."""
+    return {os.path.abspath(t.base_dir) for t in _tensors(model) if isinstance(t, ir.ExternalTensor)}
 
 
 def _open_ir(model: ir.Model, chosen: ort.SessionOptions) -> ort.InferenceSession:
     import onnxruntime as ort
 
-    if weight_bytes(model) <= IN_MEMORY:
-        folders = _external_folders(model)
-        if not folders:
-            return ort.InferenceSession(
-                ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"]
-            )
-        if len(folders) == 1:
-            chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", folders.pop())
-            return ort.InferenceSession(
-                ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"]
-            )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "stream.onnx"
+    folders = external_folders(model)
+    if embedded_bytes(model) <= IN_MEMORY and len(folders) <= 1:
+        for folder in folders:  # read in place
+            chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        return ort.InferenceSession(ir.to_proto(model).SerializeToString(), chosen, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "stream.onnx"
         ir.save(model, path, external_data="stream.onnx.data")
         return ort.InferenceSession(os.fspath(path), chosen, providers=["CPUExecutionProvider"])
-
-
-def _external_folders(model: ir.Model) -> set[str]:
-    tensors = (v.const_value for v in model.graph.initializers.values())
-    return {os.path.abspath(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import Mismatch, PulsifyError
+from pulsify.errors import InvalidModel, Mismatch, PulsifyError
 from pulsify.export.metadata import concrete
 from pulsify.runtime.runner import open_model
 
@@ -76,26 +76,41 @@ def verify(
         source = source.__fspath__()
     if not isinstance(source, (str, bytes)):
         source = read(source)
-    batch = open_model(source)
     report = Report()
     rng = np.random.default_rng(seed)
-    for wished in lengths or _lengths(stream):
-        length = valid_length(stream, wished)
-        if length is None or length in report.lengths:
-            continue
+    wished = lengths or _lengths(stream)
+    for length, feeds, reference in _batch_runs(source, stream, wished, rng):
         report.lengths.append(length)
-        feeds = make_inputs(batch, stream, length, rng)
-        reference = dict(zip([o.name for o in batch.get_outputs()], batch.run(None, feeds), strict=True))
         for how in chunkings:
             got = run_stream(stream, feeds, cuts(how, length, stream.pulse, rng))
             report.runs += 1
             _compare(report, stream, got, reference, length, how, tolerance)
     if not report.runs:
-        raise Mismatch(
-            f"no length near {lengths or _lengths(stream)} is one the batch model takes, so nothing was checked", report
-        )
+        raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", report)
     _raise_if_wrong(report, stream, source, rng, tolerance)
     return report
+
+
+Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
+
+
+def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
+    """The batch model at every length, first and by itself: a large model is not held twice."""
+    batch = open_model(source)
+    names = [o.name for o in batch.get_outputs()]
+    runs: list[Run] = []
+    for length in dict.fromkeys(valid_length(stream, w) for w in wished):
+        if length is None:
+            continue
+        feeds = make_inputs(batch, stream, length, rng)
+        try:
+            runs.append((length, feeds, dict(zip(names, batch.run(None, feeds), strict=True))))
+        except Exception as error:
+            raise InvalidModel(
+                f"the batch model itself fails in ONNX Runtime at {length} frames: {str(error)[:200]}; "
+                "if it takes only some lengths, declare them with set={...}"
+            ) from error
+    return runs
 
 
 def _lengths(stream: Stream) -> list[int]:
@@ -162,7 +177,7 @@ def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> A
 def run_stream(stream: Stream, feeds: Mapping[str, Array], chunks: list[int]) -> dict[str, Array]:
     """The whole stream, chunk by chunk, with NaN where no real frame is."""
     statics = {s.name: feeds[s.name] for s in stream.statics}
-    session = stream.session(padding=float("nan"), **statics)
+    session = stream.session(padding=float("nan"), statics=statics)
     parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
 
     def take(result: Any) -> None:
