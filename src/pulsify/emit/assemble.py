@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window
+from pulsify.emit.audit import check_states
 from pulsify.emit.buffer import State
 from pulsify.emit.context import Context
 from pulsify.emit.graph import Builder
@@ -65,6 +66,7 @@ def assemble(
         name="stream",
     )
     graph.sort()
+    check_states(graph, named)
     return graph, named
 
 

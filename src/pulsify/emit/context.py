@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.emit.audit import check_wire
 from pulsify.emit.buffer import Buffer
 from pulsify.emit.clock import Clock
 from pulsify.emit.graph import Builder
@@ -193,6 +194,7 @@ class Context:
 
     def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
         """File a wire made by an operator; everyone who reads it shares one buffer."""
+        check_wire(self.traces, name, node, layout, length)
         buffer = Buffer(self.builder, node, value, self.dtype(name), layout, window)
         self.buffers[name] = buffer
         self.windows[name] = window

@@ -82,7 +82,7 @@ class IndexTable:
     def regular(self, k: Array) -> Array:
         inner = (1,) * (self.pattern.ndim - 1)
         rows = (self.pattern[k % self.reach.den] + (k * self.reach.num).reshape(-1, *inner)) // self.reach.den
-        return rows  # type: ignore[no-any-return]
+        return rows
 
     def rows(self, count: int, frames: int) -> Array:
         """The whole table for `count` output frames out of `frames` input frames."""
