@@ -16,7 +16,10 @@ from fractions import Fraction
 
 import onnx_ir as ir
 
+from pulsify.analysis.cells import Cells
 from pulsify.analysis.length import Length
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Trace
 
 
 @dataclass(frozen=True)
@@ -114,4 +117,39 @@ class Varying:
     name: str
 
 
-Fact = Wire | Static | Prefix | Varying
+@dataclass(frozen=True)
+class Side:
+    """One of the two time axes of a field; `length` and `end` as of a wire."""
+
+    axis: int
+    length: Length | None
+    end: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A value with two time axes, where every frame meets every other (attention scores).
+
+    Nothing of it is emitted before a sum over one of its axes asks for a window of rows and a window of cols:
+    `take(windows, offsets)` then makes just that. `cells(trace)` says which cells are data and which constant;
+    offsets are the smallest and largest (second axis - first axis) that the sum will look at.
+    """
+
+    name: str
+    sizes: tuple[int, ...]  # as in Layout; both time axes hold 0
+    sides: tuple[Side, Side]  # in the order of their axes
+    dtype: ir.DataType
+    cells: Callable[[Trace], Cells]
+    take: Callable[[Windows, Offsets], ir.Value]
+    bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
+    origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
+    moves: tuple[Node, ...] = ()
+    product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
+
+    def side(self, axis: int) -> Side:
+        return next(s for s in self.sides if s.axis == axis)
+
+
+Windows = tuple[Window, Window]
+Offsets = tuple[int, int]
+Fact = Wire | Static | Prefix | Varying | Field

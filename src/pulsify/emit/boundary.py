@@ -104,6 +104,21 @@ def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool,
     return b.op("Where", along(ctx, valid, wire.layout, window.frames), x, value)
 
 
+def bounded_wire(ctx: Context, wire: Wire) -> Wire:
+    """The same wire with zeros in all its frames outside the stream, whatever its operator made of them.
+
+    Whatever is summed over time must be finite there: nothing times NaN is NaN.
+    """
+    if wire.name not in ctx.bounded:
+        own = ctx.windows.get(wire.name)
+        if own is None or wire.length is None:
+            return wire
+        value = _constant(ctx, wire, own, Fill(), starts=True, ends=True)
+        name = f"{wire.name}#bounded"
+        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own)
+    return ctx.bounded[wire.name]
+
+
 def real_frames(ctx: Context, window: Window, length: Length | None, starts: bool) -> ir.Value:
     """Which frames of a window are real, bool [B, frames]; `length` None leaves the end open."""
     b, frames = ctx.builder, ctx.clock.frames(window)

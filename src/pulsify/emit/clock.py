@@ -49,6 +49,13 @@ class Clock:
         self.absolute = True
         return self.frames(window)
 
+    def pulse_number(self) -> ir.Value:
+        """How many pulses came before this one, int32 [B, 1]."""
+        self.absolute = True
+        self.frames(Window(self.pulse, 0, 1))
+        assert self.position is not None
+        return self.builder.op("Div", self.position, self._int(self.pulse))
+
     def end(self, length: Length) -> ir.Value:
         """How many frames there are in the whole stream, int32 [B, 1]."""
         if self.length is None:

@@ -90,6 +90,7 @@ class Context:
     claims: list[Claim] = field(default_factory=list)
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
+    bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     # ---- facts
@@ -201,6 +202,14 @@ class Context:
         wire = Wire(name, layout, self.dtype(name), length, window.end, buffer.take, clean=window.start >= 0)
         self.facts[name] = wire
         return wire
+
+    def filed(self, name: str, like: Wire, value: ir.Value, window: Window) -> Wire:
+        """File a variant of a wire under a name of its own, with its own buffer."""
+        assert like.length is not None
+        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window)
+        self.buffers[name] = buffer
+        self.zeroed.add(name)  # its frames before the first count as zeros
+        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean=True)
 
     def require(self, requirement: Requirement) -> None:
         self.requirements[requirement] = None

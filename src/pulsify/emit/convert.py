@@ -32,7 +32,8 @@ from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
-LONGER = (1, 8, 64)  # where what was seen at the first lengths is unclear, look at longer ones
+MOST_FRAMES = 8192  # of a value with two time axes, which grows with the square of the length
+LONGER = (1, 4, 16, 64)  # where what was seen at the first lengths is unclear, look at longer ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +86,14 @@ Outputs = list[tuple[StreamOutput, ir.Value]]
 def analyse(tracer: Tracer, pulse: int) -> tuple[Context, Outputs]:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
     for longer in LONGER:
-        traces = choose(
-            tracer, at_least=longer * (4 * pulse if pulse < 4096 else pulse) if longer == 1 else longer * 64
-        )
+        at_least = longer * 64 if longer > 1 else 4 * pulse if pulse < 4096 else pulse
+        traces = choose(tracer, at_least=max(at_least, pulse))
         builder = Builder(tracer.model.opset_imports.get("", 0))
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except Unclear:
-            if longer == LONGER[-1]:
+            if longer == LONGER[-1] or _widest_field(ctx) > MOST_FRAMES // 4:
                 raise
     raise AssertionError("unreachable")
 
@@ -135,7 +135,10 @@ def _check_claims(ctx: Context) -> None:
         return
     tracer, step = ctx.traces.tracer, ctx.traces.step
     base, longest = ctx.traces.lengths[0], ctx.traces.lengths[-1]
+    widest = _widest_field(ctx)
     for factor in (4, 2):
+        if widest * factor > MOST_FRAMES // 2:
+            continue
         try:
             run = tracer.at(base + longest * factor // step * step)
         except CannotRun:  # a table may end before: then there is nothing longer to check
@@ -143,6 +146,15 @@ def _check_claims(ctx: Context) -> None:
         for claim in ctx.claims:
             claim.check(run)
         return
+
+
+def _widest_field(ctx: Context) -> int:
+    """The largest size of a time axis where frames meet frames, at the longest length seen."""
+    run, narrow = ctx.traces.longest, ctx.traces.runs[0]
+    sizes = (
+        [y for x, y in zip(narrow[n].dims, v.dims, strict=True) if x != y] for n, v in run.values.items() if n in narrow
+    )
+    return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
 def _convert(tracer: Tracer, pulse: int) -> Converted:

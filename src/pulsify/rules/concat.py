@@ -55,9 +55,9 @@ def _data(wires: list[Wire]) -> Wire:
 
 def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
     """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
-    from pulsify.rules.pointwise import _aligned
+    from pulsify.rules.pointwise import aligned
 
-    value = _aligned(ctx, wire, value, target, window)
+    value = aligned(ctx, wire, value, target, window)
     if target.batch is None:
         return value
     b = ctx.builder

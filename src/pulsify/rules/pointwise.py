@@ -49,7 +49,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
         inputs = [
-            _aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.operand(node, n)
+            aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.operand(node, n)
             for i, n in enumerate(node.inputs)
         ]
         return clone(ctx, node, inputs)
@@ -71,7 +71,7 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     return layout
 
 
-def _aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
+def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
     """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
     if wire.layout.outer == target.outer or (wire.held is not None and value is wire.held):
         return value

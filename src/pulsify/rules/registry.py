@@ -44,6 +44,11 @@ def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
 
 def apply_rule(ctx: Context, node: Node) -> None:
     """Run the rule of a node and file the facts of its outputs."""
+    from pulsify.rules.fields import field_rule, meets
+
+    if meets(ctx, node):
+        field_rule(ctx, node)
+        return
     key = f"{node.domain}.{node.op}" if node.domain else node.op
     entry = RULES.get(key)
     if entry is None:

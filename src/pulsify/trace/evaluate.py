@@ -105,12 +105,12 @@ class Evaluator:
         if sum(int(np.prod(v.dims)) for v in ins if v is not None) > EAGER_ELEMENTS and node.op not in BY_VALUE:
             kept = list(ins)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
-                values[name] = lazy(dtype, dims, lambda i=i: self._run(node, kept)[i])  # type: ignore[misc]
+                values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i])  # type: ignore[misc]
             return
-        for name, array in zip([o for o in node.outputs if o], self._run(node, ins), strict=False):
+        for name, array in zip([o for o in node.outputs if o], self.run(node, ins), strict=False):
             values[name] = known(array)
 
-    def _run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
+    def run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
         runner = self._runners.get(node.outputs[0])
         if runner is None:
             runner = self._runners[node.outputs[0]] = _runner(self.model, node)

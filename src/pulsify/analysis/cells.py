@@ -1,0 +1,107 @@
+"""What is known of every cell (i, j) where frame i meets frame j: a constant, or data.
+
+Masks come in many forms: Where with either branch, adding -inf or -1e9, multiplying by 0, filling with 0 behind a softmax,
+and/or/not of several. None of them is recognised as such. The operators are run on cells that are either constants or
+live, with the few laws by which a constant wins over data (0 * x = 0, False and x = False, x - 1e9 is as good as -1e9
+before a softmax). What is not zero where the values are summed up is what a row looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pulsify.trace.evaluate import Array
+
+LOW = -5000.0  # a score this low has no weight behind a softmax, whatever the data add to it
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """live: depends on data. Elsewhere `value` is the constant. Both [rows, cols], or [rows, 1], [1, cols], [1, 1]."""
+
+    live: Array
+    value: Array
+
+    @property
+    def needed(self) -> Array:
+        """Cells that take part in a sum."""
+        with np.errstate(invalid="ignore"):
+            return self.live | ((self.value != 0) & ~np.isnan(self.value))
+
+
+def data() -> Cells:
+    """A value that depends on data in every cell."""
+    return Cells(np.ones((1, 1), bool), np.zeros((1, 1)))
+
+
+def constants(array: Array, axes: tuple[int | None, int | None]) -> Cells:
+    """The cells of a known array whose axes `axes` are rows and cols (None: it has no such axis).
+
+    Where heads differ, a cell is constant only if it is alike in all of them, or low in all of them.
+    """
+    x = np.asarray(array).astype(np.float64)
+    order = [a for a in axes if a is not None]
+    rest = [i for i in range(x.ndim) if i not in order]
+    x = x.transpose([*rest, *order]).reshape(-1, *(x.shape[a] for a in order))
+    with np.errstate(invalid="ignore"):
+        top, bottom = x.max(0), x.min(0)
+        alike = (top == bottom) | (np.isnan(x).all(0)) | (top <= LOW)
+    live = ~np.broadcast_to(alike, top.shape)
+    shape = [x.shape[1 + order.index(a)] if a is not None else 1 for a in axes]
+    return Cells(live.reshape(shape), top.reshape(shape))
+
+
+def combine(op: str, cells: list[Cells], compute: Callable[[list[Array]], Array]) -> Cells:
+    """An elementwise operator on cells. `compute` runs it on the constants."""
+    lives = [c.live for c in cells]
+    values = [c.value for c in cells]
+    if op == "Where":
+        return _where(*cells)
+    shape = np.broadcast_shapes(*(v.shape for v in lives))
+    live = np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*lives)), shape).copy()
+    with np.errstate(all="ignore"):
+        value = np.broadcast_to(np.asarray(compute(values), np.float64), shape).copy()
+    for c in cells:
+        wins, result = _law(op, c)
+        fixed = np.broadcast_to(~c.live & wins, shape) & live
+        live[fixed] = False
+        value[fixed] = np.broadcast_to(result, shape)[fixed]
+    return Cells(live, value)
+
+
+def _law(op: str, c: Cells) -> tuple[Array, Array]:
+    """Where a constant decides the result whatever the other operand is, and what it is then."""
+    with np.errstate(invalid="ignore"):
+        if op == "Mul" or op == "And":
+            return c.value == 0, np.zeros_like(c.value)
+        if op == "Or":
+            return c.value != 0, np.ones_like(c.value)
+        if op == "Add":
+            return c.value <= LOW, c.value
+        if op == "Min":
+            return c.value <= LOW, c.value
+    return np.zeros(c.value.shape, bool), c.value
+
+
+def _where(condition: Cells, x: Cells, y: Cells) -> Cells:
+    shape = np.broadcast_shapes(condition.live.shape, x.live.shape, y.live.shape)
+    c, cl = (np.broadcast_to(a, shape) for a in (condition.value != 0, condition.live))
+    xv, xl, yv, yl = (np.broadcast_to(a, shape) for a in (x.value, x.live, y.value, y.live))
+    same = ~xl & ~yl & ((xv == yv) | ((xv <= LOW) & (yv <= LOW)))
+    live = np.where(cl, ~same, np.where(c, xl, yl))
+    return Cells(live, np.where(cl, np.maximum(xv, yv), np.where(c, xv, yv)))
+
+
+def softmax(c: Cells, axis: int) -> Cells:
+    """Along rows (axis 0) or cols (axis 1): low constants beside data get no weight at all."""
+    shown = np.where(c.live, 0.0, c.value)
+    any_live = c.live.any(axis, keepdims=True)
+    with np.errstate(all="ignore"):
+        alone = np.exp(shown - shown.max(axis, keepdims=True))
+        alone = alone / alone.sum(axis, keepdims=True)
+    low = ~c.live & (c.value <= LOW)
+    live = np.where(any_live, ~low, False)
+    return Cells(live & np.ones_like(c.live), np.where(any_live, 0.0, alone))

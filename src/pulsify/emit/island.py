@@ -1,0 +1,66 @@
+"""Where a field is summed up (scores times values), its windows are chosen from the cells that take part.
+
+    cols j   . . . x x x . . . .        a row looks at the cells x; the columns of all rows of a pulse,
+    row i          [---]                from the first to the last, are the window of keys and values
+    row i+1          [---]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pulsify.analysis.facts import Offsets, Window
+from pulsify.emit.context import Context, Unclear
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Array
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of a pulse, the columns they look at, and the smallest and largest (col - row) among them."""
+
+    rows: Window
+    cols: Window
+    offsets: Offsets
+
+
+def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int], ends: tuple[int, int]) -> View:
+    """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows)."""
+    views = [_view(ctx, node, cells, p, ends) for cells in needed]
+    longest, before = views[-1], views[-2]
+    if longest.rows != before.rows or longest.cols.end != before.cols.end:
+        raise Unclear(
+            "every frame looks ahead without bound, to the end of the stream",
+            node=node.name, op=node.op,
+            hint="train or export the model with an attention mask that bounds how far it looks ahead",
+        )  # fmt: skip
+    if longest.cols != before.cols:
+        raise Unclear(
+            "unbounded look-back: every frame looks back to the start of the stream",
+            node=node.name, op=node.op,
+            hint='bound the look-back in the mask, or pass unbounded="grow" to keep all of the past',
+        )  # fmt: skip
+    return longest
+
+
+def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:
+    some = needed.any(1)
+    if not some.any():
+        ctx.refuse(node, "no frame looks at any other: everything is masked", "check the mask")
+    i = np.flatnonzero(some)
+    first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
+    # Row i must wait for pulse `wait`, which brings the last column it looks at.
+    wait = -(-(last + 1 - ends[1]) // p[1])
+    late = wait >= 1
+    bounds = i[late] - (wait[late] - 1) * p[0]
+    end = int(min(ends[0], bounds.min(initial=ends[0])))
+    start = min(end - p[0], 0)
+    # Row i is made at pulse n with n*p + start <= i < n*p + end (several pulses, if the window is wider than p).
+    earliest = np.maximum(-(-(i + 1 - end) // p[0]), 0)
+    latest = (i - start) // p[0]
+    cols_start = int((first - latest * p[1]).min())
+    cols_end = int((last + 1 - earliest * p[1]).max())
+    offsets = (int((first - i).min()), int((last - i).max()))
+    return View(Window(p[0], start, end), Window(p[1], cols_start, cols_end), offsets)

@@ -1,0 +1,70 @@
+"""Where each axis of an input goes: to an axis of the output, or nowhere (summed over, mixed)."""
+
+from __future__ import annotations
+
+import math
+
+from pulsify.emit.context import Context
+from pulsify.frontend.model import Node
+
+AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there is summed over
+
+
+def axis_maps(ctx: Context, node: Node, broadcast: set[str]) -> list[AxisMap] | None:
+    """For every input; None if the operator does not keep axes apart (a reshape that tears them, a gather)."""
+    out = len(ctx.dims(node.outputs[0]))
+    ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]
+    if node.op in broadcast or node.op == "Expand":
+        return [{a: a + out - r for a in range(r)} for r in ranks]
+    if node.op == "MatMul":
+        return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
+    if node.op == "Einsum":
+        return _einsum(node)
+    if node.op == "Transpose":
+        perm = node.attr("perm") or tuple(reversed(range(out)))
+        return [{a: perm.index(a) for a in range(out)}]
+    if node.op in ("Softmax", "LogSoftmax", "Split"):
+        return [{a: a for a in range(ranks[0])}, *({} for _ in ranks[1:])]
+    if node.op == "Concat":
+        return [{a: a for a in range(r)} for r in ranks]
+    if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        kept = _reshape(ctx, node)
+        return None if kept is None else [kept, *({} for _ in ranks[1:])]
+    if node.op.startswith("Reduce"):
+        return [_reduce(ctx, node, ranks[0]), *({} for _ in ranks[1:])]
+    return None
+
+
+def _matmul(rank: int, out: int, contracted: int) -> AxisMap:
+    return {a: a + out - rank for a in range(rank) if a != contracted % rank}
+
+
+def _einsum(node: Node) -> list[AxisMap] | None:
+    equation = str(node.attr("equation")).replace(" ", "")
+    if "..." in equation or "->" not in equation:
+        return None
+    terms, result = equation.split("->")
+    return [{a: result.index(c) for a, c in enumerate(t) if c in result} for t in terms.split(",")]
+
+
+def _reduce(ctx: Context, node: Node, rank: int) -> AxisMap:
+    axes = node.attr("axes")
+    if axes is None and node.input(1):
+        axes = [int(a) for a in ctx.constant(node, node.input(1), "axes").reshape(-1)]
+    gone = {a % rank for a in axes} if axes else set(range(rank))
+    if node.attr("keepdims", 1):
+        return {a: a for a in range(rank) if a not in gone}
+    return {a: a - sum(g < a for g in gone) for a in range(rank) if a not in gone}
+
+
+def _reshape(ctx: Context, node: Node) -> AxisMap | None:
+    """Time axes that stay axes of their own: the elements in front of, between and behind them stay the same."""
+    name, made = node.inputs[0], node.outputs[0]
+    before, after = ctx.time_axes(name), ctx.time_axes(made)
+    if len(before) != len(after):
+        return None
+    x, y = ctx.dims(name), ctx.dims(made)
+    for a, b in zip(before, after, strict=True):
+        if x[a] != y[b] or math.prod(x[:a]) != math.prod(y[:b]):
+            return None
+    return dict(zip(before, after, strict=True))

@@ -1,0 +1,411 @@
+"""Operators where every frame meets every other: attention, from the scores to the sum over values.
+
+A field is never computed as such. Each operator says what its cells are and how to make a window of it; the operator
+that sums over one of the two time axes looks at the cells, chooses the windows, and pulls everything else into being.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis import cells as cell
+from pulsify.analysis.cells import Cells
+from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
+from pulsify.analysis.template import find
+from pulsify.emit.boundary import along, bounded_wire, real_frames
+from pulsify.emit.context import Context, Unclear
+from pulsify.emit.island import choose_view
+from pulsify.frontend.model import Node
+from pulsify.rules.axismap import AxisMap, axis_maps
+from pulsify.rules.pointwise import BROADCAST, UNARY, aligned, clone
+from pulsify.trace.evaluate import Array, Trace, known
+
+ELEMENTWISE = set(UNARY.split()) | set(BROADCAST.split())
+
+
+def meets(ctx: Context, node: Node) -> bool:
+    """Does any value around this node have two time axes?"""
+    names = [*(i for i in node.inputs if i), *(o for o in node.outputs if o)]
+    return any(len(ctx.time_axes(n)) > 1 for n in names)
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An input of a field operator, whatever it is: where its time axes go, what its cells are, how to get a window."""
+
+    index: int
+    name: str
+    fact: Wire | Field | None  # None: known over two axes, or without time
+    axes: dict[int, int]  # its time axes -> axes of the output (or -1: summed over)
+
+
+def field_rule(ctx: Context, node: Node) -> None:
+    """File the output of a node with fields around it: a field again, or the wire that a sum makes of it."""
+    maps = axis_maps(ctx, node, ELEMENTWISE)
+    if maps is None:
+        _moved(ctx, node)
+        return
+    operands = [_operand(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs) if name]
+    summed = [o for o in operands if -1 in o.axes.values()]
+    if summed or node.op.startswith("Reduce"):
+        _sum(ctx, node, operands, summed)
+    else:
+        for output in node.outputs:
+            _file_field(ctx, node, output, operands)
+
+
+def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -> Operand:
+    times = ctx.time_axes(name)
+    axes = {a: mapped.get(a, -1) for a in times}
+    if len(times) > 2:
+        ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
+    if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
+        return Operand(index, name, None, axes)
+    fact = ctx.fact(name)
+    if isinstance(fact, (Prefix, Varying)):
+        ctx.operand(node, name)  # refuses
+    return Operand(index, name, fact if isinstance(fact, (Wire, Field)) else None, axes)
+
+
+def _is_table(ctx: Context, node: Node, name: str, times: list[int]) -> bool:
+    """A known value over one time axis that is multiplied with data: rows of relative positions."""
+    return len(times) == 1 and node.op in ("MatMul", "Einsum")
+
+
+# ---- cells
+
+
+def _cells_of(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int]) -> Cells:
+    """The operand's cells over the output's two time axes."""
+    own = {out: a for a, out in operand.axes.items()}
+    if isinstance(operand.fact, Field):
+        found = operand.fact.cells(run)
+        first = operand.axes[operand.fact.sides[0].axis]
+        return found if first == axes[0] else Cells(found.live.T, found.value.T)
+    if run[operand.name].known:
+        return cell.constants(run[operand.name].array, (own.get(axes[0]), own.get(axes[1])))
+    return cell.data()
+
+
+def _cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Trace], Cells]:
+    kept: dict[int, Cells] = {}
+
+    def at(run: Trace) -> Cells:
+        if id(run) not in kept:
+            kept[id(run)] = _compute_cells(ctx, node, operands, axes, run)
+        return kept[id(run)]
+
+    return at
+
+
+def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], run: Trace) -> Cells:
+    inputs = [_cells_of(ctx, o, run, axes) for o in operands]
+    if node.op in ("Softmax", "LogSoftmax"):
+        axis = node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))
+        if axis not in axes:
+            return inputs[0]
+        full = tuple(run[node.outputs[0]].dims[a] for a in axes)
+        spread = Cells(np.broadcast_to(inputs[0].live, full), np.broadcast_to(inputs[0].value, full))
+        return cell.softmax(spread, axes.index(axis))
+    if node.op not in ELEMENTWISE:
+        moved = node.op in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Split")
+        return inputs[0] if moved else cell.data()
+
+    def compute(values: list[Array]) -> Array:
+        if not any(np.size(v) for v in values):
+            return values[0]
+        given = [known(v.astype(ctx.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
+        placed = dict(zip([o.index for o in operands], given, strict=True))
+        full = [placed.get(i) for i in range(len(node.inputs))]
+        return np.asarray(ctx.traces.tracer.evaluator.run(node, full)[0], np.float64)
+
+    return cell.combine(node.op, inputs, compute)
+
+
+# ---- fields
+
+
+def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) -> None:
+    times = ctx.time_axes(name)
+    if len(times) != 2:
+        raise Unclear(f"its output '{name}' has {len(times)} time axes", node=node.name, op=node.op, hint="see docs/design.md")
+    axes = (times[0], times[1])
+    sides = tuple(_side(ctx, operands, a) for a in axes)
+    made: dict[tuple[Windows, Offsets], Sequence[ir.Value]] = {}
+    at = node.outputs.index(name)
+
+    def take(windows: Windows, offsets: Offsets) -> ir.Value:
+        key = (windows, offsets)
+        if key not in made:
+            made[key] = _emit(ctx, node, operands, dict(zip(axes, windows, strict=True)), offsets)
+        return made[key][at]
+
+    ctx.facts[name] = Field(
+        name=name,
+        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.sizes_static(name))),
+        sides=(sides[0], sides[1]),
+        dtype=ctx.dtype(name),
+        cells=_cells(ctx, node, operands, axes),
+        take=take,
+        bounded=_bounded(ctx, node, operands, axes),
+        product=_product(node, operands),
+    )
+
+
+def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
+    if node.op == "Softmax":
+        return frozenset({node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))}) & frozenset(axes)
+    if node.op in ("Where", "Mul", "Identity", "Cast", "Dropout", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand"):
+        fields = [o for o in operands if isinstance(o.fact, Field)]
+        out = [frozenset(o.axes[a] for a in o.fact.bounded) for o in fields if isinstance(o.fact, Field)]
+        return frozenset.union(*out) if out and (node.op == "Mul" or len(fields) == 1) else frozenset()
+    return frozenset()
+
+
+def _product(node: Node, operands: list[Operand]) -> tuple[Node, int] | None:
+    """The product of data with a known table that grows along the other axis: needed if it is skewed later."""
+    tables = [o for o in operands if o.fact is None and len(o.axes) == 1]
+    return (node, tables[0].index) if len(tables) == 1 and node.op in ("MatMul", "Einsum") else None
+
+
+def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
+    lengths, ends = [], []
+    for o in operands:
+        for own, out in o.axes.items():
+            if out != axis or o.fact is None:
+                continue
+            source = o.fact if isinstance(o.fact, Wire) else o.fact.side(own)
+            lengths.append(source.length)
+            ends.append(source.end)
+    return Side(axis, next((n for n in lengths if n is not None), None), min((e for e in ends if e is not None), default=None))
+
+
+def _emit(
+    ctx: Context, node: Node, operands: list[Operand], windows: dict[int, Window], offsets: Offsets
+) -> Sequence[ir.Value]:
+    """The node on windows of its inputs."""
+    given = {o.index: _take(ctx, node, o, windows, offsets) for o in operands}
+    inputs = [given.get(i) for i in range(len(node.inputs))]
+    if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        sizes = ctx.sizes_static(node.outputs[0])
+        dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
+        assert inputs[0] is not None
+        return (ctx.builder.reshape(inputs[0], dims),)
+    if node.op == "Expand":
+        sizes = ctx.sizes_static(node.outputs[0])
+        dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
+        return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
+    if node.op == "Softmax":
+        inputs[0] = _masked(ctx, node, operands[0], inputs[0], windows)
+    return clone(ctx, node, inputs)
+
+
+def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:
+    if isinstance(o.fact, Wire):
+        (out,) = o.axes.values()
+        if o.fact.held is not None and node.op in ELEMENTWISE:
+            return o.fact.held
+        value = o.fact.take(windows[out])
+        if o.fact.layout.folded and node.op in ELEMENTWISE:
+            target = Layout(tuple(0 if i == out else s for i, s in enumerate(ctx.sizes_static(node.outputs[0]))), out)
+            value = aligned(ctx, o.fact, value, target, windows[out])
+        return value
+    if isinstance(o.fact, Field):
+        first, second = (windows[o.axes[s.axis]] for s in o.fact.sides)
+        return o.fact.take((first, second), offsets)
+    if len(o.axes) == 2:
+        return _template(ctx, node, o, windows)
+    if len(o.axes) == 1:  # a known table over one axis, used as it stands
+        fact = ctx.fact(o.name)
+        if isinstance(fact, Wire):
+            return fact.take(windows[next(iter(o.axes.values()))])
+    return ctx.operand(node, o.name)
+
+
+def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: dict[int, Window]) -> ir.Value:
+    """Scores with what lies outside the stream at -inf, so that a softmax gives it no weight."""
+    assert x is not None
+    rank = len(ctx.dims(node.outputs[0]))
+    axis = node.attr("axis", -1) % rank
+    if axis not in windows:
+        return x
+    assert isinstance(o.fact, Field)
+    length = o.fact.side(axis).length
+    valid = real_frames(ctx, windows[axis], length, starts=True)
+    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.sizes_static(node.outputs[0])))
+    shown = along(ctx, valid, Layout(sizes, axis), windows[axis].frames)
+    low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
+    return ctx.builder.op("Where", shown, x, low)
+
+
+def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> ir.Value:
+    """A known array over both axes, cut out at the windows; by phase, if pulses differ."""
+    a, b = o.axes
+    pair = (windows[o.axes[a]], windows[o.axes[b]])
+
+    def array(run: Trace) -> Array:
+        out: Array = run[o.name].array
+        for i, s in enumerate(ctx.sizes_static(o.name)):
+            if s < 0:  # known values do not differ from stream to stream
+                out = out[(slice(None),) * i + (slice(0, 1),)]
+        return out
+
+    template = find(array(ctx.traces.longest), (a, b), pair)
+    if template is None:
+        raise Unclear(
+            f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
+            node=node.name, op=node.op,
+            hint="masks and biases must depend on the distance of two frames, or on chunks of a fixed size",
+        )  # fmt: skip
+    found = template
+    ctx.claim(node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)))
+    if len(template.phases) == 1:
+        return ctx.builder.constant(template.phases[0], o.name)
+    return _by_phase(ctx, node, np.stack(template.phases), o.name)
+
+
+def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
+    b, count = ctx.builder, len(stack)
+    pulse = ctx.clock.positions(Window(1, 0, 1)) if ctx.pulse == 1 else ctx.clock.pulse_number()
+    phase = b.op("Mod", pulse, b.constant(np.array(count, np.int32), "int"))
+    table = b.constant(stack, name)
+    if ctx.clock.batch is None:
+        return b.op("Gather", table, b.reshape(phase, []), axis=0)
+    rank, dims = len(ctx.dims(node.outputs[0])), stack.shape[1:]
+    full = (1,) * (rank - len(dims)) + dims
+    if full[0] != 1:
+        ctx.refuse(node, "a mask that differs by phase has no room for the batch", 'fix the batch size: set={"B": 1}')
+    return b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full[1:]])
+
+
+# ---- sums
+
+
+def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand]) -> None:
+    """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
+    name = node.outputs[0]
+    fields = [o for o in operands if len(o.axes) == 2]
+    if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
+        ctx.refuse(
+            node, "it sums over time where two fields of frames meet",
+            "sum scores times values only, with a bounded mask on the scores",
+        )  # fmt: skip
+    field = fields[0]
+    (col,) = (a for a, out in field.axes.items() if out == -1)
+    (row,) = (a for a, out in field.axes.items() if out != -1)
+    values = [o for o in summed if o is not field]
+    if len(values) != 1 or not isinstance(values[0].fact, Wire):
+        ctx.refuse(node, "it sums over time", "sum scores times values only, with a bounded mask on the scores")
+    value = values[0].fact
+    sides = _field_sides(ctx, node, field)
+    length = sides[row].length or value.length
+    if length is None or value.length is None:
+        ctx.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
+    p = ctx.frames(length.rate), ctx.frames(value.length.rate)
+    ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
+    view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
+    ctx.claim(node, "how far attention looks", _looks(ctx, field, row, col, view))
+    windows = {row: view.rows, col: view.cols}
+    given: dict[int, ir.Value | None] = {}
+    for o in operands:
+        if o is field:
+            given[o.index] = _scores(ctx, node, field, windows, view.offsets if row < col else (-view.offsets[1], -view.offsets[0]), col, value)
+        elif o is values[0]:
+            given[o.index] = bounded_wire(ctx, value).take(view.cols)
+        else:
+            given[o.index] = ctx.operand(node, o.name)
+    out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
+    ctx.emitted(name, node.name, out, ctx.layout(node, name), length, view.rows)
+
+
+def _least(*ends: int | None) -> int:
+    return min(e for e in ends if e is not None)
+
+
+def _field_sides(ctx: Context, node: Node, o: Operand) -> dict[int, Side]:
+    if isinstance(o.fact, Field):
+        return {s.axis: s for s in o.fact.sides}
+    return {a: Side(a, None, None) for a in o.axes}
+
+
+def _needed(ctx: Context, o: Operand, run: Trace, row: int, col: int) -> Array:
+    if isinstance(o.fact, Field):
+        found = o.fact.cells(run)
+        needed = found.needed if o.fact.sides[0].axis == row else found.needed.T
+    else:
+        needed = cell.constants(run[o.name].array, (row, col)).needed
+    dims = run[o.name].dims
+    return np.broadcast_to(needed, (dims[row], dims[col]))
+
+
+def _looks(ctx: Context, o: Operand, row: int, col: int, view: object) -> Callable[[Trace], bool]:
+    from pulsify.emit.island import View
+
+    assert isinstance(view, View)
+    p, rows, cols = view.rows.p, view.rows, view.cols
+
+    def holds(run: Trace) -> bool:
+        needed = _needed(ctx, o, run, row, col)
+        i = np.flatnonzero(needed.any(1))
+        first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
+        earliest = np.maximum(-(-(i + 1 - rows.end) // p), 0)
+        latest = (i - rows.start) // p
+        return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
+
+    return holds
+
+
+def _scores(
+    ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets, col: int, value: Wire
+) -> ir.Value:
+    """The field at the windows, with columns outside the stream at zero."""
+    if isinstance(o.fact, Field):
+        first, second = (windows[s.axis] for s in o.fact.sides)
+        x = o.fact.take((first, second), offsets)
+        if col in o.fact.bounded:
+            return x
+    else:
+        x = _template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
+    valid = real_frames(ctx, windows[col], value.length, starts=True)
+    sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.sizes_static(o.name)))
+    zero = ctx.builder.constant(np.array(0, ctx.dtype(o.name).numpy()), "zero")
+    return ctx.builder.op("Where", along(ctx, valid, Layout(sizes, col), windows[col].frames), x, zero)
+
+
+# ---- moved about: the relative shift
+
+
+def _moved(ctx: Context, node: Node) -> None:
+    """Pads, reshapes and slices that move cells to other places: kept as a list until someone looks."""
+    source = ctx.fact(node.inputs[0])
+    name = node.outputs[0]
+    if not isinstance(source, Field) or any(not run[i].known for run in ctx.traces.runs for i in node.inputs[1:] if i):
+        ctx.refuse(
+            node, f"no streaming rule is known for operator {node.op} where every frame meets every other",
+            "see docs/operators.md for what attention may be made of",
+        )  # fmt: skip
+    origin = source.origin or source
+    moves = (*source.moves, node)
+    times = ctx.time_axes(name)
+    axes = (times[0], times[1]) if len(times) == 2 else (source.sides[0].axis, source.sides[1].axis)
+
+    def take(windows: Windows, offsets: Offsets) -> ir.Value:
+        from pulsify.rules.skew import skewed
+
+        return skewed(ctx, node, origin, moves, windows, offsets)
+
+    side = origin.sides[0]
+    ctx.facts[name] = Field(
+        name=name,
+        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.sizes_static(name))),
+        sides=(Side(axes[0], side.length, side.end), Side(axes[1], None, None)),
+        dtype=ctx.dtype(name),
+        cells=lambda run: cell.data(),
+        take=take,
+        origin=origin,
+        moves=moves,
+    )

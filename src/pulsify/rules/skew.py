@@ -1,0 +1,106 @@
+"""The relative shift, in all its forms: moves are run on an iota, and the map they perform is read off.
+
+A table of relative positions r is multiplied with the queries, raw[i, r], and then pads, reshapes and slices skew it:
+out[i, j] = raw[i, f(i, j)]. With windows, j - i spans a fixed range, so only those rows of the table are needed:
+
+    table     g(-5) ... g(0) g(1)             the rows of the table by offset j - i
+    raw       row u x offset m                scores by offset
+    out       [u, v] = raw[u, v - u + R - 1]  skewed at window size
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Field, Offsets, Windows, Wire
+from pulsify.emit.context import Context, Unclear
+from pulsify.frontend.model import Node
+from pulsify.rules.pointwise import clone
+from pulsify.trace.evaluate import Array, Trace, known
+
+MOST_CELLS = 8_000_000
+
+
+def skewed(
+    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], windows: Windows, offsets: Offsets
+) -> ir.Value:
+    """A window of the moved field."""
+    if origin.product is None or windows[0].p != windows[1].p:
+        ctx.refuse(node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift")
+    product, at = origin.product
+    rows, cols = windows
+    first = cols.start - rows.start - (rows.frames - 1)
+    count = rows.frames + cols.frames - 1
+    table = _by_offset(ctx, node, origin, moves, (first, count), offsets)
+    data = 1 - at
+    wire = ctx.wire(product.inputs[data])
+    assert isinstance(wire, Wire)
+    inputs: list[ir.Value | None] = [None, None]
+    inputs[data], inputs[at] = wire.take(rows), ctx.builder.constant(table, product.inputs[at])
+    raw = clone(ctx, product, inputs)[0]
+    return _skew(ctx, raw, len(origin.sizes), rows.frames, cols.frames)
+
+
+def _skew(ctx: Context, raw: ir.Value, rank: int, rows: int, cols: int) -> ir.Value:
+    """out[u, v] = raw[u, v - u + rows - 1] on the last two axes."""
+    if rows == 1:
+        return raw
+    b, n = ctx.builder, rows + cols - 1
+    lead = [0] * (rank - 2)
+    flat = b.reshape(raw, [*lead, rows * n])
+    cut = b.slice(flat, rank - 2, rows - 1, rows - 1 + rows * (n - 1))
+    back = b.reshape(cut, [*lead, rows, n - 1])
+    return back if n - 1 == cols else b.slice(back, rank - 1, 0, cols)
+
+
+def _by_offset(
+    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], wanted: tuple[int, int], offsets: Offsets
+) -> Array:
+    """The table's rows for offsets wanted[0] ... + wanted[1]; those outside `offsets` are masked and may be anything."""
+    assert origin.product is not None
+    product, at = origin.product
+    name = product.inputs[at]
+    axis = ctx.time_axes(name)[0]
+    lo, hi = max(offsets[0], wanted[0]), min(offsets[1], wanted[0] + wanted[1] - 1)
+    tables = []
+    for run in ctx.traces.runs:
+        if np.prod(run[origin.name].dims) > MOST_CELLS:
+            continue
+        places = _places(ctx, node, origin, moves, run, lo, hi)
+        tables.append(np.take(run[name].array, places, axis=axis))
+    if len(tables) < 2:
+        raise Unclear("its relative positions are too many to follow", node=node.name, op=node.op, hint="shorten the mask")
+    if not all(np.allclose(t, tables[0], rtol=1e-5, atol=1e-6) for t in tables):
+        ctx.refuse(node, "its relative positions depend on the length of the stream", "index them by the offset j - i")
+    shape = list(tables[-1].shape)
+    shape[axis] = wanted[1]
+    out = np.zeros(shape, tables[-1].dtype)
+    out[(slice(None),) * axis + (slice(lo - wanted[0], hi - wanted[0] + 1),)] = tables[-1]
+    return out
+
+
+def _places(
+    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], run: Trace, lo: int, hi: int
+) -> Array:
+    """For every offset lo ... hi, the table row that all cells (i, i + offset) show."""
+    dims = run[origin.name].dims
+    moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
+    evaluator = ctx.traces.tracer.evaluator
+    for move in moves:
+        moved = evaluator.run(move, [known(moved), *(run[i] if i else None for i in move.inputs[1:])])[0]
+    first = moved.reshape(-1, *moved.shape[-2:])[0]
+    rows, cols = dims[-2], dims[-1]
+    size = min(first.shape)
+    places = []
+    for offset in range(lo, hi + 1):
+        if abs(offset) >= size:
+            raise Unclear("its relative positions reach further than was looked", node=node.name, op=node.op, hint="")
+        diagonal = np.diagonal(first, offset)
+        i = np.arange(len(diagonal)) + max(-offset, 0)
+        row, place = np.divmod(diagonal[: len(i)], cols)
+        if not (row == i).all() or not (place == place[0]).all() or rows <= int(row.max()):
+            ctx.refuse(node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift")
+        places.append(int(place[0]))
+    return np.array(places, np.int64)
+
