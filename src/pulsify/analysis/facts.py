@@ -21,6 +21,8 @@ from pulsify.analysis.length import Length
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 
+ALL = -(1 << 40)  # a window that starts here holds everything since the stream began: it grows
+
 
 @dataclass(frozen=True)
 class Window:
@@ -32,7 +34,12 @@ class Window:
 
     @property
     def frames(self) -> int:
-        return self.end - self.start
+        """Frames in the window; -1 (which a Reshape works out) if it grows."""
+        return -1 if self.grows else self.end - self.start
+
+    @property
+    def grows(self) -> bool:
+        return self.start == ALL
 
 
 @dataclass(frozen=True)

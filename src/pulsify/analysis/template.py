@@ -1,9 +1,9 @@
 """Known arrays over (row, col): cut out at one pulse, the same at every pulse, or at every pulse of one phase.
 
-        col  . . . . . . .
-    row .    [a b c]                      pulse n
-        .      [a b c]                    pulse n+1: the same cut-out, moved on by p rows and p cols
-        .        [a b c]
+    col  . . . . . . .
+row .    [a b c]                      pulse n
+    .      [a b c]                    pulse n+1: the same cut-out, moved on by p rows and p cols
+    .        [a b c]
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Template:
     def fits(self, array: Array) -> bool:
         """Does it say the truth at every pulse, up to both ends of the array?"""
         return all(
-            np.array_equal(*_overlap(array, self.phases[n % len(self.phases)], self.axes, self.windows, n), equal_nan=_nan(array))
+            np.array_equal(
+                *_overlap(array, self.phases[n % len(self.phases)], self.axes, self.windows, n), equal_nan=_nan(array)
+            )
             for n in range(pulses(array, self.axes, self.windows))
         )
 

@@ -132,6 +132,10 @@ def real_frames(ctx: Context, window: Window, length: Length | None, starts: boo
 
 def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
     """[B, frames] laid out so that it broadcasts against a tensor of this layout."""
+    if frames < 0:  # a window that grows
+        assert layout.batch in (None, 0)
+        others = [i for i in range(1, layout.rank) if i != layout.axis]
+        return ctx.builder.op("Unsqueeze", x, ctx.builder.ints(*others)) if others else x
     dims = [1] * layout.rank
     dims[layout.axis] = frames
     if layout.batch is not None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.emit.graph import Builder
+from pulsify.export.metadata import PAST
 from pulsify.trace.lengths import BATCHES
 
 
@@ -56,7 +57,7 @@ class Buffer:
         """Emit the slices, and the state if any window reaches further back than the wire's own."""
         b, own = self.builder, self.window
         layout, value = self._unfolded() if self.wishes else (self.layout, self.value)
-        history = max((own.start - w.start for w in self.wishes), default=0)
+        history = max((own.start - w.start for w in self.wishes if not w.grows), default=0)
         full, state = value, None
         if history > 0:
             before, past = self._state_input(layout, history, batch)
@@ -65,6 +66,8 @@ class Buffer:
             after = self._to_state(kept, layout, history)
             state = State(self.node, self.dtype, self._state_shape(layout, history, batch), before, after, zero)
         for wish, placeholder in self.wishes.items():
+            if wish.grows:
+                continue
             if wish.start >= own.start:
                 piece = self._cut(value, layout, wish.start - own.start, wish.end - own.start, own.frames)
             else:
@@ -72,6 +75,22 @@ class Buffer:
                 piece = self._cut(full, layout, begin, begin + wish.frames, history + own.frames)
             b.alias(placeholder, self._folded(piece, wish.frames))
         return state
+
+    def settle_growing(self, batch: str | None) -> State | None:
+        """A cache of all frames so far, if anyone wants that: its time axis starts empty and grows by p a pulse."""
+        wish = next((w for w in self.wishes if w.grows), None)
+        if wish is None:
+            return None
+        own, axis = self.window, self.layout.axis
+        assert not self.layout.folded and own.start == own.end - own.p == wish.end - own.p, self.node
+        order = [] if self.layout.batch in (None, 0) else [self.layout.batch]
+        assert not order and not _unbatched(self.layout), self.node
+        shape = list(self._state_shape(self.layout, 0, batch))
+        shape[axis] = PAST
+        before = ir.val(self.builder.unique("state"), self.dtype, ir.Shape(shape))
+        full = self.builder.op("Concat", before, self.value, axis=axis, name=f"{self.node}/all")
+        self.builder.alias(self.wishes[wish], full)
+        return State(self.node, self.dtype, tuple(shape), before, full, True)
 
     def _cut(self, x: ir.Value, layout: Layout, start: int, stop: int, size: int) -> ir.Value:
         return x if (start, stop) == (0, size) else self.builder.slice(x, layout.axis, start, stop)

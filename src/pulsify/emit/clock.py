@@ -26,6 +26,7 @@ class Clock:
     position: ir.Value | None = None
     length: ir.Value | None = None
     absolute: bool = False  # something other than the ends depends on the position
+    grown: dict[Window, ir.Value] = field(default_factory=dict)  # the size of windows that grow, int64 [1]
     _lengths: dict[Length, ir.Value] = field(default_factory=dict)
 
     def _counter(self, name: str) -> ir.Value:
@@ -41,8 +42,21 @@ class Clock:
             at = self.builder.op("Mul", at, self._int(per.numerator))
         if per.denominator != 1:
             at = self.builder.op("Div", at, self._int(per.denominator))
+        if window.grows:
+            return self._all_frames(at, window)
         offsets = np.arange(window.start, window.end, dtype=np.int32)[None]
         return self.builder.op("Add", at, self.builder.constant(offsets, "offsets"))
+
+    def _all_frames(self, at: ir.Value, window: Window) -> ir.Value:
+        """A window that grows is counted from its end, which is where the stream is now."""
+        self.absolute = True
+        b, size = self.builder, self.grown[window]
+        count = b.op(
+            "Range",
+            *(b.constant(np.array(v, np.int64), "int") if v is not None else b.reshape(size, []) for v in (0, None, 1)),
+        )
+        back = b.op("Cast", b.op("Sub", count, size), to=int(ir.DataType.INT32))
+        return b.op("Add", b.op("Add", at, self._int(window.end)), b.op("Unsqueeze", back, b.ints(0)))
 
     def positions(self, window: Window) -> ir.Value:
         """As `frames`, for values that depend on the absolute position: the counter must never be set back."""

@@ -83,6 +83,10 @@ class Context:
     builder: Builder
     clock: Clock
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
+    unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
+    last_look: bool = True  # nothing longer will be looked at: what is unclear now stays so
+    horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
+    kept: int | None = None  # the stream is exact only up to so many frames of look-back
     facts: dict[str, Fact] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     requirements: dict[Requirement, None] = field(default_factory=dict)

@@ -54,28 +54,29 @@ class Converted:
     length: str | None
     unknown_length: int
     rebase: int
+    kept: int | None  # not exact for streams longer than this (the caller asked for it)
     taps: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
     opset_imports: dict[str, int]
     ir_version: int
     shortest: int
 
 
-def convert(tracer: Tracer, pulse: int | None) -> Converted:
+def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") -> Converted:
     """Convert at `pulse`, or at one granule. Raises InvalidPulse with the granularity if it does not fit."""
     if pulse is None:
-        return _convert(tracer, granularity(tracer))
+        return _convert(tracer, granularity(tracer, unbounded), unbounded)
     try:
-        return _convert(tracer, pulse)
+        return _convert(tracer, pulse, unbounded)
     except Misaligned:
-        raise InvalidPulse(pulse, granularity(tracer)) from None
+        raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
 
 
-def granularity(tracer: Tracer) -> int:
+def granularity(tracer: Tracer, unbounded: str | int = "refuse") -> int:
     """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
     pulse = 1
     while True:
         try:
-            return math.lcm(*analyse(tracer, pulse)[0].denominators, 1)
+            return math.lcm(*analyse(tracer, pulse, unbounded)[0].denominators, 1)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
 
@@ -83,17 +84,19 @@ def granularity(tracer: Tracer) -> int:
 Outputs = list[tuple[StreamOutput, ir.Value]]
 
 
-def analyse(tracer: Tracer, pulse: int) -> tuple[Context, Outputs]:
+def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tuple[Context, Outputs]:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
     for longer in LONGER:
         at_least = longer * 64 if longer > 1 else 4 * pulse if pulse < 4096 else pulse
         traces = choose(tracer, at_least=max(at_least, pulse))
         builder = Builder(tracer.model.opset_imports.get("", 0))
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+        ctx.unbounded = unbounded
+        ctx.last_look = longer == LONGER[-1] or _widest_field(traces) > MOST_FRAMES // 4
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except Unclear:
-            if longer == LONGER[-1] or _widest_field(ctx) > MOST_FRAMES // 4:
+            if ctx.last_look:
                 raise
     raise AssertionError("unreachable")
 
@@ -135,7 +138,7 @@ def _check_claims(ctx: Context) -> None:
         return
     tracer, step = ctx.traces.tracer, ctx.traces.step
     base, longest = ctx.traces.lengths[0], ctx.traces.lengths[-1]
-    widest = _widest_field(ctx)
+    widest = _widest_field(ctx.traces)
     for factor in (4, 2):
         if widest * factor > MOST_FRAMES // 2:
             continue
@@ -148,19 +151,20 @@ def _check_claims(ctx: Context) -> None:
         return
 
 
-def _widest_field(ctx: Context) -> int:
+def _widest_field(traces: Traces) -> int:
     """The largest size of a time axis where frames meet frames, at the longest length seen."""
-    run, narrow = ctx.traces.longest, ctx.traces.runs[0]
+    run, narrow = traces.longest, traces.runs[0]
     sizes = (
         [y for x, y in zip(narrow[n].dims, v.dims, strict=True) if x != y] for n, v in run.values.items() if n in narrow
     )
     return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
-def _convert(tracer: Tracer, pulse: int) -> Converted:
-    ctx, outputs = analyse(tracer, pulse)
+def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
+    ctx, outputs = analyse(tracer, pulse, unbounded)
     time = tracer.time
     states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
+    states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     if ctx.traces.step > 1:  # the model was seen to take only these lengths
@@ -188,6 +192,7 @@ def _convert(tracer: Tracer, pulse: int) -> Converted:
         length=None if ctx.clock.length is None else str(ctx.clock.length.name),
         unknown_length=unknown,
         rebase=0 if ctx.clock.absolute else unit,
+        kept=ctx.kept,
         taps=taps(ctx),
         opset_imports=dict(ctx.model.opset_imports),
         ir_version=ctx.model.ir_version,

@@ -1,8 +1,8 @@
 """Where a field is summed up (scores times values), its windows are chosen from the cells that take part.
 
-    cols j   . . . x x x . . . .        a row looks at the cells x; the columns of all rows of a pulse,
-    row i          [---]                from the first to the last, are the window of keys and values
-    row i+1          [---]
+cols j   . . . x x x . . . .        a row looks at the cells x; the columns of all rows of a pulse,
+row i          [---]                from the first to the last, are the window of keys and values
+row i+1          [---]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pulsify.analysis.facts import Offsets, Window
+from pulsify.analysis.facts import ALL, Offsets, Window
 from pulsify.emit.context import Context, Unclear
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array
@@ -37,12 +37,23 @@ def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int
             hint="train or export the model with an attention mask that bounds how far it looks ahead",
         )  # fmt: skip
     if longest.cols != before.cols:
+        if ctx.last_look and ctx.unbounded != "refuse":
+            return _unbounded(ctx, longest)
         raise Unclear(
             "unbounded look-back: every frame looks back to the start of the stream",
             node=node.name, op=node.op,
             hint='bound the look-back in the mask, or pass unbounded="grow" to keep all of the past',
         )  # fmt: skip
     return longest
+
+
+def _unbounded(ctx: Context, view: View) -> View:
+    """Everything so far, or (no longer exact) the last N frames before the pulse."""
+    start = ALL
+    if isinstance(ctx.unbounded, int):
+        start = view.rows.start - ctx.unbounded
+        ctx.kept = ctx.unbounded if ctx.kept is None else min(ctx.kept, ctx.unbounded)
+    return View(view.rows, Window(view.cols.p, start, view.cols.end), view.offsets)
 
 
 def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:

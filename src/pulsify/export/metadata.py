@@ -16,6 +16,7 @@ from pulsify.analysis.length import Length
 from pulsify.errors import InvalidModel
 
 FORMAT = 1
+PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
 
 
@@ -72,7 +73,12 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(d if isinstance(d, int) else 1 for d in self.shape) * self.dtype.itemsize
+        return math.prod(concrete(self.shape, None, 1)) * self.dtype.itemsize
+
+    @property
+    def grows(self) -> bool:
+        """It starts empty and grows by a fixed number of frames per pulse; `nbytes` is its size at the start."""
+        return PAST in self.shape
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,8 @@ def concrete(dims: Dims, batch_symbol: str | None, batch: int) -> tuple[int, ...
     for d in dims:
         if isinstance(d, int):
             out.append(d)
+        elif d == PAST:
+            out.append(0)  # nothing has passed yet
         else:
             factor, _, rest = d.partition("*")
             out.append(int(factor) * batch if rest else batch)

@@ -15,19 +15,21 @@ from pulsify.errors import InvalidModel
 from pulsify.frontend.model import Dim, Model, Node, Port
 
 OLDEST_OPSET = 13
+OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
 Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
 def load(source: Source) -> Model:
     """Read `source` and settle it. The source itself is never changed."""
     graph = read(source)
+    _check(graph)
     graph = _settle_opset(graph)
     passes: list[Any] = [
         common.InlinePass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
-        common.IdentityEliminationPass(),
+        _drop_identities,
         common.RemoveUnusedNodesPass(),
         common.NameFixPass(),
     ]
@@ -63,10 +65,29 @@ def read(source: Source) -> ir.Model:
         ) from error
 
 
+def _check(graph: ir.Model) -> None:
+    """What the rest takes for granted: there are nodes, and whatever is read was made before."""
+    main = graph.graph
+    if not len(main) or not main.outputs:
+        raise InvalidModel(f"the model has no {'outputs' if len(main) else 'nodes'}; export it again")
+    made = {*main.inputs, *main.initializers.values()}
+    for node in main:
+        for value in node.inputs:
+            if value is not None and value not in made:
+                raise InvalidModel(
+                    f"node '{node.name}' reads '{value.name}', which no node before it makes; "
+                    "check the model with onnx.checker.check_model"
+                )
+        made.update(node.outputs)
+    for value in main.outputs:
+        if value not in made:
+            raise InvalidModel(f"no node makes output '{value.name}'; check the model with onnx.checker.check_model")
+
+
 def _settle_opset(graph: ir.Model) -> ir.Model:
     version = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 0))
-    if version == 0 and not any(True for _ in graph.graph):
-        raise InvalidModel("the model has no nodes")
+    if version == 0 and any(node.domain in ("", "ai.onnx") for node in graph.graph):
+        raise InvalidModel("the model does not say which version of ONNX's operators it uses; export it again")
     if 0 < version < OLDEST_OPSET:
         from onnx import version_converter
 
@@ -80,6 +101,31 @@ def _settle_opset(graph: ir.Model) -> ir.Model:
     return graph
 
 
+def _drop_identities(graph: ir.Model) -> None:
+    """Remove nodes that hand on their input. Outputs keep their names, and two outputs stay two."""
+    main = graph.graph
+    for node in list(main):
+        if not _hands_on(node):
+            continue
+        x, y = node.inputs[0], node.outputs[0]
+        assert x is not None
+        if y.is_graph_output():
+            if x.is_graph_input() or x.is_initializer() or x.is_graph_output():
+                continue
+            name, y.name = y.name, None
+            main.outputs[list(main.outputs).index(y)] = x
+            x.name = name
+        ir.convenience.replace_all_uses_with(y, x)
+        main.remove(node, safe=True)
+
+
+def _hands_on(node: ir.Node) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    inference = len(node.inputs) < 3 and len(node.outputs) == 1  # a dropout that is not told to train
+    return node.op_type == "Identity" or (node.op_type == "Dropout" and inference)
+
+
 def flatten(graph: ir.Model, source: Any) -> Model:
     """onnx_ir's graph as plain nodes. Nodes with subgraphs keep them in `attrs` and `proto`."""
     main = graph.graph
@@ -91,7 +137,7 @@ def flatten(graph: ir.Model, source: Any) -> Model:
         outputs=tuple(str(v.name) for v in main.outputs),
         constants={str(k): v.const_value for k, v in main.initializers.items() if v.const_value is not None},
         opset_imports=opsets,
-        ir_version=graph.ir_version or 10,
+        ir_version=max(graph.ir_version or 10, OLDEST_IR),
         source=source,
     )
 

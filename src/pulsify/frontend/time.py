@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pulsify.errors import InvalidArgument
 from pulsify.frontend.model import Model, Port
 
 BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNORECASE)
+LENGTH_NAMES = re.compile(r"length|len(s|gth|gths)?(_|\d|$)", re.IGNORECASE)  # x_lens, seqlen; not silence
 PRODUCT = re.compile(r"^(?:(\d+)\s*\*\s*)?([A-Za-z_][\w.]*)(?:\s*\*\s*(\d+))?$")
 
 
@@ -60,10 +61,11 @@ def split_product(dim: str) -> tuple[int, str]:
 def find_time(
     model: Model,
     time: str | Mapping[str, int] | None = None,
-    bind: Mapping[str, str] | None = None,
+    bind: Mapping[str, str | None] | None = None,
     set: Mapping[str, int | str] | None = None,  # the public contract's name
 ) -> TimeSpec:
     """Settle time, batch, bound and fixed dimensions, or say what to pass."""
+    _check_kinds(time, bind, set)
     fixed, steps = _fixed(set or {})
     bound = _bound(model, bind)
     ports = [p for p in model.inputs if p.name not in bound]
@@ -72,7 +74,7 @@ def find_time(
     if isinstance(time, Mapping):
         symbol, streams = _from_axes(ports, time)
     else:
-        symbol = _check_symbol(time, where) if time else _guess(where)
+        symbol = _guess(where) if time is None else _check_symbol(time, where)
         streams = {
             p.name: (axis, split_product(d)[0])
             for p in ports
@@ -80,19 +82,30 @@ def find_time(
             if isinstance(d, str) and split_product(d)[1] == symbol
         }
     used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
+    _check_bound(bind or {}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
     return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1))
+
+
+def _check_kinds(time: object, bind: object, set: object) -> None:
+    if time is not None and not isinstance(time, (str, Mapping)):
+        raise InvalidArgument(
+            f'time={time!r}: expected the name of a dimension ("T"), or an axis by input ({{"x": 2}})'
+        )
+    for name, given, example in (("bind", bind, '{"length": "T"}'), ("set", set, '{"B": 1}')):
+        if given is not None and not isinstance(given, Mapping):
+            raise InvalidArgument(f"{name}={given!r}: expected a dict such as {example}")
 
 
 def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int]]:
     fixed: dict[str, int] = {}
     steps: dict[str, int] = {}
     for symbol, value in given.items():
-        if isinstance(value, int) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             fixed[symbol] = value
             continue
         match = PRODUCT.match(str(value).strip())
-        if not match or not (match[1] or match[3]):
+        if not match or not int(match[1] or match[3] or 0):
             raise InvalidArgument(
                 f"set={{'{symbol}': {value!r}}}: expected a positive number or a multiple such as '8*n'"
             )
@@ -100,19 +113,25 @@ def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, in
     return fixed, steps
 
 
-def _bound(model: Model, bind: Mapping[str, str] | None) -> tuple[str, ...]:
+def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ...]:
+    """Inputs that hold the length: those named by the user, and those called so (bind={"max_len": None} frees one)."""
     names = {p.name: p for p in model.inputs}
     for name in bind or {}:
         if name not in names:
             raise InvalidArgument(f"bind: the model has no input '{name}'; its inputs are {list(names)}")
         if not names[name].dtype.is_integer():
             raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
-    found = [
-        p.name
-        for p in model.inputs
-        if p.dtype.is_integer() and len(p.dims) <= 1 and re.search(r"len", p.name, re.IGNORECASE)
-    ]
-    return tuple(dict.fromkeys([*(bind or {}), *found]))
+    found = [p.name for p in model.inputs if p.dtype.is_integer() and len(p.dims) <= 1 and LENGTH_NAMES.search(p.name)]
+    free = [n for n, symbol in (bind or {}).items() if symbol is None]
+    return tuple(n for n in dict.fromkeys([*(bind or {}), *found]) if n not in free)
+
+
+def _check_bound(bind: Mapping[str, str | None], symbols: Iterable[str]) -> None:
+    for name, symbol in bind.items():
+        if symbol is not None and symbol not in symbols:
+            raise InvalidArgument(
+                f"bind={{'{name}': {symbol!r}}}: a length is bound to time, {' or '.join(sorted(symbols))}"
+            )
 
 
 def _symbols(ports: list[Port], fixed: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
@@ -141,8 +160,8 @@ def _from_axes(ports: list[Port], time: Mapping[str, int]) -> tuple[str, dict[st
         if name not in by_name:
             raise InvalidArgument(f"time: the model has no input '{name}'; its inputs are {list(by_name)}")
         dims = named_dims(by_name[name])
-        if not -len(dims) <= axis < len(dims):
-            raise InvalidArgument(f"time: input '{name}' has {len(dims)} axes, there is no axis {axis}")
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -len(dims) <= axis < len(dims):
+            raise InvalidArgument(f"time: input '{name}' has {len(dims)} axes, there is no axis {axis!r}")
         factor, own = split_product(str(dims[axis])) if isinstance(dims[axis], str) else (1, "T")
         symbol = symbol or own
         streams[name] = (axis % len(dims), factor)

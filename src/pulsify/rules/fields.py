@@ -21,6 +21,7 @@ from pulsify.emit.context import Context, Unclear
 from pulsify.emit.island import choose_view
 from pulsify.frontend.model import Node
 from pulsify.rules.axismap import AxisMap, axis_maps
+from pulsify.rules.growing import grow, growing_template, horizon
 from pulsify.rules.pointwise import BROADCAST, UNARY, aligned, clone
 from pulsify.trace.evaluate import Array, Trace, known
 
@@ -132,7 +133,9 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
 def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) -> None:
     times = ctx.time_axes(name)
     if len(times) != 2:
-        raise Unclear(f"its output '{name}' has {len(times)} time axes", node=node.name, op=node.op, hint="see docs/design.md")
+        raise Unclear(
+            f"its output '{name}' has {len(times)} time axes", node=node.name, op=node.op, hint="see docs/design.md"
+        )
     axes = (times[0], times[1])
     sides = tuple(_side(ctx, operands, a) for a in axes)
     made: dict[tuple[Windows, Offsets], Sequence[ir.Value]] = {}
@@ -159,7 +162,18 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
 def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
     if node.op == "Softmax":
         return frozenset({node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))}) & frozenset(axes)
-    if node.op in ("Where", "Mul", "Identity", "Cast", "Dropout", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand"):
+    if node.op in (
+        "Where",
+        "Mul",
+        "Identity",
+        "Cast",
+        "Dropout",
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Expand",
+    ):
         fields = [o for o in operands if isinstance(o.fact, Field)]
         out = [frozenset(o.axes[a] for a in o.fact.bounded) for o in fields if isinstance(o.fact, Field)]
         return frozenset.union(*out) if out and (node.op == "Mul" or len(fields) == 1) else frozenset()
@@ -181,7 +195,9 @@ def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
             source = o.fact if isinstance(o.fact, Wire) else o.fact.side(own)
             lengths.append(source.length)
             ends.append(source.end)
-    return Side(axis, next((n for n in lengths if n is not None), None), min((e for e in ends if e is not None), default=None))
+    return Side(
+        axis, next((n for n in lengths if n is not None), None), min((e for e in ends if e is not None), default=None)
+    )
 
 
 def _emit(
@@ -235,6 +251,10 @@ def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: d
         return x
     assert isinstance(o.fact, Field)
     length = o.fact.side(axis).length
+    if windows[axis].grows:
+        shown = horizon(ctx, node, windows, axis, length, rank)
+        low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
+        return ctx.builder.op("Where", shown, x, low)
     valid = real_frames(ctx, windows[axis], length, starts=True)
     sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.sizes_static(node.outputs[0])))
     shown = along(ctx, valid, Layout(sizes, axis), windows[axis].frames)
@@ -245,6 +265,8 @@ def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: d
 def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> ir.Value:
     """A known array over both axes, cut out at the windows; by phase, if pulses differ."""
     a, b = o.axes
+    if any(windows[o.axes[x]].grows for x in (a, b)):
+        return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
     pair = (windows[o.axes[a]], windows[o.axes[b]])
 
     def array(run: Trace) -> Array:
@@ -308,12 +330,23 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
-    ctx.claim(node, "how far attention looks", _looks(ctx, field, row, col, view))
+    if not view.cols.grows and ctx.kept is None:
+        ctx.claim(node, "how far attention looks", _looks(ctx, field, row, col, view))
     windows = {row: view.rows, col: view.cols}
+    if view.cols.grows:
+        grow(ctx, node, value, view, lambda run: _needed(ctx, field, run, row, col))
     given: dict[int, ir.Value | None] = {}
     for o in operands:
         if o is field:
-            given[o.index] = _scores(ctx, node, field, windows, view.offsets if row < col else (-view.offsets[1], -view.offsets[0]), col, value)
+            given[o.index] = _scores(
+                ctx,
+                node,
+                field,
+                windows,
+                view.offsets if row < col else (-view.offsets[1], -view.offsets[0]),
+                col,
+                value,
+            )
         elif o is values[0]:
             given[o.index] = bounded_wire(ctx, value).take(view.cols)
         else:
@@ -370,6 +403,10 @@ def _scores(
             return x
     else:
         x = _template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
+    if windows[col].grows:
+        shown = horizon(ctx, node, windows, col, value.length, len(ctx.dims(o.name)))
+        zero = ctx.builder.constant(np.array(0, ctx.dtype(o.name).numpy()), "zero")
+        return ctx.builder.op("Where", shown, x, zero)
     valid = real_frames(ctx, windows[col], value.length, starts=True)
     sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.sizes_static(o.name)))
     zero = ctx.builder.constant(np.array(0, ctx.dtype(o.name).numpy()), "zero")

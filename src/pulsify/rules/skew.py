@@ -27,7 +27,9 @@ def skewed(
 ) -> ir.Value:
     """A window of the moved field."""
     if origin.product is None or windows[0].p != windows[1].p:
-        ctx.refuse(node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift")
+        ctx.refuse(
+            node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
+        )
     product, at = origin.product
     rows, cols = windows
     first = cols.start - rows.start - (rows.frames - 1)
@@ -70,7 +72,9 @@ def _by_offset(
         places = _places(ctx, node, origin, moves, run, lo, hi)
         tables.append(np.take(run[name].array, places, axis=axis))
     if len(tables) < 2:
-        raise Unclear("its relative positions are too many to follow", node=node.name, op=node.op, hint="shorten the mask")
+        raise Unclear(
+            "its relative positions are too many to follow", node=node.name, op=node.op, hint="shorten the mask"
+        )
     if not all(np.allclose(t, tables[0], rtol=1e-5, atol=1e-6) for t in tables):
         ctx.refuse(node, "its relative positions depend on the length of the stream", "index them by the offset j - i")
     shape = list(tables[-1].shape)
@@ -80,9 +84,7 @@ def _by_offset(
     return out
 
 
-def _places(
-    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], run: Trace, lo: int, hi: int
-) -> Array:
+def _places(ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], run: Trace, lo: int, hi: int) -> Array:
     """For every offset lo ... hi, the table row that all cells (i, i + offset) show."""
     dims = run[origin.name].dims
     moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
@@ -100,7 +102,10 @@ def _places(
         i = np.arange(len(diagonal)) + max(-offset, 0)
         row, place = np.divmod(diagonal[: len(i)], cols)
         if not (row == i).all() or not (place == place[0]).all() or rows <= int(row.max()):
-            ctx.refuse(node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift")
+            ctx.refuse(
+                node,
+                "cells are moved about in a way that is no relative shift",
+                "use the usual relative-position shift",
+            )
         places.append(int(place[0]))
     return np.array(places, np.int64)
-

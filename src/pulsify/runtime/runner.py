@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,12 @@ def open_model(
         return _open_ir(source, chosen)
     data: Any = source if isinstance(source, (str, bytes)) else source.SerializeToString()
     return ort.InferenceSession(data, chosen, providers=["CPUExecutionProvider"])
+
+
+def said(error: Exception) -> str:
+    """What ONNX Runtime says is wrong, without codes and the places in its own source."""
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error))
+    return re.sub(r"/\S+:\d+ .*?\) (?=[A-Z])", "", text).strip()[:240]
 
 
 def _tensors(model: ir.Model) -> list[ir.TensorProtocol]:

@@ -10,6 +10,7 @@ import numpy as np
 from pulsify.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
 from pulsify.export.metadata import Condition, Output, concrete
 from pulsify.runtime import snapshot
+from pulsify.runtime.runner import said
 from pulsify.runtime.step import Step
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Session:
     tests set it to NaN to prove that. check: look for NaN in the chunks.
     """
 
+    _closed: bool
+
     def __init__(
         self,
         runner: ort.InferenceSession,
@@ -40,8 +43,8 @@ class Session:
         check: bool = True,
         statics: Mapping[str, Any] | None = None,
     ) -> None:
-        if batch is not None and batch < 1:
-            raise InvalidArgument(f"batch={batch}: at least one stream")
+        if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+            raise InvalidArgument(f"batch={batch!r}: expected a whole number of streams, at least 1")
         if batch not in (None, 1) and spec.batch is None:
             raise InvalidArgument(
                 f"batch={batch}: this model's batch size is fixed; export it with a dynamic batch axis, "
@@ -132,7 +135,10 @@ class Session:
         return {name: self._checked(name, value) for name, value in chunks.items()}
 
     def _checked(self, name: str, value: Any) -> Array:
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InvalidChunk(f"input '{name}' takes an array, and this is none ({error})") from error
         port = next(i for i in self.spec.inputs if i.name == name)
         if array.dtype != port.dtype:
             raise InvalidChunk(
@@ -148,8 +154,8 @@ class Session:
             raise InvalidChunk(
                 f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}"
             )
-        if self._check and array.dtype.kind == "f" and array.size and np.isnan(array.sum()) and np.isnan(array).any():
-            where = int(np.argwhere(np.isnan(array))[0][axis])
+        if self._check and array.dtype.kind == "f" and _has_nan(array):
+            where = int(np.argwhere(np.isnan(array))[:, axis].min())
             raise InvalidChunk(
                 f"input '{name}' has NaN at frame {self._received[name] + where} of the stream; nothing was taken. "
                 "Clean the input, or open the session with check=False to let it through"
@@ -166,7 +172,7 @@ class Session:
         ]
         if condition.length.at(min(units)) > condition.at_most:
             raise InvalidLength(
-                f"the table behind node '{condition.node}' has {condition.at_most} rows, and this chunk would need more: "
+                f"the table behind node '{condition.node}' has {condition.at_most} rows, and this chunk needs more: "
                 "the batch model cannot take a stream this long either. Nothing was taken; flush, then reset"
             )
 
@@ -218,7 +224,14 @@ class Session:
     ) -> Mapping[str, Array]:
         """One pulse; its real frames are added to `parts`."""
         self._rebase()
-        out = self._step.run(None if length is None else length - self._rebased)
+        try:
+            out = self._step.run(None if length is None else length - self._rebased)
+        except Exception as error:  # ONNX Runtime has no common class for them
+            self._closed = True
+            raise InvalidChunk(
+                f"the model failed on this chunk ({said(error)}); the stream ends here: reset(), or restore() "
+                "an earlier state()"
+            ) from error
         for o in self.spec.outputs:
             if o.axis is None:
                 continue
@@ -285,6 +298,11 @@ class Session:
         return out
 
 
+def _has_nan(array: Array) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs
+        return bool(np.isnan(array.sum())) and bool(np.isnan(array).any())
+
+
 def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
     if len(parts) == 1:
         return parts[0]
@@ -304,11 +322,11 @@ def _check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str
         raise InvalidArgument(f"static inputs are given when the session is opened, by name; {'; '.join(parts)}")
     out = {}
     for s in spec.statics:
-        array = np.ascontiguousarray(given[s.name])
+        array = np.array(given[s.name], order="C")  # the caller's may change while the session lives
         want = concrete(s.dims, spec.batch, batch)
         if array.shape != want or array.dtype != s.dtype:
             raise InvalidArgument(
-                f"static input '{s.name}' must be {s.dtype} of shape {list(want)}, got {array.dtype} {list(array.shape)}"
+                f"static input '{s.name}' must be {s.dtype} {list(want)}, got {array.dtype} {list(array.shape)}"
             )
         out[s.name] = array
     return out

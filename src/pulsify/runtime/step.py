@@ -28,8 +28,14 @@ class Step:
         self._statics = dict(statics)
         self._length = np.full((batch, 1), spec.unknown_length, np.int32)
         self.outputs = {o.name: np.zeros(concrete(o.dims, spec.batch, batch), o.dtype) for o in spec.outputs}
-        shapes = {s.name: (concrete(s.shape, spec.batch, batch), s.dtype) for s in spec.states}
-        self._sides = [{n: np.zeros(shape, dtype) for n, (shape, dtype) in shapes.items()} for _ in range(2)]
+        fixed = [s for s in spec.states if not s.grows]
+        self._growing = {
+            s.name: np.zeros(concrete(s.shape, spec.batch, batch), s.dtype) for s in spec.states if s.grows
+        }
+        self._caches = dict(self._growing)
+        self._sides = [
+            {s.name: np.zeros(concrete(s.shape, spec.batch, batch), s.dtype) for s in fixed} for _ in range(2)
+        ]
         self._bindings = [self._bind(self._sides[i], self._sides[1 - i]) for i in range(2)]
         self._side = 0
 
@@ -48,21 +54,30 @@ class Step:
         """One pulse. The arrays returned are overwritten by the next one."""
         if self._spec.length:
             self._length[:] = self._spec.unknown_length if length is None else length
-        self._runner.run_with_iobinding(self._bindings[self._side])
+        binding = self._bindings[self._side]
+        for name, array in self._caches.items():  # of another size at every pulse
+            binding.bind_cpu_input(name, array)
+            binding.bind_output(f"new_{name}", "cpu")
+        self._runner.run_with_iobinding(binding)
+        if self._caches:
+            made = binding.get_outputs()[-len(self._caches) :]
+            self._caches = {name: value.numpy() for name, value in zip(self._caches, made, strict=True)}
         self._side = 1 - self._side
         return self.outputs
 
     def reset(self) -> None:
         self._side = 0
+        self._caches = dict(self._growing)
         for array in self._sides[0].values():
             array.fill(0)
 
     def states(self) -> dict[str, Array]:
-        return {n: a.copy() for n, a in self._sides[self._side].items()}
+        return {n: a.copy() for n, a in (self._sides[self._side] | self._caches).items()}
 
     def restore(self, states: Mapping[str, Array]) -> None:
         for name, array in self._sides[self._side].items():
             array[...] = states[name]
+        self._caches = {name: np.ascontiguousarray(states[name]) for name in self._growing}
 
     def set_back(self, counter: str, by: int) -> None:
         self._sides[self._side][counter] -= np.int32(by)

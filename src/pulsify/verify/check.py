@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import InvalidModel, Mismatch, PulsifyError
+from pulsify.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
 from pulsify.export.metadata import concrete
-from pulsify.runtime.runner import open_model
+from pulsify.runtime.runner import open_model, said
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
 
 Array = np.ndarray[Any, Any]
+CHUNKINGS = ("pulses", "random", "whole")
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 
 
@@ -53,11 +55,17 @@ class Report:
         return "\n".join(lines)
 
 
-def quick(source: Any, stream: Stream, time: Any = None) -> Report:
-    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion."""
+def quick(source: Any, stream: Stream, most: int | None = None) -> Report:
+    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion.
+
+    most: the longest stream to look at (a stream that forgets what is older is exact up to there).
+    """
     delay = max((int(o.delay / o.rate) for o in stream.outputs if o.axis is not None and o.rate), default=0)
     p = stream.pulse
-    return verify(source, stream, lengths=[1, delay + 3 * p + p // 2 + 1], chunkings=("pulses", "random"))
+    longer = delay + 3 * p + p // 2 + 1
+    return verify(
+        source, stream, lengths=[1, longer if most is None else min(longer, most)], chunkings=("pulses", "random")
+    )
 
 
 def verify(
@@ -65,17 +73,13 @@ def verify(
     stream: Stream,
     *,
     lengths: list[int] | None = None,
-    chunkings: tuple[str, ...] = ("pulses", "random", "whole"),
+    chunkings: tuple[str, ...] = CHUNKINGS,
     tolerance: float | None = None,
     seed: int = 0,
 ) -> Report:
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs."""
-    from pulsify.frontend.load import read
-
-    if not isinstance(source, (str, bytes)) and hasattr(source, "__fspath__"):
-        source = source.__fspath__()
-    if not isinstance(source, (str, bytes)):
-        source = read(source)
+    source = _settled(source)
+    _check_arguments(stream, lengths, chunkings)
     report = Report()
     rng = np.random.default_rng(seed)
     wished = lengths or _lengths(stream)
@@ -91,12 +95,54 @@ def verify(
     return report
 
 
+def _settled(source: Any) -> Any:
+    """A path, bytes or an onnx_ir model."""
+    from pulsify.frontend.load import read
+
+    if not isinstance(source, (str, bytes)) and hasattr(source, "__fspath__"):
+        source = source.__fspath__()
+    if isinstance(source, str) and not Path(source).is_file():
+        raise InvalidModel(f"no such model file: {Path(source).name!r}")
+    return source if isinstance(source, (str, bytes)) else read(source)
+
+
+def _check_arguments(stream: Any, lengths: Any, chunkings: tuple[str, ...]) -> None:
+    from pulsify.api import Stream
+
+    if not isinstance(stream, Stream):
+        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
+    if lengths is not None and not all(isinstance(n, int) and n > 0 for n in lengths):
+        raise InvalidArgument(f"lengths={lengths!r}: expected numbers of frames, at least 1")
+    unknown = [how for how in chunkings if how not in CHUNKINGS]
+    if unknown:
+        raise InvalidArgument(f"chunkings: there is no {unknown}; there are {list(CHUNKINGS)}")
+
+
+def _check_ports(batch: Any, stream: Stream) -> None:
+    """The batch model must be one this stream can have been made from."""
+    streamed = [*(i.name for i in stream.inputs), *(s.name for s in stream.statics)]
+    integers = {i.name for i in batch.get_inputs() if i.type in ("tensor(int32)", "tensor(int64)")}
+    given, made = [i.name for i in batch.get_inputs()], [o.name for o in batch.get_outputs()]
+    wanted = [o.name for o in stream.outputs]
+    if not set(streamed) <= set(given) <= {*streamed, *integers} or not set(wanted) <= set(made):
+        raise InvalidArgument(
+            f"the stream takes {streamed} and gives {wanted}, the batch model takes {given} and gives {made}: "
+            "pass the model the stream was made from"
+        )
+
+
 Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
 
 
 def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
     """The batch model at every length, first and by itself: a large model is not held twice."""
-    batch = open_model(source)
+    try:
+        batch = open_model(source)
+    except Exception as error:  # ONNX Runtime has no common class for them
+        raise InvalidModel(
+            f"ONNX Runtime does not open the batch model: {said(error)}; verify=False converts without checking"
+        ) from error
+    _check_ports(batch, stream)
     names = [o.name for o in batch.get_outputs()]
     runs: list[Run] = []
     for length in dict.fromkeys(valid_length(stream, w) for w in wished):
@@ -107,7 +153,7 @@ def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.G
             runs.append((length, feeds, dict(zip(names, batch.run(None, feeds), strict=True))))
         except Exception as error:
             raise InvalidModel(
-                f"the batch model itself fails in ONNX Runtime at {length} frames: {str(error)[:200]}; "
+                f"the batch model itself fails in ONNX Runtime at {length} frames: {said(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
     return runs
@@ -137,7 +183,7 @@ def cuts(how: str, length: int, pulse: int, rng: np.random.Generator) -> list[in
         return [pulse] * (length // pulse) + [length % pulse] * bool(length % pulse)
     out, left = [], length
     while left:
-        n = int(min(left, rng.integers(0, 3 * pulse + 1)))
+        n = min(left, int(rng.integers(0, 3 * pulse + 1)))
         out.append(n)
         left -= n
     return out

@@ -1,0 +1,162 @@
+"""Files in and out of `pulsify run`: .npy, .npz and .wav become what the model takes."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.errors import InvalidArgument, InvalidChunk
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+    from pulsify.export.metadata import Input, Static
+
+Array = np.ndarray[Any, Any]
+
+
+def read_feeds(path: str, stream: Stream, channel: int | None = None) -> tuple[dict[str, Array], int | None]:
+    """Arrays by input name, static inputs included, and the sample rate if it is a sound file."""
+    if not Path(path).is_file():
+        raise InvalidChunk(f"no such input file: {path!r}")
+    suffix = Path(path).suffix.lower()
+    rate = None
+    if suffix == ".npz":
+        given = _read_npz(path)
+    elif suffix in (".npy", ".wav"):
+        if len(stream.inputs) > 1 or stream.statics:
+            names = [i.name for i in stream.inputs] + [s.name for s in stream.statics]
+            raise InvalidChunk(f"this model takes several inputs: put them into one .npz file, by name: {names}")
+        port = stream.inputs[0]
+        if suffix == ".npy":
+            given = {port.name: _load(path)}
+        else:
+            samples, rate = read_wav(path, channel)
+            given = {port.name: shape_sound(samples, port)}
+    else:
+        raise InvalidChunk(f"{path!r}: the input must be a .npy, .npz or .wav file")
+    return _checked(given, stream), rate
+
+
+def _load(path: str) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InvalidChunk(f"{path!r} is not a readable array file ({str(error)[:80]})") from error
+
+
+def _read_npz(path: str) -> dict[str, Array]:
+    archive = _load(path)
+    try:
+        return {name: archive[name] for name in archive.files}
+    except (AttributeError, ValueError) as error:
+        raise InvalidChunk(f"{path!r} is not a readable .npz file") from error
+
+
+def _checked(given: Mapping[str, Array], stream: Stream) -> dict[str, Array]:
+    ports: dict[str, Input | Static] = {i.name: i for i in stream.inputs}
+    ports |= {s.name: s for s in stream.statics}
+    missing, unknown = sorted(set(ports) - set(given)), sorted(set(given) - set(ports))
+    if missing or unknown:
+        parts = [f"missing: {missing}"] * bool(missing) + [f"unknown: {unknown}"] * bool(unknown)
+        raise InvalidChunk(f"the input file does not hold what the model takes, {sorted(ports)}; {'; '.join(parts)}")
+    for port in stream.inputs:
+        _check_shape(given[port.name], port)
+    return {name: as_dtype(name, given[name], port.dtype) for name, port in ports.items()}
+
+
+def _check_shape(array: Array, port: Input) -> None:
+    """The whole array at once, so that the message shows the file's shape and not a chunk's."""
+    others = [axis for axis, d in enumerate(port.dims) if axis != port.axis and isinstance(d, int)]
+    if array.ndim != len(port.dims) or any(array.shape[a] != port.dims[a] for a in others):
+        shown = ", ".join("time" if axis == port.axis else str(d) for axis, d in enumerate(port.dims))
+        raise InvalidChunk(f"input '{port.name}' takes [{shown}], the file holds {list(array.shape)}")
+    if not array.shape[port.axis]:
+        raise InvalidChunk(f"the file holds no frames for input '{port.name}': time is axis {port.axis}")
+
+
+def as_dtype(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """float64 becomes float32 and the like; what would change a value by more than rounding is refused."""
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind == dtype.kind == "f":
+        return array.astype(dtype)
+    if array.dtype.kind in "iub" and np.array_equal(array.astype(dtype), array):
+        return array.astype(dtype)
+    raise InvalidChunk(f"input '{name}' takes {dtype}, the file holds {array.dtype}: convert it first")
+
+
+# ---- sound
+
+
+def read_wav(path: str, channel: int | None = None) -> tuple[Array, int]:
+    """PCM samples in [-1, 1) as float32, and the sample rate."""
+    try:
+        with wave.open(path, "rb") as file:
+            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            raw = file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise InvalidChunk(f"{path!r} is not a PCM .wav file ({error}); convert it to 16-bit PCM") from error
+    if channels > 1 and channel is None:
+        raise InvalidChunk(f"{path!r} has {channels} channels: say which one to use with --channel 0 (the first)")
+    if channel is not None and channel >= channels:
+        raise InvalidArgument(f"--channel {channel}: {path!r} has only {channels}, counted from 0")
+    usable = len(raw) // (width * channels) * (width * channels)
+    return _samples(raw[:usable], width).reshape(-1, channels)[:, channel or 0], rate
+
+
+def _samples(raw: bytes, width: int) -> Array:
+    if width == 1:  # the only width that is unsigned
+        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / np.float32(128)
+    if width == 3:  # widened to 32 bits with a zero byte below
+        wide = np.zeros((len(raw) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
+        return _scaled(wide.reshape(-1).view("<i4"), 31)
+    if width in (2, 4):
+        return _scaled(np.frombuffer(raw, f"<i{width}"), 8 * width - 1)
+    raise InvalidChunk(f"samples of {width} bytes are not PCM; convert the file to 16-bit PCM")
+
+
+def _scaled(samples: Array, bits: int) -> Array:
+    """Rounded down where float32 would round a full-scale 32-bit sample up to 1."""
+    scaled = (samples.astype(np.float64) / 2.0**bits).astype(np.float32)
+    return np.minimum(scaled, np.nextafter(np.float32(1), np.float32(0)))
+
+
+def shape_sound(samples: Array, port: Input) -> Array:
+    """One channel of sound in the shape of an input: time on its axis, everything else of size one."""
+    others = [d for axis, d in enumerate(port.dims) if axis != port.axis]
+    if any(isinstance(d, int) and d != 1 for d in others) or port.dtype.kind not in "fi":
+        shown = ", ".join("time" if axis == port.axis else str(d) for axis, d in enumerate(port.dims))
+        raise InvalidChunk(f"input '{port.name}' takes {port.dtype} [{shown}], which is not one channel of sound")
+    if port.dtype.kind == "i":  # whole samples, at the scale of the type
+        scale = 2.0 ** (8 * port.dtype.itemsize - 1)
+        samples = np.floor(samples.astype(np.float64) * scale).astype(port.dtype)
+    dims = [1] * len(port.dims)
+    dims[port.axis] = -1
+    return samples.astype(port.dtype).reshape(dims)
+
+
+# ---- results
+
+
+def check_output(path: str | None, stream: Stream) -> None:
+    """Said before anything runs, not after."""
+    if path is None:
+        return
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".npy", ".npz"):
+        raise InvalidArgument(f"-o {path}: results are saved as .npy, or as .npz with several outputs")
+    if suffix == ".npy" and len(stream.outputs) > 1:
+        names = [o.name for o in stream.outputs]
+        raise InvalidArgument(f"-o {path}: this model has several outputs, {names}: save them as .npz")
+
+
+def save_results(path: str, results: Mapping[str, Array]) -> None:
+    if Path(path).suffix.lower() == ".npy":
+        np.save(path, next(iter(results.values())))
+    else:
+        np.savez(path, **dict(results))  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""`pulsify inspect`: time axes, windows, delays and states of a model, or the graph as one stage left it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pulsify.cli import options
+from pulsify.cli.opening import convert_batch, is_stream, open_any
+from pulsify.cli.outcome import fail, guarded, print_json
+from pulsify.cli.screen import short, show, working
+from pulsify.errors import InvalidArgument, PulsifyError
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+    from pulsify.trace.lengths import Tracer
+
+Facts = dict[str, Any]
+WINDOWS = """\
+At pulse n a wire holds its frames [n*p + start, n*p + end). Its delay is p - end, in its own frames;
+kept are the earlier frames that a state holds for its readers."""
+
+
+@click.command(short_help="Time axes, windows, delays and states of a model.")
+@click.argument("model")
+@options.pulse
+@click.option(
+    "--stage", type=click.Choice(["trace", "windows", "stream"]),
+    help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each wire "
+    "holds at a pulse), stream (the streaming graph).",
+)  # fmt: skip
+@options.meaning
+@options.sample_rate
+@options.as_json
+@guarded
+def inspect(
+    model: str,
+    pulse: int | None,
+    stage: str | None,
+    time: options.Time,
+    bind: dict[str, str],
+    fixed: dict[str, int | str],
+    unbounded: str | int,
+    sample_rate: float | None,
+    as_json: bool,
+) -> None:
+    """Show what MODEL, a batch model or a streaming one, is made of.
+
+    \b
+    pulsify inspect model.onnx                    time axes, windows, delays, states
+    pulsify inspect model.onnx --stage windows    every wire
+    pulsify inspect stream.onnx                   ports, delays, states of a stream
+    """
+    with working(f"looking at {short(model)}", as_json) as say:
+        facts, draw = _look(
+            model, pulse, stage, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, sample_rate, say
+        )
+    refusal = facts.pop("refusal", None)
+    if not as_json:
+        draw(facts)
+    if refusal is not None:
+        fail(refusal, as_json, facts)
+    elif as_json:
+        print_json(facts)
+
+
+Look = tuple[Facts, Callable[[Facts], None]]
+
+
+def _look(
+    model: str, pulse: int | None, stage: str | None, meaning: Facts, sample_rate: float | None, say: Any
+) -> Look:
+    """The facts asked for, and the function that shows them."""
+    if stage == "stream":
+        return _stream_graph(open_any(model, pulse, meaning, verify=False))
+    if is_stream(model):
+        if stage is not None:
+            raise InvalidArgument(f"{model} is a stream already and has no stage '{stage}': give the batch model")
+        return _stream(model, open_any(model, pulse, meaning, verify=False), sample_rate)
+    from pulsify.report.stages import open_batch, trace_facts, window_facts
+
+    tracer = open_batch(model, meaning["time"], meaning["bind"], meaning["set"])
+    if stage == "trace":
+        return trace_facts(tracer), _draw_trace
+    if stage == "windows":
+        return window_facts(tracer, pulse, meaning["unbounded"]), _draw_windows
+
+    def make(pulse: int) -> Stream:
+        return convert_batch(model, pulse, meaning, verify=False)
+
+    windows = functools.partial(window_facts, tracer, pulse, meaning["unbounded"])
+    return _batch(model, tracer, windows, make, sample_rate, say), _draw_batch
+
+
+# ---- a stream
+
+
+def _stream(path: str, made: Stream, sample_rate: float | None) -> Look:
+    from pulsify.report.facts import stream_facts
+
+    facts = {"kind": "stream", "model": path, **stream_facts(made, sample_rate), "source": made.spec.source}
+    return facts, _draw_stream
+
+
+def _draw_stream(facts: Facts) -> None:
+    from pulsify.report.render import stream_lines, stream_tables, summary
+
+    made_from = ("made from", f"a file with SHA-256 {facts['source'][:16]}...")
+    show([summary([("stream", facts["model"]), *stream_lines(facts), made_from]), *stream_tables(facts)])
+
+
+def _stream_graph(made: Stream) -> Look:
+    from pulsify.report.listing import listing
+
+    lines = listing(made.model).splitlines()
+    return {"kind": "stream", "graph": lines}, lambda facts: click.echo("\n".join(facts["graph"]))
+
+
+# ---- a batch model
+
+
+def _batch(
+    path: str,
+    tracer: Tracer,
+    windows: Callable[[], Facts],
+    make: Callable[[int], Stream],
+    sample_rate: float | None,
+    say: Callable[[str], None],
+) -> Facts:
+    """As much as can be known: of a model that is refused, all that leads there, and the refusal."""
+    from pulsify.report.facts import stream_facts
+    from pulsify.report.stages import time_facts, trace_facts
+
+    facts: Facts = {"kind": "batch", "model": path, "time": time_facts(tracer), "refusal": None}
+    try:
+        facts["trace"] = {k: v for k, v in trace_facts(tracer).items() if k != "values"}
+        say("finding windows")
+        facts["windows"] = windows()
+        facts["refusal"] = facts["windows"].pop("refusal")
+        if facts["refusal"] is None:
+            facts["stream"] = stream_facts(make(facts["windows"]["pulse"]), sample_rate)
+    except PulsifyError as error:
+        facts["refusal"] = error
+    return facts
+
+
+def _draw_batch(facts: Facts) -> None:
+    from pulsify.report.render import stream_lines, stream_tables, summary, time_lines, trace_line, window_table
+
+    lines = [("model", facts["model"]), *time_lines(facts["time"])]
+    if "trace" in facts:
+        lines.append(("traced", trace_line(facts["trace"])))
+    made = facts.get("stream")
+    parts: list[Any] = [summary(lines + (stream_lines(made) if made else []))]
+    parts += stream_tables(made) if made else []
+    wires = facts.get("windows", {}).get("wires", [])
+    changes = [w for w in wires if w.get("changes")]
+    if changes:
+        parts += [
+            f"{WINDOWS}\nThese change the window; --stage windows lists all wires.",
+            window_table(changes, cut=True),
+        ]
+    show(parts)
+
+
+def _draw_trace(facts: Facts) -> None:
+    from pulsify.report.render import trace_line, trace_table
+
+    show([trace_line(facts), trace_table(facts)])
+
+
+def _draw_windows(facts: Facts) -> None:
+    from pulsify.report.render import count, window_table
+
+    if facts["wires"]:
+        show([f"Pulses of {count(facts['pulse'], 'frame')}.\n{WINDOWS}", window_table(facts["wires"])])

@@ -1,0 +1,49 @@
+"""The command line. Only click is imported here: `pulsify --help` answers at once."""
+
+from __future__ import annotations
+
+import click
+
+from pulsify import __version__
+from pulsify.cli.bench import bench
+from pulsify.cli.demo import demo
+from pulsify.cli.inspect import inspect
+from pulsify.cli.run import run
+from pulsify.cli.stream import stream
+from pulsify.cli.verify import verify
+
+EPILOG = """\b
+Exit codes:
+  0   done
+  1   mismatch: the stream is not the batch model
+  2   a wrong argument or option
+  3   not streamable: no exact stream exists, or none is known
+  4   invalid pulse: it is no multiple of what the model's strides need
+  5   a model, file or input that cannot be used
+  70  a bug in pulsify
+  130 interrupted
+"""
+
+
+@click.group(
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "--version", prog_name="pulsify")
+def main() -> None:
+    """Turn a batch ONNX model with a time axis into an exactly equivalent streaming model.
+
+    \b
+    pulsify demo                                 see it work, no model needed
+    pulsify stream model.onnx -p 8 -o out.onnx   convert
+    pulsify run out.onnx speech.wav -o out.npy   stream a file through it
+
+    Every command takes --json: one JSON object on stdout, and nothing else there.
+    """
+
+
+for command in (stream, inspect, verify, run, bench, demo):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

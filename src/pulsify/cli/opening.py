@@ -1,0 +1,41 @@
+"""Model files as commands get them: a batch model to convert, or a stream to run as it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsify.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+
+
+def is_stream(path: str) -> bool:
+    """Whether a file was made by `Stream.save`. A missing or unreadable file is said in pulsify's words."""
+    from pulsify.frontend.load import read
+
+    return "pulsify.version" in read(path).metadata_props
+
+
+def convert_batch(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:
+    """The stream of a batch model."""
+    from pulsify.api import stream as convert
+
+    if is_stream(path):
+        raise InvalidArgument(f"{path} is a stream already: give the batch model it was made from")
+    return convert(path, pulse, **meaning, verify=verify)
+
+
+def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:
+    """A stream as it is, a batch model converted on the way."""
+    from pulsify.api import load
+
+    if not is_stream(path):
+        return convert_batch(path, pulse, meaning, verify)
+    made = load(path)
+    if pulse not in (None, made.pulse) or any(v and v != "refuse" for v in meaning.values()):
+        raise InvalidArgument(
+            f"{path} is a stream already, with pulses of {made.pulse}; -p, --time, --bind, --set and "
+            "--unbounded are for batch models"
+        )
+    return made

@@ -1,0 +1,174 @@
+"""`pulsify run`: a file through a stream, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pulsify.cli import options
+from pulsify.cli.opening import open_any
+from pulsify.cli.outcome import MISMATCH, guarded, print_json
+from pulsify.cli.screen import short, show, working
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+
+Facts = dict[str, Any]
+
+
+@click.command(short_help="Stream a .npy, .npz or .wav file through a model.")
+@click.argument("model")
+@click.argument("input")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the result: .npy, or .npz (all outputs).")
+@click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Frames per push. [default: the pulse]")
+@click.option("--compare", metavar="MODEL", help="Run this batch model on the whole input too, and compare.")
+@click.option(
+    "--channel", type=click.IntRange(min=0), metavar="N", help="Which channel of a .wav file with several, from 0."
+)
+@options.pulse
+@options.meaning
+@options.no_verify
+@options.as_json
+@guarded
+def run(
+    model: str,
+    input: str,
+    output: str | None,
+    chunk: int | None,
+    compare: str | None,
+    channel: int | None,
+    pulse: int | None,
+    time: options.Time,
+    bind: dict[str, str],
+    fixed: dict[str, int | str],
+    unbounded: str | int,
+    no_verify: bool,
+    as_json: bool,
+) -> None:
+    """Stream the file INPUT through MODEL: a streaming model, or a batch model converted on the way.
+
+    INPUT is a .npy array, a .npz with one array per input (static inputs too), or a .wav file (PCM) for a model that
+    takes one channel of sound.
+
+    \b
+    pulsify run stream.onnx features.npy -o out.npy
+    pulsify run model.onnx speech.wav -p 160 --compare model.onnx
+    """
+    with working(f"opening {short(model)}", as_json) as say:
+        from pulsify.cli.feed import check_output, read_feeds, save_results
+        from pulsify.report.batch import batch_size
+
+        made = open_any(
+            model, pulse, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, verify=not no_verify
+        )
+        check_output(output, made)
+        feeds, rate = read_feeds(input, made, channel)
+        results, facts = push_all(made, feeds, chunk or made.pulse, batch_size(made, feeds), say)
+        facts = {"model": model, "input": input, "saved": output, "sample_rate": rate, **facts}
+        if output is not None:
+            save_results(output, results)
+        if compare is not None:
+            say(f"running {compare} on everything")
+            facts["compared"] = {"model": compare, "outputs": compare_batch(compare, made, feeds, results)}
+    if as_json:
+        print_json(facts)
+    else:
+        _show(facts)
+    if not all(o["ok"] for o in facts.get("compared", {}).get("outputs", {}).values()):
+        click.get_current_context().exit(MISMATCH)
+
+
+def push_all(
+    stream: Stream, feeds: Mapping[str, Any], chunk: int, batch: int, say: Callable[[str], None]
+) -> tuple[dict[str, Any], Facts]:
+    """The whole input in pushes of `chunk` units, then flush: the joined results, and how long it took."""
+    import time
+
+    import numpy as np
+
+    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in stream.statics})
+    parts: dict[str, list[Any]] = {o.name: [] for o in stream.outputs}
+
+    def take(result: Any) -> None:
+        if not isinstance(result, dict):
+            result = {} if result is None else {stream.outputs[0].name: result}
+        for name, array in result.items():
+            parts[name].append(array)
+
+    units = max(-(-feeds[i.name].shape[i.axis] // int(i.rate)) for i in stream.inputs)
+    spent, pushes, shown = 0.0, 0, time.perf_counter()
+    for at in range(0, units, chunk):
+        piece = {
+            i.name: feeds[i.name][(slice(None),) * i.axis + (slice(int(at * i.rate), int((at + chunk) * i.rate)),)]
+            for i in stream.inputs
+        }
+        start = time.perf_counter()
+        take(session.push(piece))
+        now = time.perf_counter()
+        spent, pushes = spent + now - start, pushes + 1
+        if now - shown > 0.1:
+            say(f"streaming: {100 * at // units}%")
+            shown = now
+    start = time.perf_counter()
+    take(session.flush())
+    spent += time.perf_counter() - start
+    joined = {
+        o.name: np.concatenate(parts[o.name], o.axis) if o.axis is not None else parts[o.name][-1]
+        for o in stream.outputs
+        if parts[o.name]
+    }
+    facts = {
+        "pulse": stream.pulse,
+        "chunk": chunk,
+        "frames": units,
+        "pushes": pushes,
+        "seconds": spent,
+        "outputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in joined.items()},
+    }
+    return joined, facts
+
+
+def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Facts:
+    from pulsify.frontend.load import read
+    from pulsify.report.batch import check_belongs, difference, run_batch
+    from pulsify.runtime.runner import open_model
+
+    read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
+    runner = open_model(model)
+    check_belongs(runner, stream)
+    want = run_batch(runner, stream, feeds)
+    return {name: difference(array, want[name]) for name, array in results.items()}
+
+
+def _show(facts: Facts) -> None:
+    from pulsify.report.facts import shape_text
+    from pulsify.report.render import count, summary
+
+    frames = count(facts["frames"], "frame")
+    if facts["sample_rate"]:
+        frames += f" = {facts['frames'] / facts['sample_rate']:.2f} s at {facts['sample_rate']} Hz"
+    speed = f"{facts['seconds'] * 1000:.1f} ms in {count(facts['pushes'], 'chunk')}"
+    if facts["sample_rate"] and facts["seconds"]:
+        ratio = facts["frames"] / facts["sample_rate"] / facts["seconds"]
+        speed += f", {ratio:.0f} times faster than real time" if ratio >= 1 else ", slower than real time"
+    lines = [("model", facts["model"]), ("input", f"{facts['input']}: {frames}"), ("took", speed)]
+    for name, o in facts["outputs"].items():
+        lines.append(("output", f"{name} {o['dtype']} {shape_text(o['shape'])}"))
+    lines.append(("saved", facts["saved"] or "no (-o FILE saves it)"))
+    if "compared" in facts:
+        for name, d in facts["compared"]["outputs"].items():
+            lines.append(("vs batch", f"{name}: {_verdict(d)}"))
+    show([summary(lines)])
+
+
+def _verdict(d: Facts) -> str:
+    from pulsify.report.render import error_text
+
+    if d["note"]:
+        return f"MISMATCH: {d['note']}"
+    if d["error"] == 0:
+        return "equal bit for bit"
+    apart = f"largest difference {error_text(d['largest'])}, {error_text(d['error'])} of scale"
+    return f"equal within the limit: {apart}" if d["ok"] else f"MISMATCH: {apart}"

@@ -1,0 +1,48 @@
+"""Where things are shown: tables on stdout, progress on stderr and only where someone watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PIPED_WIDTH = 100
+
+
+def show(parts: Iterable[RenderableType]) -> None:
+    """Print one part after the other, a blank line between them."""
+    console = _console()
+    for i, part in enumerate(parts):
+        if i:
+            console.print()
+        console.print(part, soft_wrap=isinstance(part, str))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Names hold brackets and slashes: no markup, no guessing at what to colour.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+@contextmanager
+def working(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is going on; the function given changes it."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, emoji=False).status(text) as status:
+        yield lambda text: status.update(text)
+
+
+def short(path: str) -> str:
+    """A file's name alone: a line of progress has no room for folders."""
+    return os.path.basename(path) or path

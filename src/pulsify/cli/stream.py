@@ -1,0 +1,62 @@
+"""`pulsify stream`: convert, check, save, and say what came out."""
+
+from __future__ import annotations
+
+import click
+
+from pulsify.cli import options
+from pulsify.cli.opening import convert_batch
+from pulsify.cli.outcome import guarded, print_json
+from pulsify.cli.screen import short, show, working
+
+
+@click.command(short_help="Turn a batch model into a streaming one.")
+@click.argument("model")
+@options.pulse
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Where to save the streaming model.")
+@options.meaning
+@options.no_verify
+@options.sample_rate
+@options.as_json
+@guarded
+def stream(
+    model: str,
+    pulse: int | None,
+    output: str | None,
+    time: options.Time,
+    bind: dict[str, str],
+    fixed: dict[str, int | str],
+    unbounded: str | int,
+    no_verify: bool,
+    sample_rate: float | None,
+    as_json: bool,
+) -> None:
+    """Turn the batch model MODEL (an ONNX file) into a streaming one.
+
+    \b
+    pulsify stream model.onnx -p 8 -o stream.onnx
+    pulsify stream model.onnx -p 160 --sample-rate 16000 --set B=1
+    """
+    with working(f"converting {short(model)}", as_json) as say:
+        from pulsify.report.facts import stream_facts, verified_facts
+        from pulsify.verify.check import quick
+
+        made = convert_batch(
+            model, pulse, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, verify=False
+        )
+        verified = None
+        if not no_verify:
+            say("checking against the batch model")
+            verified = verified_facts(quick(model, made))
+        if output is not None:
+            say(f"writing {output}")
+            made.save(output)
+        facts = {"model": model, "saved": output, **stream_facts(made, sample_rate), "verified": verified}
+    if as_json:
+        print_json(facts)
+        return
+    from pulsify.report.render import stream_lines, stream_tables, summary, verified_text
+
+    lines = [("model", model), *stream_lines(facts), ("verified", verified_text(verified))]
+    lines.append(("saved", output or "no (-o FILE saves it)"))
+    show([summary(lines), *stream_tables(facts)])

@@ -1,0 +1,78 @@
+"""`pulsify verify`: does a stream equal its batch model?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pulsify.cli import options
+from pulsify.cli.opening import is_stream
+from pulsify.cli.outcome import error_facts, guarded, message, print_json
+from pulsify.cli.screen import show, working
+from pulsify.errors import InvalidArgument, Mismatch
+
+
+@click.command(short_help="Check a stream against its batch model.")
+@click.argument("model")
+@click.argument("stream")
+@click.option("-n", "--length", "lengths", type=click.IntRange(min=1), multiple=True, help="Try it. Repeatable.")
+@click.option("--tolerance", type=click.FloatRange(min=0), help="Largest error, relative to the output's scale.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@options.as_json
+@guarded
+def verify(
+    model: str, stream: str, lengths: tuple[int, ...], tolerance: float | None, seed: int, as_json: bool
+) -> None:
+    """Run the batch MODEL and the STREAM made from it side by side; exit code 1 if they differ.
+
+    Many lengths, pushed pulse by pulse, in random chunks and in one piece.
+    """
+    wrong: Mismatch | None = None
+    with working("running batch and stream side by side", as_json):
+        from pulsify.api import load, source_hash
+        from pulsify.report.batch import check_belongs
+        from pulsify.report.facts import verified_facts
+        from pulsify.runtime.runner import open_model
+        from pulsify.verify.check import Report
+        from pulsify.verify.check import verify as check
+
+        made = load(stream)
+        if is_stream(model):
+            raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
+        check_belongs(open_model(model), made)
+        try:
+            report: Any = check(model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed)
+        except Mismatch as error:
+            wrong, report = error, error.report
+            if not isinstance(report, Report) or not report.runs:
+                raise
+        same = made.spec.source == source_hash(model)
+        facts = {"model": model, "stream": stream, "made_from_this_file": same, "verified": verified_facts(report)}
+    if as_json:
+        print_json(facts | ({"error": error_facts(wrong)} if wrong else {}))
+    else:
+        _show(facts)
+    if wrong is not None:
+        if as_json:
+            click.echo(message(wrong), err=True)
+        click.get_current_context().exit(1)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from pulsify.report.render import count, summary, verified_table
+
+    verified = facts["verified"]
+    lines = [
+        ("batch model", facts["model"]),
+        ("stream", facts["stream"] + ("" if facts["made_from_this_file"] else " (made from another file)")),
+        ("compared", f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"),
+        ("limit", f"{verified['tolerance']:g} of the output's scale"),
+        (
+            "result",
+            "the stream is the batch model" if verified["ok"] else "MISMATCH: the stream is not the batch model",
+        ),
+    ]
+    if verified["departs"]:
+        lines.append(("departs", f"first at wire '{verified['departs']}'"))
+    show([summary(lines), verified_table(verified)])

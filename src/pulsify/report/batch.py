@@ -1,0 +1,69 @@
+"""The batch side of a comparison: the same inputs in one piece, and how far two results are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.errors import InvalidArgument
+from pulsify.report.facts import Facts, finite
+from pulsify.verify.check import error, limit
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from pulsify.api import Stream
+
+Array = np.ndarray[Any, Any]
+INTEGERS = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
+
+
+def check_belongs(runner: ort.InferenceSession, stream: Stream) -> None:
+    """The stream must have been made from a model with these inputs and outputs."""
+    given = {p.name: p.type for p in runner.get_inputs()}
+    named = {i.name for i in stream.inputs} | {s.name for s in stream.statics}
+    missing = sorted(named - set(given))
+    unbound = sorted(n for n, t in given.items() if n not in named and t not in INTEGERS)
+    absent = sorted({o.name for o in stream.outputs} - {o.name for o in runner.get_outputs()})
+    if missing or unbound or absent:
+        parts = [f"it has no input {missing}"] * bool(missing) + [f"it needs input {unbound}"] * bool(unbound)
+        parts += [f"it has no output {absent}"] * bool(absent)
+        raise InvalidArgument(f"this stream was not made from this model: {', '.join(parts)}")
+
+
+def run_batch(runner: ort.InferenceSession, stream: Stream, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of the batch model. Inputs that hold the length are filled in."""
+    first = stream.inputs[0]
+    length = int(feeds[first.name].shape[first.axis] / first.rate)
+    batch = batch_size(stream, feeds)
+    full = dict(feeds)
+    for port in runner.get_inputs():
+        if port.name not in full:
+            dims = [d if isinstance(d, int) else batch for d in port.shape]
+            full[port.name] = np.full(dims, length, INTEGERS[port.type])
+    return dict(zip([o.name for o in runner.get_outputs()], runner.run(None, full), strict=True))
+
+
+def batch_size(stream: Stream, feeds: Mapping[str, Array]) -> int:
+    """How many streams lie side by side in these inputs."""
+    for port in stream.inputs:
+        for dim, size in zip(port.dims, feeds[port.name].shape, strict=False):
+            if isinstance(dim, str):
+                factor, _, rest = dim.partition("*")
+                return max(size // int(factor), 1) if rest else max(size, 1)
+    return 1
+
+
+def difference(got: Array, want: Array) -> Facts:
+    """Largest difference: absolute, and relative to the reference's scale, which is what the limit is for."""
+    if got.shape != want.shape:
+        shapes = f"shape {list(got.shape)}, batch has {list(want.shape)}"
+        return {"largest": "inf", "error": "inf", "ok": False, "note": shapes}
+    off = error(got, want)
+    worst = float(off.max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    largest = float(np.where(off > 0, apart, 0.0).max(initial=0.0))
+    return {"largest": finite(largest), "error": finite(worst), "ok": worst <= limit(want, None), "note": ""}

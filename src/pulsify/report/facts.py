@@ -1,0 +1,134 @@
+"""What there is to say about a stream, as plain data that JSON takes. Nothing here knows how it will look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pulsify.verify.check import valid_length
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+    from pulsify.export.metadata import Condition, Output, Spec
+    from pulsify.verify.check import Report
+
+Facts = dict[str, Any]
+FAR = 1 << 40  # a stream longer than this is endless
+
+
+def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
+    """Pulse, ports, states and sizes of a stream; times in ms too if the input's sample rate is given."""
+    spec = stream.spec
+    return {
+        "pulse": spec.pulse,
+        "pulse_ms": milliseconds(spec, Fraction(spec.pulse), sample_rate),
+        "sample_rate": sample_rate,
+        "granularity": spec.granularity,
+        "time": spec.time,
+        "batch": spec.batch,
+        "lengths": length_facts(stream),
+        "inputs": [
+            {
+                "name": i.name,
+                "dtype": str(i.dtype),
+                "shape": list(i.dims),
+                "axis": i.axis,
+                "rate": str(i.rate),
+                "frames": i.frames,
+            }
+            for i in spec.inputs
+        ],
+        "statics": [{"name": s.name, "dtype": str(s.dtype), "shape": list(s.dims)} for s in spec.statics],
+        "outputs": [output_facts(spec, o, sample_rate) for o in spec.outputs],
+        "states": [
+            {"name": s.name, "dtype": str(s.dtype), "shape": list(s.shape), "bytes": s.nbytes, "node": s.node}
+            for s in spec.states
+        ],
+        "state_bytes": stream.state_bytes,
+        "takes_length": spec.length,
+        "nodes": sum(1 for _ in stream.model.graph),
+        "constant_bytes": _constant_bytes(stream),
+    }
+
+
+def output_facts(spec: Spec, o: Output, sample_rate: float | None) -> Facts:
+    """`delay` counts frames of the output, `delay_input_frames` the same time in frames of the first input."""
+    late = Fraction(o.delay) / o.rate if o.axis is not None and o.rate else None
+    return {
+        "name": o.name,
+        "dtype": str(o.dtype),
+        "shape": list(o.dims),
+        "axis": o.axis,
+        "rate": str(o.rate),
+        "frames": o.frames,
+        "delay": o.delay,
+        "delay_input_frames": None if late is None else plain(late * spec.inputs[0].rate),
+        "delay_ms": None if late is None else milliseconds(spec, late, sample_rate),
+    }
+
+
+def milliseconds(spec: Spec, units: Fraction, sample_rate: float | None) -> float | None:
+    """How long so many units of the stream's length last. The sample rate counts frames of the first input."""
+    return None if not sample_rate else float(units * spec.inputs[0].rate * 1000) / sample_rate
+
+
+def length_facts(stream: Stream) -> Facts:
+    """The total lengths the batch model takes: `first` few of them, `every` so many if they are evenly spaced."""
+    first: list[int] = []
+    while len(first) < 4 and (found := valid_length(stream, first[-1] + 1 if first else 1)) is not None:
+        first.append(found)
+    gaps = {b - a for a, b in pairwise(first)}
+    return {
+        "shortest": first[0] if first else stream.spec.shortest,
+        "every": gaps.pop() if len(gaps) == 1 else None,
+        "first": first,
+        "longest": min((n for c in stream.spec.conditions if (n := _longest(c)) is not None), default=None),
+    }
+
+
+def _longest(condition: Condition) -> int | None:
+    """The longest stream a finite table allows (lengths never fall as the stream grows)."""
+    if condition.at_most is None or condition.length.at(FAR) <= condition.at_most:
+        return None
+    low, high = 0, FAR
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if condition.length.at(middle) <= condition.at_most else (low, middle)
+    return low
+
+
+def verified_facts(report: Report) -> Facts:
+    """A verifier's report. Errors are relative to the output's scale."""
+    return {
+        "ok": report.error <= report.tolerance,
+        "runs": report.runs,
+        "lengths": list(report.lengths),
+        "error": finite(report.error),
+        "tolerance": report.tolerance,
+        "outputs": [
+            {"name": name, "error": finite(w.error), "frame": w.frame, "length": w.length, "chunks": w.chunks}
+            for name, w in report.outputs.items()
+        ],
+        "departs": report.departs,
+    }
+
+
+def _constant_bytes(stream: Stream) -> int:
+    tensors = (v.const_value for v in stream.model.graph.initializers.values())
+    return sum(t.nbytes for t in tensors if t is not None)
+
+
+def finite(value: float) -> float | str:
+    """JSON has no infinity: it becomes a string, which no tool takes for a small number."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def plain(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def shape_text(dims: Sequence[int | str]) -> str:
+    return "[" + ", ".join(str(d) for d in dims) + "]"

@@ -1,0 +1,309 @@
+"""Facts as tables for a terminal. Everything said here is in the facts; this decides only how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pulsify.report.facts import Facts, shape_text
+
+MOST_ROWS = 40  # longer tables are cut; JSON has everything
+FOLDED = ("name", "output", "wire", "node", "state", "for node", "value", "pushed as")
+
+
+# ---- a stream
+
+
+def stream_tables(facts: Facts) -> list[RenderableType]:
+    """Ports, and states if there are any."""
+    return [port_table(facts), *([state_table(facts)] if facts["states"] else [])]
+
+
+def stream_lines(facts: Facts) -> list[tuple[str, str]]:
+    """The summary: one line a subject."""
+    pulse = count(facts["pulse"], "frame") + _ms(facts["pulse_ms"])
+    grain = facts["granularity"]
+    lines = [("pulse", pulse + ("; any size works" if grain == 1 else f"; any multiple of {grain} works"))]
+    if facts["sample_rate"]:
+        lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
+    lines.append(("lengths", lengths_text(facts["lengths"])))
+    for o in facts["outputs"]:
+        if o["axis"] is not None:
+            lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
+    lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
+    lines.append(("step graph", f"{count(facts['nodes'], 'node')}, {size(facts['constant_bytes'])} of constants"))
+    return lines
+
+
+def delay_text(o: Facts) -> str:
+    if not o["delay"]:
+        return "none: every frame comes out at the pulse that completes it"
+    same = o["delay"] == o["delay_input_frames"]
+    text = count(o["delay"], "frame" if same else "output frame")
+    if not same:
+        text += f" = {o['delay_input_frames']:,} input frames"
+    return text + _ms(o["delay_ms"])
+
+
+def lengths_text(lengths: Facts) -> str:
+    shortest, every, longest = lengths["shortest"], lengths["every"], lengths["longest"]
+    if every is None:
+        text = f"{', '.join(map(str, lengths['first']))}, ..."
+    elif every == 1:
+        text = "any" if shortest == 1 else f"{shortest} frames or more"
+    else:
+        text = f"{shortest}, {shortest + every}, {shortest + 2 * every}, ... (every {every})"
+    return text + (f", at most {longest} (a table ends there)" if longest is not None else "")
+
+
+def port_table(facts: Facts) -> Table:
+    timed = facts["sample_rate"] is not None
+    table = _table("", "name", "type", "shape of a pulse", "time axis", ">rate", ">frames", ">delay")
+    if timed:
+        table.add_column("delay ms", justify="right")
+    for i in facts["inputs"]:
+        table.add_row("in", i["name"], i["dtype"], shape_text(i["shape"]), str(i["axis"]), i["rate"], str(i["frames"]))
+    for s in facts["statics"]:
+        table.add_row("in", s["name"], s["dtype"], shape_text(s["shape"]), "given once")
+    for o in facts["outputs"]:
+        row = ["out", o["name"], o["dtype"], shape_text(o["shape"])]
+        if o["axis"] is None:
+            table.add_row(*row, "at the end")
+            continue
+        late = [_rounded(o["delay_ms"])] if timed else []
+        table.add_row(*row, str(o["axis"]), o["rate"], str(o["frames"]), str(o["delay"]), *late)
+    return table
+
+
+def state_table(facts: Facts) -> Table:
+    table = _table("state", "type", "shape", ">bytes", "for node")
+    for s in facts["states"][:MOST_ROWS]:
+        table.add_row(s["name"], s["dtype"], shape_text(s["shape"]), f"{s['bytes']:,}", s["node"])
+    _rest(table, len(facts["states"]))
+    table.add_section()
+    table.add_row("total", "", "", f"{facts['state_bytes']:,}", "")
+    return table
+
+
+def verified_text(verified: Facts | None) -> str:
+    if verified is None:
+        return "no (--no-verify)"
+    runs = f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"
+    return f"largest error {error_text(verified['error'])} of scale, limit {verified['tolerance']:g} ({runs})"
+
+
+def verified_table(verified: Facts) -> Table:
+    table = _table("output", ">largest error", ">at frame", ">of length", "pushed as", "")
+    for o in verified["outputs"]:
+        fine = isinstance(o["error"], float) and o["error"] <= verified["tolerance"]
+        seen = bool(o["error"])
+        table.add_row(
+            o["name"],
+            error_text(o["error"]),
+            str(o["frame"]) if seen and o["frame"] is not None else "",
+            str(o["length"]) if seen and o["length"] is not None else "",
+            o["chunks"] if seen else "",
+            Text("ok", "green") if fine else Text("wrong", "red"),
+        )
+    return table
+
+
+def exact_table(rows: Sequence[Facts]) -> Table:
+    table = _table(">length", ">streams", ">largest error of scale", "")
+    for row in rows:
+        fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
+        word = "bit for bit" if row["error"] == 0 else "equal" if fine else "WRONG"
+        verdict = Text(word, "green" if fine else "red")
+        table.add_row(f"{row['length']:,}", str(row["runs"]), error_text(row["error"]), verdict)
+    return table
+
+
+# ---- a batch model
+
+
+def time_lines(time: Facts) -> list[tuple[str, str]]:
+    """Which axes of a batch model are time, and what else its inputs are."""
+    lines = []
+    for i in time["streamed"]:
+        per = f", {i['frames_per_unit']} frames a unit" if i["frames_per_unit"] != 1 else ""
+        lines.append(("time", f"'{time['symbol']}': axis {i['axis']} of {i['name']} {shape_text(i['shape'])}{per}"))
+    for s in time["static"]:
+        lines.append(("given once", f"{s['name']} {shape_text(s['shape'])}"))
+    for name in time["length_inputs"]:
+        lines.append(("length", f"{name} holds the length of the stream"))
+    if time["batch"]:
+        lines.append(("batch", f"'{time['batch']}' streams side by side"))
+    for name, value in time["fixed"].items():
+        lines.append(("fixed", f"'{name}' = {value}"))
+    if time["step"] > 1:
+        lines.append(("lengths", f"multiples of {time['step']}, as declared"))
+    return lines
+
+
+def trace_line(trace: Facts) -> str:
+    return (
+        f"at lengths {', '.join(map(str, trace['lengths']))}: {trace['data_nodes']} of {count(trace['nodes'], 'node')} "
+        f"carry data, {trace['known_nodes']} follow from the length alone"
+    )
+
+
+def trace_table(trace: Facts) -> Table:
+    """Every node: data or known; sizes that change with the length are given for each one traced."""
+    table = _table("op", "node", "", "shape", "value")
+    for row in trace["values"]:
+        style = "" if row["data"] else "dim"
+        what = "data" if row["data"] else "known"
+        shape = traced_shape(row["dims"], row["batch_axes"], trace["batch"])
+        table.add_row(row["op"], row["node"], what, shape, _values(row["values"]), style=style)
+    return table
+
+
+def traced_shape(dims: Sequence[Sequence[int]], batch_axes: Sequence[int], batch: str | None) -> str:
+    """[B, 32, 67|68|137]: the batch by its name, sizes that differ between the lengths side by side."""
+    if len({len(d) for d in dims}) > 1:
+        return " | ".join(shape_text(d) for d in dims)
+    cells = []
+    for axis, sizes in enumerate(zip(*dims, strict=True)):
+        if len(set(sizes)) > 1:
+            cells.append("|".join(map(str, sizes)))
+        elif axis in batch_axes and batch:
+            cells.append(batch)
+        else:
+            cells.append(str(sizes[0]))
+    return shape_text(cells)
+
+
+def _values(values: list[Any] | None) -> str:
+    if values is None:
+        return ""
+    texts = list(dict.fromkeys(_short(v) for v in values))
+    return " | ".join(texts)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_short(v) for v in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+KINDS = {
+    "static": "the same at every pulse",
+    "length": "follows from the total length",
+    "beginning": "the first frames",
+    "field": "frames by frames, within an attention",
+    "position": "any (from the position)",
+}
+
+
+def window_table(wires: Sequence[Facts], cut: bool = False) -> Table:
+    """One line a wire: at pulse n it holds frames [n*p + start, n*p + end)."""
+    table = _table("wire", "op", ">rate", ">p", "window", ">delay", ">kept")
+    shown = wires[:MOST_ROWS] if cut else wires
+    for w in shown:
+        if w["kind"] == "stream":
+            start, end = w["window"]
+            cells = [w["rate"], str(w["frames"]), f"[{start}, {end})", str(w["delay"]), str(w["kept"] or "")]
+            table.add_row(w["wire"], w["op"], *cells)
+        else:
+            table.add_row(w["wire"], w["op"], "", "", KINDS.get(w["kind"], w["kind"]), style="dim")
+    if cut:
+        _rest(table, len(wires), "--stage windows lists all")
+    return table
+
+
+# ---- speed and pictures
+
+
+def bench_table(bench: Facts) -> Table:
+    table = _table("", "runs on", ">p50 us", ">p99 us", ">us a frame", ">stream is")
+    pulse, window, length = bench["pulse"], bench["sliding"]["window"], bench["batch"]["length"]
+    rows = [
+        ("stream", count(pulse, "frame") + " (one pulse)", bench["stream"]),
+        ("batch, every pulse anew", f"{count(window, 'frame')} (window)", bench["sliding"]),
+        ("batch, at the end", f"{count(length, 'frame')} (everything)", bench["batch"]),
+    ]
+    for label, what, t in rows:
+        ratio = t["per_frame_us"] / bench["stream"]["per_frame_us"]
+        times = [f"{t['p50_us']:,.1f}", f"{t['p99_us']:,.1f}", f"{t['per_frame_us']:.3f}"]
+        table.add_row(label, what, *times, "" if t is bench["stream"] else ratio_text(ratio))
+    return table
+
+
+def ratio_text(ratio: float) -> str:
+    return f"{ratio:.1f}x faster" if ratio >= 1 else f"{1 / ratio:.1f}x slower"
+
+
+def looks_text(bench: Facts) -> str:
+    back, ahead = bench["sliding"]["looks_back"], bench["sliding"]["looks_ahead"]
+    if back is None:
+        return "back without end: no sliding window gives the batch model's output, the one timed is a guess"
+    return f"{count(back, 'frame')} back, {ahead} ahead (measured)"
+
+
+def picture(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """A timeline, as `timeline` drew it."""
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim", no_wrap=True)
+    for label, bar, note in rows:
+        table.add_row(label, bar, note)
+    return table
+
+
+# ---- small things
+
+
+def summary(lines: Sequence[tuple[str, str]]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in lines:
+        table.add_row(key, value)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """A header that starts with '>' makes a column of numbers. Where room is short, names are folded first."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="bold", show_edge=False)
+    for name in columns:
+        number = name.startswith(">")
+        side: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(name.removeprefix(">"), justify=side, overflow="fold", no_wrap=name not in FOLDED)
+    return table
+
+
+def _rest(table: Table, total: int, where: str = "--json lists all") -> None:
+    if total > MOST_ROWS:
+        table.add_row(f"... {total - MOST_ROWS} more ({where})", style="dim")
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def size(n: int) -> str:
+    if n < 1024:
+        return count(n, "byte")
+    for unit in ("KiB", "MiB"):
+        n_units = n / 1024 if unit == "KiB" else n / 1024**2
+        if n_units < 1024:
+            return f"{n_units:.1f} {unit}"
+    return f"{n / 1024**3:.1f} GiB"
+
+
+def error_text(error: float | str) -> str:
+    return error if isinstance(error, str) else "0" if error == 0 else f"{error:.1e}"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f" = {_rounded(value)} ms"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,184 @@
+"""A model as each stage of the conversion left it: traced, windowed. Plain data, as JSON takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pulsify.analysis.facts import Prefix, Static, Varying, Window, Wire
+from pulsify.emit.context import Context, Misaligned
+from pulsify.emit.convert import analyse, granularity
+from pulsify.errors import InvalidPulse, NotStreamable
+from pulsify.frontend.load import load
+from pulsify.frontend.time import find_time, named_dims
+from pulsify.report.facts import Facts
+from pulsify.trace.lengths import Tracer, Traces, choose, resolve_branches
+
+SHOWN_ELEMENTS = 8  # known values up to this size are shown
+KINDS = {Static: "static", Varying: "length", Prefix: "beginning"}  # of values that are no stream
+
+
+def open_batch(
+    source: Any,
+    time: str | Mapping[str, int] | None = None,
+    bind: Mapping[str, str] | None = None,
+    set: Mapping[str, int | str] | None = None,
+) -> Tracer:
+    """A batch model, read and settled, with its time axes found: ready to be traced."""
+    model = load(source)
+    spec = find_time(model, time, bind, set)
+    return Tracer(resolve_branches(model, spec), spec)
+
+
+def time_facts(tracer: Tracer) -> Facts:
+    """Which axes are time, which inputs hold the length, which dimensions are free or fixed."""
+    spec = tracer.time
+    streamed = [
+        {
+            "name": p.name,
+            "dtype": p.dtype.numpy().name,
+            "shape": list(named_dims(p)),
+            "axis": spec.streams[p.name][0],
+            "frames_per_unit": spec.streams[p.name][1],
+        }
+        for p in tracer.model.inputs
+        if p.name in spec.streams
+    ]
+    static = [
+        {"name": p.name, "dtype": p.dtype.numpy().name, "shape": list(named_dims(p))}
+        for p in tracer.model.inputs
+        if p.name not in spec.streams and p.name not in spec.bound
+    ]
+    return {
+        "symbol": spec.symbol,
+        "step": spec.step,
+        "streamed": streamed,
+        "static": static,
+        "length_inputs": list(spec.bound),
+        "batch": spec.batch,
+        "fixed": dict(spec.fixed),
+        "outputs": list(tracer.model.outputs),
+    }
+
+
+# ---- trace
+
+
+def trace_facts(tracer: Tracer) -> Facts:
+    """Every value at the traced lengths: data, or known from the length alone."""
+    traces = choose(tracer)
+    rows = [
+        _traced(traces, node.name, node.op, output) for node in tracer.model.nodes for output in node.outputs if output
+    ]
+    known = {r["node"] for r in rows} - {r["node"] for r in rows if r["data"]}
+    total = len({r["node"] for r in rows})
+    return {
+        "lengths": list(traces.lengths),
+        "nodes": total,
+        "data_nodes": total - len(known),
+        "known_nodes": len(known),
+        "batch": tracer.time.batch,
+        "values": rows,
+    }
+
+
+def _traced(traces: Traces, node: str, op: str, output: str) -> Facts:
+    seen = [run[output] for run in traces.runs]
+    data = not all(v.known for v in seen)
+    small = not data and all(int(np.prod(v.dims)) <= SHOWN_ELEMENTS for v in seen)
+    other = traces.other_batch
+    return {
+        "node": node,
+        "op": op,
+        "output": output,
+        "data": data,
+        "dtype": seen[0].dtype.numpy().name,
+        "dims": [list(v.dims) for v in seen],
+        "batch_axes": [
+            i for i, (x, y) in enumerate(zip(seen[0].dims, other[output].dims if other else seen[0].dims)) if x != y
+        ],
+        "values": [v.array.tolist() for v in seen] if small else None,
+    }
+
+
+# ---- windows
+
+
+def window_facts(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") -> Facts:
+    """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
+    refusal: NotStreamable | None = None
+    try:
+        pulse, ctx = _analysed(tracer, pulse, unbounded)
+    except NotStreamable as error:
+        refusal = error
+        tracer = _up_to(tracer, error.node)
+        try:
+            pulse, ctx = _analysed(tracer, pulse, unbounded)
+        except NotStreamable:
+            return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
+    return {"pulse": pulse, "granularity": math.lcm(*ctx.denominators, 1), "wires": _wires(ctx), "refusal": refusal}
+
+
+def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int) -> tuple[int, Context]:
+    if pulse is None:
+        pulse = granularity(tracer, unbounded)
+    try:
+        return pulse, analyse(tracer, pulse, unbounded)[0]
+    except Misaligned:
+        raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
+
+
+def _up_to(tracer: Tracer, name: str) -> Tracer:
+    """The model cut off in front of one node: what that node reads becomes the output."""
+    model = tracer.model
+    at = next((i for i, n in enumerate(model.nodes) if n.name == name), None)
+    if at is None:
+        raise NotStreamable(f"no node is called '{name}'")
+    made = {o for n in model.nodes[:at] for o in n.outputs} | {p.name for p in model.inputs}
+    outputs = tuple(dict.fromkeys(i for i in model.nodes[at].inputs if i in made))
+    cut = dataclasses.replace(model, nodes=model.nodes[:at], outputs=outputs, producers={})
+    return Tracer(cut, tracer.time)
+
+
+def _wires(ctx: Context) -> list[Facts]:
+    rows: dict[str, Facts] = {}
+    for name in [p.name for p in ctx.model.inputs] + [o for n in ctx.model.nodes for o in n.outputs]:
+        fact = ctx.facts.get(name)
+        if fact is None:
+            continue
+        node = ctx.model.producers.get(name)
+        row: Facts = {"wire": name, "node": node.name if node else None, "op": node.op if node else "input"}
+        if not isinstance(fact, Wire):
+            row["kind"] = KINDS.get(type(fact), type(fact).__name__.lower())
+        elif name in ctx.windows:
+            inputs = [rows[i] for i in (node.inputs if node else ()) if i in rows]
+            row |= {"kind": "stream", **_windowed(ctx, fact, inputs)}
+        else:
+            row["kind"] = "position"
+        rows[name] = row
+    return list(rows.values())
+
+
+def _windowed(ctx: Context, wire: Wire, inputs: list[Facts]) -> Facts:
+    """`changes`: the operator reads no wire that holds the same frames as this one."""
+    window = ctx.windows[wire.name]
+    buffers = [b for key, b in ctx.buffers.items() if key == wire.name or key.startswith(f"{wire.name}#")]
+    same = [i for i in inputs if i["kind"] == "stream" and (i["frames"], i["window"]) == (window.p, [*_ends(window)])]
+    return {
+        "axis": wire.layout.axis,
+        "rate": str(Fraction(window.p, ctx.pulse)),
+        "frames": window.p,
+        "window": [*_ends(window)],
+        "delay": window.p - window.end,
+        "kept": max([0, *(b.window.start - w.start for b in buffers for w in b.wishes)]),
+        "changes": not same,
+    }
+
+
+def _ends(window: Window) -> tuple[int, int]:
+    return window.start, window.end
