@@ -27,6 +27,7 @@ class Stream:
 
     def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Any = None) -> None:
         self.model, self.spec, self._path, self._taps = model, spec, path, taps or {}
+        self.report: Any = None  # what the check against the batch model saw, if there was one
 
     pulse = property(lambda self: self.spec.pulse, doc="Frames per call.")
     granularity = property(lambda self: self.spec.granularity, doc="The pulse must be a multiple of this.")
@@ -110,7 +111,7 @@ def stream(
     if verify:
         from pulsify.verify.check import quick
 
-        quick(source, made, most=converted.kept)
+        made.report = quick(source, made, most=converted.kept)
     return made
 
 

@@ -1,9 +1,9 @@
 """What is known of every cell (i, j) where frame i meets frame j: a constant, or data.
 
-Masks come in many forms: Where with either branch, adding -inf or -1e9, multiplying by 0, filling with 0 behind a softmax,
-and/or/not of several. None of them is recognised as such. The operators are run on cells that are either constants or
-live, with the few laws by which a constant wins over data (0 * x = 0, False and x = False, x - 1e9 is as good as -1e9
-before a softmax). What is not zero where the values are summed up is what a row looks at.
+Masks come in many forms: Where with either branch, adding -inf or -1e9, multiplying by 0, filling with 0 behind a
+softmax, and/or/not of several. None of them is recognised as such. The operators are run on cells that are either
+constants or live, with the few laws by which a constant wins over data (0 * x = 0, False and x = False, x - 1e9 is as
+good as -1e9 before a softmax). What is not zero where the values are summed up is what a row looks at.
 """
 
 from __future__ import annotations

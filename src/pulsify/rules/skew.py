@@ -59,7 +59,7 @@ def _skew(ctx: Context, raw: ir.Value, rank: int, rows: int, cols: int) -> ir.Va
 def _by_offset(
     ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], wanted: tuple[int, int], offsets: Offsets
 ) -> Array:
-    """The table's rows for offsets wanted[0] ... + wanted[1]; those outside `offsets` are masked and may be anything."""
+    """The table's rows for offsets wanted[0] ... + wanted[1]; those outside `offsets` are masked: anything will do."""
     assert origin.product is not None
     product, at = origin.product
     name = product.inputs[at]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
@@ -88,7 +89,8 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             return _traces(tracer, start, given)
     for scale in scales[:3]:
         start = -(-(scale + 3) // given) * given
-        works = [s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)][:2]
+        tried = range(start, start + RESIDUES * given, given)
+        works = list(islice((s for s in tried if tracer.works(s)), 2))
         if len(works) == 2:
             return _traces(tracer, works[0], works[1] - works[0])
     raise _no_length(tracer, scales[0])
