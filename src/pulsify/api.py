@@ -93,7 +93,8 @@ def stream(
     from pulsify.emit.convert import convert
     from pulsify.frontend.load import load as load_onnx
     from pulsify.frontend.time import find_time
-    from pulsify.trace.lengths import Tracer, resolve_branches
+    from pulsify.trace.lengths import Tracer
+    from pulsify.trace.settle import settle
 
     if pulse is not None and (isinstance(pulse, bool) or not isinstance(pulse, int) or pulse < 1):
         raise InvalidArgument(f"pulse={pulse!r}: expected a whole number of frames, at least 1")
@@ -105,7 +106,7 @@ def stream(
         source, time = export(source, example, time)
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
-    model = resolve_branches(model, spec)
+    model = settle(model, spec)
     converted = convert(Tracer(model, spec), pulse, unbounded)
     made = _finish(converted, source_hash(source))
     if verify:

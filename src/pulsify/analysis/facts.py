@@ -84,6 +84,7 @@ class Wire:
     clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
     held: the value of every frame, with one frame, if they are all alike.
     rows: the wire comes out of a table that ends there.
+    copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Wire:
     clean: bool = False
     held: ir.Value | None = None
     rows: int | None = None
+    copies: bool = False
 
     @property
     def rate(self) -> Fraction:

@@ -12,7 +12,7 @@ end that no output frame reaches.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,8 +111,11 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
     """
     if wire.name not in ctx.bounded:
         own = ctx.windows.get(wire.name)
-        if own is None or wire.length is None:
+        if wire.length is None:
             return wire
+        if own is None:  # a copy of another wire: mask its windows
+            how = Fill()
+            return replace(wire, take=lambda w: _constant(ctx, wire, w, how, starts=True, ends=True), clean=True)
         value = _constant(ctx, wire, own, Fill(), starts=True, ends=True)
         name = f"{wire.name}#bounded"
         ctx.bounded[wire.name] = ctx.filed(name, wire, value, own)

@@ -45,6 +45,7 @@ class Plan:
     length: Length | None
     emit: Emit
     exact: bool = False
+    copies: bool = False  # repeats its input across other axes: made anew from the input's buffer for every window
     merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
 
@@ -76,6 +77,9 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     while not all(ready(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
         end -= 1
     window = Window(p, end - p if plan.exact else min(end - p, 0), end)
+    if plan.copies:
+        _file_formula(ctx, node, plan, end)
+        return
     values = _emit(ctx, plan, window)
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
@@ -93,8 +97,12 @@ def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]
     return plan.emit(values, window)
 
 
-def _file_formula(ctx: Context, node: Node, plan: Plan) -> None:
-    """Nothing here waits for data (positions, tables, constants): emit it anew for whatever window is asked for."""
+def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) -> None:
+    """Emit the node anew for whatever window is asked for.
+
+    So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
+    """
+    clean = all(r.wire.clean for r in plan.reads)
     made: dict[Window, Sequence[ir.Value | None]] = {}
 
     def take(index: int) -> Callable[[Window], ir.Value]:
@@ -110,4 +118,6 @@ def _file_formula(ctx: Context, node: Node, plan: Plan) -> None:
     rows = min((r.reach.latest_end(r.wire.rows) for r in plan.reads if r.wire.rows is not None), default=None)
     for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
         if name and layout is not None:
-            ctx.facts[name] = Wire(name, layout, ctx.dtype(name), plan.length, None, take(i), rows=rows)
+            ctx.facts[name] = Wire(
+                name, layout, ctx.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
+            )

@@ -89,8 +89,8 @@ def export(module: Any, example: Any, time: str | Mapping[str, int] | None) -> t
         raise InvalidArgument("a torch module needs torch itself: pip install 'pulsify[torch]'") from error
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(f"expected a torch.nn.Module, got {type(module).__name__}: pass the module and example=")
-    if isinstance(time, str) and not time.isidentifier():
-        raise InvalidArgument(f"time={time!r}: the name of a dimension is a word; to name an axis pass time={{'x': 2}}")
+    if time is not None and not isinstance(time, Mapping) and not (isinstance(time, str) and time.isidentifier()):
+        raise InvalidArgument(f"time={time!r}: expected an axis by argument ({{'x': 2}}), or a word to call it by")
     call = _call(module, example)
     with _evaluating(module), _quiet():
         _check_runs(call)

@@ -17,7 +17,8 @@ from pulsify.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time, named_dims
 from pulsify.report.facts import Facts
-from pulsify.trace.lengths import Tracer, Traces, choose, resolve_branches
+from pulsify.trace.lengths import Tracer, Traces, choose
+from pulsify.trace.settle import settle
 
 SHOWN_ELEMENTS = 8  # known values up to this size are shown
 KINDS = {Static: "static", Varying: "length", Prefix: "beginning"}  # of values that are no stream
@@ -32,7 +33,7 @@ def open_batch(
     """A batch model, read and settled, with its time axes found: ready to be traced."""
     model = load(source)
     spec = find_time(model, time, bind, set)
-    return Tracer(resolve_branches(model, spec), spec)
+    return Tracer(settle(model, spec), spec)
 
 
 def time_facts(tracer: Tracer) -> Facts:

@@ -38,7 +38,7 @@ def expand(ctx: Context, node: Node) -> Plan | None:
 
     if wire.end is None and not grows:
         layout = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
-    return Plan((Read(wire),), (layout,), wire.length, emit)
+    return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)
 
 
 def _grows_with_batch(ctx: Context, node: Node, wire: Wire, layout: Layout) -> bool:
@@ -105,4 +105,5 @@ def tile(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return (ctx.builder.op("Tile", values[0], ctx.builder.ints(*repeats), name=node.name),)
 
-    return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)

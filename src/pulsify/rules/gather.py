@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames
@@ -34,9 +34,36 @@ def gather(ctx: Context, node: Node) -> Plan | None:
         rows = _counted_rows(ctx, node, index, axis)
         if rows is not None:
             return table_rows(ctx, node, axis, rows)
+        if ctx.known(index) is not None and ctx.wire(index) is not None:
+            return _looked_up(ctx, node, index, axis)
     elif ctx.wire(index) is not None:
         ctx.refuse(node, "it looks up a stream with another stream", "use GatherElements with both aligned in time")
     return pointwise(ctx, node)
+
+
+def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
+    """A table at known places that follow from the position: held inside the table, whose end is noticed in time."""
+    wire = ctx.wire(index)
+    assert wire is not None
+    size = ctx.dims(node.inputs[0])[axis]
+    run = ctx.traces.longest
+    at = ctx.time_axes(index)[0]
+    highest = np.moveaxis(run[index].array, at, 0).reshape(run[index].dims[at], -1).max(1)
+    growth = int(highest[-1]) - int(highest[len(highest) // 2])
+    if growth > 0:  # reaches row `size` after so many frames
+        step = growth / (len(highest) - 1 - len(highest) // 2)
+        rows = int((size - 1 - int(highest[0])) / step) + 1
+        wire = replace(wire, rows=rows if wire.rows is None else min(rows, wire.rows))
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, dtype = ctx.builder, ctx.dtype(index).numpy()
+        place = b.op("Max", values[0], b.constant(np.array(0, dtype), "int"))
+        place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
+        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+
+    return Plan((Read(wire),), (known,), wire.length, emit)
 
 
 def _counted_rows(ctx: Context, node: Node, index: str, axis: int) -> list[tuple[int, int, int]] | None:

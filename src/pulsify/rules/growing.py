@@ -40,14 +40,14 @@ def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Tr
     last = cells.shape[1] - 1 - cells[:, ::-1].argmax(1)
     if not np.array_equal(cells, np.arange(cells.shape[1])[None] <= last[:, None]):
         ctx.refuse(node, "it looks back without bound, but not at everything", "bound the look-back in the mask")
-    bounded = bounded_wire(ctx, value)
     if value.end != view.cols.end or (value.end or 0) > view.cols.p:
         ctx.refuse(
             node, "keys and values come earlier than they are used, and all of them are kept", "bound the look-back"
         )
     ctx.horizons[view.cols] = Horizon(view.rows, _phases(ctx, node, last, view), needed)
+    measured = value if value.copies else bounded_wire(ctx, value)  # whichever is cached
     axis = value.layout.axis
-    ctx.clock.grown[view.cols] = ctx.builder.op("Shape", bounded.take(view.cols), start=axis, end=axis + 1)
+    ctx.clock.grown[view.cols] = ctx.builder.op("Shape", measured.take(view.cols), start=axis, end=axis + 1)
 
 
 def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:

@@ -112,7 +112,9 @@ def pointwise(ctx: Context, node: Node, reads: Sequence[int] | None = None) -> P
         return clone(ctx, node, [given[i] if i in given else ctx.operand(node, n) for i, n in enumerate(node.inputs)])
 
     layouts = tuple(ctx.layout(node, o, outer) if o else None for o in node.outputs)
-    return Plan(tuple(Read(w) for w in wires.values()), layouts, common_length(list(wires.values())), emit, merges=True)
+    reads = tuple(Read(w) for w in wires.values())
+    copies = node.op == "Transpose" and reads[0].wire.copies
+    return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, copies=copies)
 
 
 def common_length(wires: list[Wire]) -> Length | None:

@@ -63,7 +63,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         have, want = (lo * den, hi * den), (window.start * num, window.end * num)
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
-    return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True)
+    return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
 
 
 def _inner(ctx: Context, name: str, axis: int) -> int:

@@ -82,12 +82,19 @@ class Evaluator:
         """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
         result = Trace(length, batch, dict(inputs))
         values = result.values
-        if not self._constants:
-            self._constants = {k: _constant(t) for k, t in self.model.constants.items()}
-        values.update(self._constants)
+        values.update(self.constants())
         for node in self.model.nodes:
             self.step(node, values)
         return result
+
+    def constants(self) -> dict[str, Traced]:
+        """The model's constants; none is loaded before its value is needed."""
+        if not self._constants:
+            self._constants = self.lazy_constants(self.model.constants)
+        return self._constants
+
+    def lazy_constants(self, tensors: Mapping[str, ir.TensorProtocol]) -> dict[str, Traced]:
+        return {name: _constant(t) for name, t in tensors.items()}
 
     def step(self, node: Node, values: dict[str, Traced]) -> None:
         """Adds the outputs of one node to `values`."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
-import onnx_ir as ir
 
 from pulsify.errors import NotStreamable
-from pulsify.frontend.load import plain_node
-from pulsify.frontend.model import Model, Node, Port
+from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
 
@@ -36,7 +33,7 @@ class Tracer:
         batch = batch if self.time.batch else 1
         key = (length, batch)
         if key not in self._kept:
-            self._kept[key] = self.evaluator.trace(self._inputs(length, batch), length, batch)
+            self._kept[key] = self.evaluator.trace(self.inputs(length, batch), length, batch)
         return self._kept[key]
 
     def works(self, length: int) -> bool:
@@ -46,7 +43,7 @@ class Tracer:
             return False
         return True
 
-    def _inputs(self, length: int, batch: int) -> dict[str, Traced]:
+    def inputs(self, length: int, batch: int) -> dict[str, Traced]:
         out = {}
         for port in self.model.inputs:
             dims = self.time.dims(port, length, batch)
@@ -114,70 +111,3 @@ def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
             'if it takes only multiples of some number, say so: set={"T": "8*n"}',
         )
     return NotStreamable("the model runs at single lengths only", hint="export it with a dynamic time axis")
-
-
-def resolve_branches(model: Model, time: TimeSpec) -> Model:
-    """Replace every `If` whose condition folds by the branch it takes (the same one at every length tried)."""
-    while (found := next((n for n in model.nodes if n.op == "If"), None)) is not None:
-        model = _splice(model, found, _condition(model, time, found))
-    return model
-
-
-def _condition(model: Model, time: TimeSpec, node: Node) -> bool:
-    upto = model.nodes[: model.nodes.index(node)]
-    tracer = Tracer(dataclasses.replace(model, nodes=upto, producers={}), time)
-    runs = choose(tracer).runs
-    conditions = [run[node.inputs[0]] for run in runs]
-    if not all(c.known for c in conditions):
-        raise NotStreamable(
-            "the condition depends on the data",
-            node=node.name,
-            op="If",
-            hint="export the model so that the branch is decided (trace instead of script)",
-        )
-    taken = {bool(c.array.reshape(-1)[0]) for c in conditions}
-    if len(taken) > 1:
-        raise NotStreamable(
-            "the condition depends on the length of the stream",
-            node=node.name,
-            op="If",
-            hint="export the model with the branch for long inputs only",
-        )
-    return taken.pop()
-
-
-def _splice(model: Model, node: Node, condition: bool) -> Model:
-    branch: ir.Graph = node.attrs["then_branch" if condition else "else_branch"]
-    rename: dict[str, str] = {}
-    for inner in branch:
-        for value in inner.outputs:
-            if value.name:
-                rename[value.name] = f"{node.name}/{value.name}"
-    for value, outer in zip(branch.outputs, node.outputs, strict=True):
-        if value.name in rename:
-            rename[str(value.name)] = outer
-    version = model.opset_imports.get("", 0)
-    inlined = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in branch]
-    passed = [  # a branch may hand out an outer value as it is
-        (str(v.name), outer) for v, outer in zip(branch.outputs, node.outputs, strict=True) if v.name not in rename
-    ]
-    inlined += [_identity(a, b, version) for a, b in passed]
-    at = model.nodes.index(node)
-    constants = {**model.constants}
-    for value in branch.initializers.values():
-        if value.const_value is not None:
-            constants[str(value.name)] = value.const_value
-    return dataclasses.replace(
-        model, nodes=(*model.nodes[:at], *inlined, *model.nodes[at + 1 :]), constants=constants, producers={}
-    )
-
-
-def _identity(source: str, target: str, version: int) -> Node:
-    import onnx
-
-    proto = onnx.helper.make_node("Identity", [source], [target], name=f"{target}/identity")
-    return Node(proto.name, "Identity", "", version, (source,), (target,), {}, proto)
-
-
-def port_of(model: Model, name: str) -> Port:
-    return next(p for p in model.inputs if p.name == name)

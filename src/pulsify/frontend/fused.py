@@ -1,0 +1,123 @@
+"""Fused operators as the plain nodes they stand for.
+
+Operators of ONNX itself come with their own definition as a function of other operators, which the onnx package hands
+out; the few of ONNX Runtime's own that matter are written down here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from pulsify.errors import NotStreamable
+from pulsify.frontend.model import Node
+
+MICROSOFT = "com.microsoft"
+FUSED = {
+    ("", "Attention"),
+    ("", "RotaryEmbedding"),
+    ("", "CastLike"),
+    (MICROSOFT, "MultiHeadAttention"),
+    (MICROSOFT, "RotaryEmbedding"),
+}
+
+
+def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
+    """The nodes that make the same outputs from the same inputs, in order."""
+    if node.domain == MICROSOFT:
+        return _multi_head(node, types) if node.op == "MultiHeadAttention" else _rotary(node, types)
+    if node.op == "CastLike":  # reads the other input's type, not its values
+        return [helper.make_node("Cast", [node.inputs[0]], node.outputs, to=types[1].tensor_type.elem_type)]
+    schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+    body = schema.get_context_dependent_function(node.proto.SerializeToString(), [t.SerializeToString() for t in types])
+    function = onnx.FunctionProto()
+    function.ParseFromString(body)
+    names = dict(zip(function.input, node.inputs, strict=False))
+    names.update({f: o for f, o in zip(function.output, node.outputs, strict=False) if o})
+
+    def outer(name: str, formal: bool) -> str:
+        if not name or name in names:
+            return names.get(name, "")
+        return "" if formal and name in function.input else f"{node.name}/{name}"
+
+    out = []
+    for inner in function.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(inner)
+        del copy.input[:], copy.output[:]
+        copy.input.extend(outer(i, True) for i in inner.input)
+        copy.output.extend(outer(o, False) for o in inner.output)
+        out.append(copy)
+    return out
+
+
+class _Writer:
+    """Writes nodes one after the other, naming their results."""
+
+    def __init__(self, node: Node) -> None:
+        self.prefix, self.nodes = node.name, list[onnx.NodeProto]()
+
+    def op(self, op: str, *inputs: str, out: str = "", **attrs: Any) -> str:
+        name = out or f"{self.prefix}/{op.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+        return self.op("Constant", value=numpy_helper.from_array(np.array(value, dtype)))
+
+
+def _dims(t: onnx.TypeProto) -> list[int]:
+    return [d.dim_value for d in t.tensor_type.shape.dim]
+
+
+def _multi_head(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
+    """com.microsoft MultiHeadAttention on separate queries, keys and values [B, T, heads * d]."""
+    absent = [node.input(i) for i in (4, 6, 7)]  # key padding mask, past key, past value
+    if any(absent) or not node.input(2) or len(_dims(types[0])) != 3 or any(o for o in node.outputs[1:]):
+        raise NotStreamable(
+            "only separate 3-D queries, keys and values without past or padding mask are known",
+            node=node.name,
+            op=node.op,
+            hint="export the attention with standard ONNX operators",
+        )
+    w, heads = _Writer(node), node.attr("num_heads")
+    dtype = helper.tensor_dtype_to_np_dtype(types[0].tensor_type.elem_type)
+    names = list(node.inputs[:3])
+    sizes = [_dims(t)[2] for t in types[:3]]
+    if node.input(3):  # one bias for all three, one after the other
+        ends = np.cumsum([0, *sizes])
+        for i in range(3):
+            cut = w.op("Slice", node.inputs[3], w.constant([ends[i]]), w.constant([ends[i + 1]]), w.constant([0]))
+            names[i] = w.op("Add", names[i], cut)
+    q, k, v = (
+        w.op("Transpose", w.op("Reshape", n, w.constant([0, 0, heads, s // heads])), perm=[0, 2, 1, 3])
+        for n, s in zip(names, sizes, strict=True)
+    )
+    scale = node.attr("scale", 0.0) or 1 / np.sqrt(sizes[0] // heads)
+    scores = w.op("MatMul", w.op("Mul", q, w.constant(scale, dtype)), w.op("Transpose", k, perm=[0, 1, 3, 2]))
+    if node.input(5):
+        scores = w.op("Add", scores, node.inputs[5])
+    if node.attr("unidirectional", 0):
+        raise NotStreamable("unidirectional is not supported", node=node.name, op=node.op, hint="use an explicit mask")
+    mixed = w.op("MatMul", w.op("Softmax", scores, axis=-1), v)
+    back = w.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    w.op("Reshape", back, w.constant([0, 0, sizes[2]]), out=node.outputs[0])
+    return w.nodes
+
+
+def _rotary(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
+    """com.microsoft RotaryEmbedding has its inputs in another order than ONNX's own."""
+    plain = helper.make_node(
+        "RotaryEmbedding",
+        [node.inputs[0], node.inputs[2], node.inputs[3], node.inputs[1]],
+        list(node.outputs),
+        interleaved=node.attr("interleaved", 0),
+        num_heads=node.attr("num_heads", 0),
+        rotary_embedding_dim=node.attr("rotary_embedding_dim", 0),
+    )
+    moved = Node(node.name, plain.op_type, "", 23, tuple(plain.input), node.outputs, {}, plain)
+    return parts(moved, [types[0], types[2], types[3], types[1]])

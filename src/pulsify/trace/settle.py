@@ -1,0 +1,160 @@
+"""Nodes that stand for other nodes are replaced by them: branches by the one taken, fused operators by their parts.
+
+One walk over the graph at a concrete length decides; walks at other lengths must decide the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from pulsify.errors import NotStreamable
+from pulsify.frontend.fused import FUSED, parts
+from pulsify.frontend.load import plain_node
+from pulsify.frontend.model import Model, Node
+from pulsify.frontend.time import TimeSpec
+from pulsify.trace.evaluate import CannotRun, Evaluator, Traced
+from pulsify.trace.lengths import SCALES, Tracer
+
+
+def settle(model: Model, time: TimeSpec) -> Model:
+    """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
+    if not any(_stands_for_others(n) for n in model.nodes):
+        return model
+    problem: CannotRun | None = None
+    for scale in SCALES:
+        for base in range(-(-scale // time.step) * time.step, scale + 64 * time.step, time.step):
+            try:
+                walks = [_walk(model, time, s) for s in (base, 2 * base + 2 * time.step)]
+            except CannotRun as error:
+                problem = error
+                continue
+            if walks[0][1] != walks[1][1]:
+                node = next(n for n, d in walks[0][1].items() if walks[1][1].get(n) != d)
+                raise NotStreamable(
+                    "the condition depends on the length of the stream",
+                    node=node,
+                    op="If",
+                    hint="export the model with the branch for long inputs only",
+                )
+            return walks[0][0]
+    assert problem is not None
+    raise NotStreamable(
+        f"the model runs at no length tried: {problem.reason}",
+        node=problem.node.name,
+        op=problem.node.op,
+        hint="check that the model runs in ONNX Runtime with a dynamic time axis",
+    )
+
+
+def _stands_for_others(node: Node) -> bool:
+    return node.op == "If" or (node.domain, node.op) in FUSED
+
+
+def _walk(model: Model, time: TimeSpec, length: int) -> tuple[Model, dict[str, bool]]:
+    """The settled model and the decisions taken, at one length."""
+    tracer = Tracer(model, time)
+    evaluator = Evaluator(model)
+    values = dict(tracer.inputs(length, 1))
+    values.update(evaluator.constants())
+    nodes: list[Node] = []
+    constants = dict(model.constants)
+    decisions: dict[str, bool] = {}
+    todo = list(reversed(model.nodes))
+    while todo:
+        node = todo.pop()
+        if not _stands_for_others(node):
+            evaluator.step(node, values)
+            nodes.append(node)
+            continue
+        if node.op == "If":
+            decisions[node.name] = _decide(node, values)
+            inner, lifted = _branch(model, node, decisions[node.name])
+        else:
+            inner, lifted = _parts(model, node, values)
+        constants.update(lifted)
+        values.update(evaluator.lazy_constants(lifted))
+        todo.extend(reversed(inner))
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={}), decisions
+
+
+def _decide(node: Node, values: dict[str, Traced]) -> bool:
+    condition = values[node.inputs[0]]
+    if not condition.known:
+        raise NotStreamable(
+            "the condition depends on the data",
+            node=node.name,
+            op="If",
+            hint="export the model so that the branch is decided (trace instead of script)",
+        )
+    return bool(condition.array.reshape(-1)[0])
+
+
+def _branch(model: Model, node: Node, taken: bool) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
+    """The nodes of one branch, in terms of outer names."""
+    graph: ir.Graph = node.attrs["then_branch" if taken else "else_branch"]
+    inner = [str(v.name) for n in graph for v in n.outputs if v.name]
+    rename = {name: f"{node.name}/{name}" for name in inner}
+    passed = []
+    for value, outer in zip(graph.outputs, node.outputs, strict=True):
+        if value.name in rename:
+            rename[str(value.name)] = outer
+        else:  # a branch may hand out an outer value as it is
+            passed.append((str(value.name), outer))
+    version = model.opset_imports.get("", 0)
+    nodes = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in graph]
+    nodes += [_identity(a, b, version) for a, b in passed]
+    lifted = {str(v.name): v.const_value for v in graph.initializers.values() if v.const_value is not None}
+    return nodes, lifted
+
+
+def _identity(source: str, target: str, version: int) -> Node:
+    proto = helper.make_node("Identity", [source], [target], name=f"{target}/identity")
+    return Node(proto.name, "Identity", "", version, (source,), (target,), {}, proto)
+
+
+def _parts(model: Model, node: Node, values: dict[str, Traced]) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
+    """A fused operator as plain nodes; constants among them are lifted."""
+    types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
+    nodes: list[Node] = []
+    lifted: dict[str, ir.TensorProtocol] = {}
+    version = model.opset_imports.get("", 0)
+    for proto in _named(parts(node, types), node):
+        if proto.op_type == "Constant":
+            lifted[proto.output[0]] = ir.from_proto(_constant(proto))
+            continue
+        attrs = {a.name: ir.serde.deserialize_attribute(a).value for a in proto.attribute}
+        nodes.append(
+            Node(
+                proto.name, proto.op_type, proto.domain, version, tuple(proto.input), tuple(proto.output), attrs, proto
+            )
+        )
+    return nodes, lifted
+
+
+def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
+    import numpy as np
+    from onnx import numpy_helper
+
+    value = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+    if "value" in value:
+        return value["value"]
+    (content,) = value.values()
+    dtype = np.float32 if "float" in next(iter(value)) else np.int64
+    return numpy_helper.from_array(np.asarray(content, dtype))
+
+
+def _named(protos: Iterable[onnx.NodeProto], node: Node) -> list[onnx.NodeProto]:
+    out = []
+    for i, proto in enumerate(protos):
+        proto.name = f"{node.name}/{proto.op_type}_{i}"
+        out.append(proto)
+    return out
+
+
+def _type(value: Traced) -> onnx.TypeProto:
+    return helper.make_tensor_type_proto(int(value.dtype), value.dims)
