@@ -33,14 +33,18 @@ class Length:
 
     A step is (m, c, d): x becomes floor((m*x + c) / d). `floors` are the steps after which a negative
     number of frames is no frames (a slice of a stream that is too short); they never matter to a stream
-    that is long enough, and `at(s, steady=True)` ignores them.
+    that is long enough, and `at(s, steady=True)` ignores them. `short` lists the values for S = 0, 1, ... where a model
+    treats the shortest streams in a way of its own.
     """
 
     steps: tuple[Step, ...] = ()
     table: Table | None = None
     floors: frozenset[int] = frozenset()
+    short: tuple[int, ...] = ()
 
     def at(self, s: int, steady: bool = False) -> int:
+        if not steady and 0 <= s < len(self.short):
+            return self.short[s]
         x = self.table.at(s) if self.table else s
         for i, (m, c, d) in enumerate(self.steps):
             x = (m * x + c) // d
@@ -52,14 +56,15 @@ class Length:
         """This length after one more step; neighbouring whole steps are merged."""
         if (multiply, add, divide) == (1, 0, 1) and not floor:
             return self
+        short = tuple(max((multiply * x + add) // divide, 0 if floor else -(1 << 31)) for x in self.short)
         last = len(self.steps) - 1
         if self.steps and last not in self.floors and not floor:
             m, c, d = self.steps[last]
             if d == 1:
                 merged = (m * multiply, c * multiply + add, divide)
-                return Length((*self.steps[:last], merged), self.table, self.floors)
+                return Length((*self.steps[:last], merged), self.table, self.floors, short)
         floors = self.floors | {last + 1} if floor else self.floors
-        return Length((*self.steps, (multiply, add, divide)), self.table, floors)
+        return Length((*self.steps, (multiply, add, divide)), self.table, floors, short)
 
     @property
     def rate(self) -> Fraction:
@@ -84,6 +89,8 @@ class Length:
         out: dict[str, object] = {"steps": [list(s) for s in self.steps]}
         if self.floors:
             out["floors"] = sorted(self.floors)
+        if self.short:
+            out["short"] = list(self.short)
         if self.table:
             out["table"] = [self.table.period, self.table.growth, list(self.table.values)]
         return out
@@ -95,6 +102,7 @@ class Length:
             tuple((int(m), int(c), int(d)) for m, c, d in data["steps"]),
             Table(table[0], table[1], tuple(table[2])) if table else None,
             frozenset(data.get("floors", ())),
+            tuple(data.get("short", ())),
         )
 
 
@@ -113,10 +121,10 @@ def constant(frames: int) -> Length:
     return Length(((0, frames, 1),))
 
 
-def fit(values: Callable[[int], int | None], around: int, most: int = 512) -> Length | None:
+def fit(values: Callable[[int], int | None], around: int, period: int = 1, most: int = 1024) -> Length | None:
     """The length function behind `values(S)` (None where the model cannot run), or None if it is not quasi-periodic.
 
-    Evaluates S = around ... and looks for the smallest period that explains three turns of it.
+    Looks for the smallest multiple of `period` that explains what is seen from `around` on, for several turns.
     """
     seen: dict[int, int | None] = {}
 
@@ -125,19 +133,19 @@ def fit(values: Callable[[int], int | None], around: int, most: int = 512) -> Le
             seen[s] = values(s)
         return seen[s]
 
-    for period in range(1, most + 1):
-        grown = {_difference(at(around + r + period), at(around + r)) for r in range(2 * period)}
+    for turn in range(period, most + 1, period):
+        grown = {_difference(at(around + r + turn), at(around + r)) for r in range(max(2 * turn, 96))}
         grown.discard(None)
         if len(grown) == 1:
             growth = grown.pop()
             assert growth is not None
             # Normalise so that the table is indexed by S % period and counts from S // period == 0.
-            table: list[int] = [0] * period
-            for r in range(period):
+            table: list[int] = [0] * turn
+            for r in range(turn):
                 s = around + r
                 here = at(s)
-                table[s % period] = 0 if here is None else here - growth * (s // period)
-            return _simplify(Table(period, growth, tuple(table)))
+                table[s % turn] = 0 if here is None else here - growth * (s // turn)
+            return _simplify(Table(turn, growth, tuple(table)))
     return None
 
 

@@ -4,6 +4,7 @@
     constant     v  v | x0 x1 x2 ...    | v  v
     edge        x0 x0 | x0 x1 x2 ...    | xL-1 ...
     reflect     x2 x1 | x0 x1 x2 ...    | xL-2 xL-3
+    repeat      x0 x1 | x0 x1 x2 ...                     (the first `value` frames once more, in front only)
 
 Nothing is emitted where it cannot matter: a start that reads the zero initial state where zeros are wanted, an
 end that no output frame reaches.
@@ -32,13 +33,9 @@ MOST_RESIDUES = 4096
 class Fill:
     """What stands in for frames outside [0, L): a constant, the nearest frame, or the mirrored one."""
 
-    mode: str = "constant"  # constant | edge | reflect
+    mode: str = "constant"  # constant | edge | reflect | repeat
     value: float | int = 0
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
-
-    def source(self, frame: int) -> int | None:
-        """The real frame that a frame before 0 shows (None: no frame)."""
-        return {"constant": None, "edge": 0, "reflect": -frame}[self.mode]
 
 
 def ready(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
@@ -58,10 +55,15 @@ def _shown(reach: Reach, how: Fill, window: Window) -> int:
         if reach.first(first) >= 0:
             return end
         if last > first:  # this pulse emits real frames that look before 0
-            source = how.source(reach.first(first))
-            assert source is not None
-            end = max(end, source + 1 - n * p)
+            end = max(end, _seen_source(reach, how, first, last) + 1 - n * p)
         n += 1
+
+
+def _seen_source(reach: Reach, how: Fill, first: int, last: int) -> int:
+    """The latest real frame that output frames first ... last - 1 are shown in place of those before 0."""
+    if how.mode == "repeat":
+        return min(reach.last(last - 1), -1) + int(how.value)
+    return -reach.first(first) if how.mode == "reflect" else 0
 
 
 def overrun(reach: Reach, read: Length, made: Length) -> int:
@@ -87,6 +89,7 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
     if not starts and not ends:
         return wire.take(Window(p, lo, hi))
     wide_hi = max(hi, _shown(reach, how, window)) if starts else hi
+    ends = 0 if how.mode == "repeat" else ends
     wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
 
@@ -170,7 +173,7 @@ def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill,
     zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
     shown = frames
     if starts:
-        shown = b.op("Abs", shown) if how.mode == "reflect" else b.op("Max", shown, zero)
+        shown = _shown_in_front(ctx, wire, shown, how)
     if ends:
         assert wire.length is not None
         last = b.op("Sub", ctx.clock.end(wire.length), one)
@@ -183,6 +186,20 @@ def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill,
     place = b.op("Sub", shown, begin)
     place = b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
     return gather_frames(ctx, wire.take(wide), place, wire.layout, window.frames)
+
+
+def _shown_in_front(ctx: Context, wire: Wire, frames: ir.Value, how: Fill) -> ir.Value:
+    b = ctx.builder
+    zero = b.constant(np.array(0, np.int32), "int")
+    if how.mode == "reflect":
+        return b.op("Abs", frames)
+    if how.mode == "edge":
+        return b.op("Max", frames, zero)
+    assert wire.length is not None
+    count = b.constant(np.array(how.value, np.int32), "int")
+    there = b.op("Min", count, ctx.clock.end(wire.length))  # a shorter stream has fewer frames to repeat
+    again = b.op("Add", frames, count)
+    return b.op("Where", b.op("Less", again, there), again, b.op("Sub", again, there))
 
 
 def gather_frames(ctx: Context, x: ir.Value, place: ir.Value, layout: Layout, frames: int) -> ir.Value:

@@ -75,7 +75,7 @@ class Clock:
         if self.length is None:
             self.length = self._counter("length")
         if length not in self._lengths:
-            self._lengths[length] = self._emit(length, self.length)
+            self._lengths[length] = self._short(length, self.length, self._emit(length, self.length))
         return self._lengths[length]
 
     def _emit(self, length: Length, x: ir.Value) -> ir.Value:
@@ -91,6 +91,15 @@ class Clock:
             x = self._floor(x, d) if d != 1 else x
             x = b.op("Max", x, self._int(0)) if i in length.floors else x
         return x
+
+    def _short(self, length: Length, total: ir.Value, x: ir.Value) -> ir.Value:
+        """The shortest streams may have values of their own."""
+        if not length.short:
+            return x
+        b, count = self.builder, len(length.short)
+        values = b.constant(np.array(length.short, np.int32), "short")
+        own = b.op("Gather", values, b.op("Min", total, self._int(count - 1)))
+        return b.op("Where", b.op("Less", total, self._int(count)), own, x)
 
     def _floor(self, x: ir.Value, by: int) -> ir.Value:
         rest = self.builder.op("Mod", x, self._int(by))  # Mod takes the divisor's sign, Div truncates

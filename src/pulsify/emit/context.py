@@ -18,7 +18,7 @@ from pulsify.emit.clock import Clock
 from pulsify.emit.graph import Builder
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Model, Node
-from pulsify.trace.evaluate import Array
+from pulsify.trace.evaluate import Array, Traced
 from pulsify.trace.lengths import BATCHES, Traces
 
 
@@ -63,6 +63,10 @@ class Requirement:
     multiple: int = 1
     equals: Length | None = None
 
+    def met(self, s: int) -> bool:
+        n = self.length.at(s)
+        return n >= self.at_least and n % self.multiple == 0 and (self.equals is None or n == self.equals.at(s))
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -95,6 +99,7 @@ class Context:
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
+    known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see analysis/amounts
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     # ---- facts
@@ -141,8 +146,10 @@ class Context:
 
     def constant(self, node: Node, name: str, what: str) -> Array:
         """A value that is known and the same at every length."""
+        from pulsify.analysis.amounts import fixed
+
         arrays = self.known(name)
-        if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays):
+        if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays) or not fixed(self, name):
             why = "depends on the data" if arrays is None else "changes with the length of the stream"
             self.refuse(node, f"its {what} {why}", "export the model with a constant there")
         return arrays[0]

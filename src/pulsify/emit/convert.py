@@ -151,6 +151,17 @@ def _check_claims(ctx: Context) -> None:
         return
 
 
+def _require_seen_lengths(ctx: Context) -> None:
+    """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
+    traces, tracer = ctx.traces, ctx.traces.tracer
+    if traces.step == tracer.time.step:
+        return
+    base = traces.lengths[0]
+    near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
+    if any(tracer.works(s) != all(r.met(s) for r in ctx.requirements) for s in near):
+        ctx.require(Requirement(Length().then(add=-(base % traces.step)), "", multiple=traces.step))
+
+
 def _widest_field(traces: Traces) -> int:
     """The largest size of a time axis where frames meet frames, at the longest length seen."""
     run, narrow = traces.longest, traces.runs[0]
@@ -167,9 +178,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
-    if ctx.traces.step > 1:  # the model was seen to take only these lengths
-        base = ctx.traces.lengths[0] % ctx.traces.step
-        ctx.require(Requirement(Length().then(add=-base), "", multiple=ctx.traces.step))
+    _require_seen_lengths(ctx)
     lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), pulse)
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)

@@ -9,13 +9,12 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import fitted_length, known_at, quietly
 from pulsify.analysis.facts import Layout, Static, Varying, Window, Wire
 from pulsify.analysis.length import Length, fit
 from pulsify.emit.context import Context
 from pulsify.errors import NotStreamable
 from pulsify.frontend.time import TimeSpec
-from pulsify.rules.lengths import length_from_model
-from pulsify.trace.evaluate import CannotRun
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,8 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
     length = wire.length
     if length is None:
         assert node is not None
-        length = length_from_model(ctx, node, name, wire.layout.axis)
+        axis = wire.layout.axis
+        length = fitted_length(ctx, node, quietly(lambda s: known_at(ctx, name, s).dims[axis]), 1)
     p = ctx.frames(length.rate)
     end = p if wire.end is None else min(wire.end, p)
     value = wire.take(Window(p, end - p, end))
@@ -136,15 +136,8 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
 def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
     """An output that follows from the length alone (encoded_lengths): right once the length is known."""
     node = ctx.model.producers.get(name)
-    dtype, tracer = ctx.dtype(name), ctx.traces.tracer
-
-    def value(s: int) -> int | None:
-        try:
-            array = tracer.at(s)[name].array if s % ctx.traces.step == 0 else None
-        except CannotRun:
-            return None
-        return None if array is None else int(array.reshape(-1)[0])
-
+    dtype = ctx.dtype(name)
+    value = quietly(lambda s: int(known_at(ctx, name, s).array.reshape(-1)[0]))
     alike = all(np.all(run[name].array == run[name].array.reshape(-1)[0]) for run in ctx.traces.runs)
     length = fit(value, ctx.traces.lengths[0]) if dtype.is_integer() and alike else None
     if length is None:

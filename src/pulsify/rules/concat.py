@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.reach import shift
-from pulsify.emit.boundary import along, gather_frames
+from pulsify.emit.boundary import Fill, along, gather_frames
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
@@ -102,13 +103,19 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         )
     before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
     length = wire.length.then(add=before + after) if wire.length is not None else None
+    layout = ctx.layout(node, node.outputs[0])
+    if front and front[0].prefix and front[0].prefix.wire is wire and not tail:
+        if wire.length is not None and length is not None:
+            own = wire.length
+            length = with_short(ctx, node, length, lambda s: own.at(s) + min(own.at(s), before))
+        again = Read(wire, shift(-before), Fill("repeat", before))
+        return Plan((again,), (layout,), length, lambda values, window: (values[0],))
     reads = [Read(wire, shift(-before))]
     if front and front[0].prefix:
         early = front[0].prefix.wire
         reads.append(Read(early))
         if early.length is not None:
             ctx.require(Requirement(early.length, node.name, at_least=front[0].frames))
-    layout = ctx.layout(node, node.outputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, x = ctx.builder, values[0]

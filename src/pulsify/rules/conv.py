@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import neighbours
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
@@ -52,8 +53,8 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
 def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, auto: str) -> tuple[int, int]:
     """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
     found = set()
-    for run in ctx.traces.runs:
-        frames = run[wire.name].dims[wire.layout.axis]
+    for s in neighbours(ctx):
+        frames = wire.length.at(s) if wire.length is not None else ctx.dims(wire.name)[wire.layout.axis]
         total = max((-(-frames // stride) - 1) * stride + span - frames, 0)
         small = total // 2
         found.add((small if auto == "SAME_UPPER" else total - small, total))
@@ -162,7 +163,8 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         )
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
-    reach = Reach(1, t.stride, t.before - t.span + t.stride, t.before)
+    first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame
+    reach = Reach(1, t.stride, first, t.before)
     length = None
     if wire.length is not None:
         length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)

@@ -9,19 +9,19 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import fitted_length, known_at, quietly
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames
-from pulsify.emit.context import Context
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.axes import guard
-from pulsify.rules.lengths import length_from_model
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
 from pulsify.rules.slice import table_rows
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Array, CannotRun, Trace
 
 
 @rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")
@@ -131,7 +131,12 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
     if wire.length is None:
         ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
-    length = length_from_model(ctx, node, node.outputs[0], axis + grown[0])
+    at = grown[0]
+    own = wire.length
+    length = fitted_length(
+        ctx, node, quietly(lambda s: _table_frames(ctx, node, index, at, own.at(s), s)), wire.length.period
+    )
+    ctx.require(Requirement(length, node.name, at_least=1))
     table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -142,6 +147,14 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
 
     return Plan((Read(wire, table.reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _table_frames(ctx: Context, node: Node, index: str, at: int, frames: int, s: int) -> int:
+    """Rows of the index table at a stream length of s, all of which must point into the stream."""
+    table = known_at(ctx, index, s)
+    if table.array.size and not (-frames <= table.array.min() and table.array.max() < frames):
+        raise CannotRun(node, "its index table points outside the stream")
+    return table.dims[at]
 
 
 def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, axis: int) -> IndexTable:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.reach import shift
+from pulsify.analysis.reach import Reach, shift
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.rules.lengths import length_from_model
-from pulsify.rules.pointwise import pointwise, static
+from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
+from pulsify.trace.evaluate import CannotRun
 
-MODES = {"constant": "constant", "edge": "edge", "reflect": "reflect"}
+MODES = ("constant", "edge", "reflect")
 
 
 @rule("Pad", says="constant, edge and reflect, negative pads, amounts computed by the model")
@@ -26,58 +26,94 @@ def pad(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
-    befores, afters, pads, axes = _amounts(ctx, node, wire)
-    if not any(befores) and not any(afters):
-        return _other_axes_only(ctx, node, wire, pads, axes)
-    if len(set(befores)) > 1:
+    axes = _axes(ctx, node, wire)
+    if ctx.known(node.inputs[1]) is None:
+        ctx.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
+    before, after, others = _amounts(ctx, node, wire, axes)
+    if before == 0 and after == 0:
+        return _plan(ctx, node, wire, others, None, shift(0), wire.length)
+    mode = node.attr("mode", "constant")
+    if mode not in MODES:
+        ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
+    length = _length(ctx, node, wire, axes, before, after)
+    _require(ctx, node, wire, mode, before, after or 0)
+    return _plan(ctx, node, wire, others, Fill(mode, _value(ctx, node)), shift(-before), length)
+
+
+def _plan(
+    ctx: Context, node: Node, wire: Wire, others: list[int], fill: Fill | None, reach: Reach, length: Length | None
+) -> Plan:
+    """Frames outside the stream are filled in as they are read; the other axes are padded by the operator itself."""
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        if not any(others):
+            return (values[0],)
+        value = ctx.operand(node, node.input(2))
+        mode = node.attr("mode", "constant")
+        return (ctx.builder.op("Pad", values[0], ctx.builder.ints(*others), value, mode=mode, name=node.name),)
+
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    return Plan((Read(wire, reach, fill),), (layout,), length, emit)
+
+
+def _axes(ctx: Context, node: Node, wire: Wire) -> list[int]:
+    rank = wire.layout.rank
+    if not node.input(3):
+        return list(range(rank))
+    return [int(a) % rank for a in ctx.constant(node, node.input(3), "axes").reshape(-1)]
+
+
+def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int, int | None, list[int]]:
+    """Pads in front of and behind time (None: it varies with the length), and those of the other axes."""
+    rank, n = wire.layout.rank, len(axes)
+    lengths = [ctx.traces.lengths[0], *(() if fixed(ctx, node.inputs[1]) else neighbours(ctx))]
+    tables = [t for s in lengths if (t := _pads(ctx, node, s)) is not None]
+    fronts, backs = {0}, {0}
+    if wire.layout.axis in axes:
+        at = axes.index(wire.layout.axis)
+        fronts, backs = {t[at] for t in tables}, {t[at + n] for t in tables}
+    if len(fronts) > 1:
         ctx.refuse(
             node,
             "how much it pads in front depends on the total length",
             'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
         )
-    mode = MODES.get(node.attr("mode", "constant"))
-    if mode is None:
-        ctx.refuse(
-            node, f"padding mode '{node.attr('mode')}' shows the other end of the stream", "use zero, edge or reflect"
-        )
-    before = befores[0]
-    length = _length(ctx, node, wire, before, afters)
-    if mode == "reflect" and wire.length is not None:
-        ctx.require(Requirement(wire.length, node.name, at_least=max(before, *afters) + 1))
-    fill = Fill(mode, _value(ctx, node))
-
-    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        return (_pad_others(ctx, node, wire, values[0], pads, axes),)
-
-    return Plan((Read(wire, shift(-before), fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    others = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        if axis != wire.layout.axis:
+            others[axis], others[axis + rank] = tables[0][i], tables[0][i + n]
+    return fronts.pop(), backs.pop() if len(backs) == 1 else None, others
 
 
-def _amounts(ctx: Context, node: Node, wire: Wire) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Pads on time at every traced length; the pads of the other axes; the axes they are for."""
-    rank = wire.layout.rank
-    axes = list(range(rank))
-    if node.input(3):
-        axes = [int(a) % rank for a in ctx.constant(node, node.input(3), "axes").reshape(-1)]
-    tables = ctx.known(node.inputs[1])
-    if tables is None:
-        ctx.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
-    pads = [int(v) for v in tables[0].reshape(-1)]
-    if wire.layout.axis not in axes:
-        return [0], [0], pads, axes
-    at = axes.index(wire.layout.axis)
-    befores = [int(t.reshape(-1)[at]) for t in tables]
-    afters = [int(t.reshape(-1)[at + len(axes)]) for t in tables]
-    pads[at] = pads[at + len(axes)] = 0
-    return befores, afters, pads, axes
+def _pads(ctx: Context, node: Node, s: int) -> list[int] | None:
+    try:
+        return [int(v) for v in known_at(ctx, node.inputs[1], s).array.reshape(-1)]
+    except CannotRun:
+        return None
 
 
-def _length(ctx: Context, node: Node, wire: Wire, before: int, afters: list[int]) -> Length | None:
+def _length(ctx: Context, node: Node, wire: Wire, axes: list[int], before: int, after: int | None) -> Length | None:
     if wire.length is None:
         return None
-    if len(set(afters)) == 1:
-        total = before + afters[0]
-        return wire.length.then(add=total, floor=total < 0)
-    return length_from_model(ctx, node, node.outputs[0], wire.layout.axis)
+    if after is not None:
+        return wire.length.then(add=before + after, floor=before + after < 0)
+    at, own = axes.index(wire.layout.axis) + len(axes), wire.length
+
+    def frames(s: int) -> int | None:
+        pads = _pads(ctx, node, s)
+        return None if pads is None else own.at(s) + before + pads[at]
+
+    return fitted_length(ctx, node, frames, own.period)
+
+
+def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after: int) -> None:
+    """What is cut off must be there, and so must the frames that are shown again."""
+    if wire.length is None:
+        return
+    cut = max(-before, 0) + max(-after, 0)
+    shown = {"constant": 0, "edge": 1, "reflect": max(before, after, 0) + 1}[mode]
+    if cut + shown:
+        ctx.require(Requirement(wire.length, node.name, at_least=cut + shown))
 
 
 def _value(ctx: Context, node: Node) -> float | int:
@@ -85,24 +121,3 @@ def _value(ctx: Context, node: Node) -> float | int:
         return 0
     array = ctx.constant(node, node.input(2), "padding value").reshape(-1)
     return array[0].item() if array.size else 0
-
-
-def _other_axes_only(ctx: Context, node: Node, wire: Wire, pads: list[int], axes: list[int]) -> Plan | None:
-    tables = ctx.known(node.inputs[1])
-    if tables is not None and all(np.array_equal(t, tables[0]) for t in tables):
-        return pointwise(ctx, node)
-
-    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        return (_pad_others(ctx, node, wire, values[0], pads, axes),)
-
-    return Plan((Read(wire),), (ctx.layout(node, node.outputs[0]),), wire.length, emit)
-
-
-def _pad_others(ctx: Context, node: Node, wire: Wire, x: ir.Value, pads: list[int], axes: list[int]) -> ir.Value:
-    if not any(pads):
-        return x
-    full = [0] * (2 * wire.layout.rank)
-    for i, axis in enumerate(axes):
-        full[axis], full[axis + wire.layout.rank] = pads[i], pads[i + len(axes)]
-    value = ctx.operand(node, node.input(2))
-    return ctx.builder.op("Pad", x, ctx.builder.ints(*full), value, mode=node.attr("mode", "constant"), name=node.name)

@@ -94,7 +94,7 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
     return b.reshape(moved, [*full[:batch], -1, *full[batch + 1 :]])
 
 
-def pointwise(ctx: Context, node: Node, reads: Sequence[int] | None = None) -> Plan | None:
+def pointwise(ctx: Context, node: Node) -> Plan | None:
     """The node as it is on every pulse's frames. All inputs with a time axis must hold the same frames.
 
     Before: the caller has made sure that the time axis is not among the axes the operator mixes.

@@ -39,8 +39,8 @@ def pool(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)
         attrs.pop("ceil_mode", None)
-        if t.spatial != 0 or len(kernel) > 1:
-            attrs["ceil_mode"] = node.attr("ceil_mode", 0)  # still matters to the other axes
+        if len(kernel) > 1 and node.attr("ceil_mode", 0):
+            attrs["ceil_mode"] = 1  # still matters to the other axes
         out = ctx.builder.ops(node.op, [values[0]], attrs, name=node.name)[0]
         if node.op != "AveragePool" or length is None:
             return (out,)
@@ -65,7 +65,7 @@ def _neutral(node: Node, wire: Wire) -> float | int:
     if node.op != "MaxPool":
         return 0
     dtype = wire.dtype.numpy()
-    return -np.inf if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).min)
+    return float(np.finfo(dtype).min) if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).min)
 
 
 def _corrected(

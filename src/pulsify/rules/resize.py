@@ -10,8 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
-from pulsify.emit.boundary import Fill
+from pulsify.emit.boundary import Fill, along, gather_frames
 from pulsify.emit.context import Context
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
@@ -39,7 +40,7 @@ def resize(ctx: Context, node: Node) -> Plan | None:
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
 
     slack = factor.denominator - 1
-    wider = Reach(reach.num, reach.den, reach.lo - slack * reach.den, reach.hi)
+    wider = Reach(reach.num, reach.den, min(reach.lo, 0) - slack * reach.den, reach.hi)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         # A window must start at a multiple of the denominator to be resized like the whole stream.
@@ -48,14 +49,33 @@ def resize(ctx: Context, node: Node) -> Plan | None:
         x = values[0]
         if slack:
             x = ctx.builder.slice(x, wire.layout.axis, begin - lo, hi - lo)
+        if window.end > int((hi - begin) * factor) + int(begin * factor):
             x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
         out = _emit(ctx, node, wire, x, factor)
         skip = window.start - int(begin * factor)
-        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
+        out = ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames)
+        if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
+            out = _single(ctx, wire, length, values[0], out, window, (lo, hi))
+        return (out,)
 
-    past = 1 if node.attr("mode", "nearest") == "linear" else 0
+    past = {"linear": 1, "cubic": 2}.get(node.attr("mode", "nearest"), 0)
     fill = Fill("edge", past=past)
     return Plan((Read(wire, wider, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _single(
+    ctx: Context, wire: Wire, length: Length, x: ir.Value, out: ir.Value, window: Window, read: tuple[int, int]
+) -> ir.Value:
+    """With pytorch_half_pixel, an output of one frame alone shows the first input frame, by definition."""
+    b = ctx.builder
+    p = window.p * wire.rate // length.rate
+    begin = ctx.clock.frames(Window(int(p), read[0], read[0] + 1))
+    zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
+    last = b.constant(np.array(read[1] - read[0] - 1, np.int32), "int")
+    place = b.op("Min", b.op("Max", b.op("Sub", zero, begin), zero), last)
+    first = gather_frames(ctx, x, place, wire.layout, 1)
+    alone = b.op("Equal", ctx.clock.end(length), one)  # [B, 1]
+    return b.op("Where", along(ctx, alone, wire.layout, 1), first, out)
 
 
 def _extended(ctx: Context, x: ir.Value, wire: Wire, frames: int) -> ir.Value:
@@ -112,7 +132,9 @@ def _reach(node: Node, factor: Fraction) -> Reach:
     elif mode == "linear":
         first, last = [math.floor(x) for x in at], [math.ceil(x) for x in at]
     else:
-        first, last = [math.floor(x) - 1 for x in at], [math.floor(x) + 2 for x in at]
+        # at whole positions all taps but one have weight zero
+        first = [math.floor(x) - (x.denominator > 1) for x in at]
+        last = [math.floor(x) + 2 * (x.denominator > 1) for x in at]
     return fit(first, last, 1 / factor)
 
 

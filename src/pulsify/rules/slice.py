@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours, with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
-from pulsify.emit.context import Context
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.rules.lengths import length_from_model
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
+from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import BATCHES
 
 Range = tuple[int, int, int]  # start, stop, step
@@ -24,29 +25,25 @@ Range = tuple[int, int, int]  # start, stop, step
 @rule("Slice", says="any start and end anchored at either end, positive step; rows of a table by position")
 def slice_(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.wire(node.inputs[0])
-    ranges = [_ranges(ctx, node, run) for run in range(len(ctx.traces.runs))]
+    for i in range(1, 5):
+        if node.input(i) and ctx.known(node.input(i)) is None:
+            ctx.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
     if wire is None:
         grown = ctx.time_axes(node.outputs[0])
-        return table_rows(ctx, node, grown[0], [r[grown[0]] for r in ranges]) if grown else static(ctx, node)
-    axis = wire.layout.axis
-    on_time = [r.get(axis) for r in ranges]
-    if all(r is None or _whole(r, ctx.dims(node.inputs[0], i)[axis]) for i, r in enumerate(on_time)):
-        return _others(ctx, node, wire, ranges[0])
-    return _on_time(ctx, node, wire, [r for r in on_time if r is not None], ranges[0])
+        if not grown:
+            return static(ctx, node)
+        runs = [_ranges(ctx, node, run.length, run[node.inputs[0]].dims) for run in ctx.traces.runs]
+        return table_rows(ctx, node, grown[0], [r[grown[0]] for r in runs])
+    first = ctx.traces.runs[0]
+    ranges = _ranges(ctx, node, first.length, first[node.inputs[0]].dims)
+    if wire.layout.axis not in ranges:
+        return _others(ctx, node, wire, ranges)
+    return _on_time(ctx, node, wire, _seen(ctx, node, wire), ranges)
 
 
-def _ranges(ctx: Context, node: Node, run: int) -> dict[int, Range]:
-    """axis -> (start, stop, step), clamped as Python's slices are, at one traced length."""
-    dims = ctx.dims(node.inputs[0], run)
-    parts: list[list[int]] = []
-    for i in range(1, 5):
-        if not node.input(i):
-            parts.append([])
-            continue
-        arrays = ctx.known(node.input(i))
-        if arrays is None:
-            ctx.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
-        parts.append([int(v) for v in arrays[run].reshape(-1)])
+def _ranges(ctx: Context, node: Node, s: int, dims: Sequence[int]) -> dict[int, Range]:
+    """axis -> (start, stop, step), clamped as Python's slices are, at one length."""
+    parts = [[int(v) for v in known_at(ctx, n, s).array.reshape(-1)] if n else [] for n in map(node.input, range(1, 5))]
     starts, stops, axes, steps = parts
     axes = axes or list(range(len(starts)))
     steps = steps or [1] * len(starts)
@@ -56,6 +53,30 @@ def _ranges(ctx: Context, node: Node, run: int) -> dict[int, Range]:
         if step < 0 and stop < -dims[axis]:
             end = None
         out[axis % len(dims)] = slice(start, end, step).indices(dims[axis])
+    return out
+
+
+def _on_time_at(ctx: Context, node: Node, wire: Wire, s: int) -> Range | None:
+    """The range on the time axis at a stream length of s, or None if the model cannot run there."""
+    assert wire.length is not None
+    dims = list(ctx.dims(node.inputs[0], 0))
+    dims[wire.layout.axis] = wire.length.at(s)
+    try:
+        return _ranges(ctx, node, s, dims)[wire.layout.axis]
+    except CannotRun:
+        return None
+
+
+def _seen(ctx: Context, node: Node, wire: Wire) -> list[tuple[int, Range]]:
+    """(frames, range) at the traced lengths; at many more if the model computes where it cuts."""
+    runs = ctx.traces.runs
+    out = []
+    for run in runs:
+        dims = run[node.inputs[0]].dims
+        out.append((dims[wire.layout.axis], _ranges(ctx, node, run.length, dims)[wire.layout.axis]))
+    if wire.length is not None and not all(fixed(ctx, node.input(i)) for i in range(1, 5)):
+        more = ((wire.length.at(s), _on_time_at(ctx, node, wire, s)) for s in neighbours(ctx))
+        out += [(n, r) for n, r in more if r is not None]
     return out
 
 
@@ -90,8 +111,12 @@ def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> P
     return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
 
 
-def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges: dict[int, Range]) -> Plan | None:
-    starts, steps = {r[0] for r in on_time}, {r[2] for r in on_time}
+def _on_time(
+    ctx: Context, node: Node, wire: Wire, seen: list[tuple[int, Range]], ranges: dict[int, Range]
+) -> Plan | None:
+    if all(_whole(r, n) for n, r in seen):
+        return _others(ctx, node, wire, ranges)
+    starts, steps = {r[0] for _, r in seen}, {r[2] for _, r in seen}
     if min(steps) < 0:
         ctx.refuse(node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip")
     if len(starts) > 1 or len(steps) > 1:
@@ -102,17 +127,9 @@ def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges:
         )
     (start,), (step,) = starts, steps
     axis, name = wire.layout.axis, node.outputs[0]
-    frames = [ctx.dims(node.inputs[0], i)[axis] for i in range(len(on_time))]
-    stops = [r[1] for r in on_time]
-    if len(set(stops)) == 1 and len(set(frames)) > 1:
-        return _prefix(ctx, node, wire, start, stops[0], step, ranges)
-    length: Length | None = None
-    if wire.length is not None:
-        behind = {n - s for n, s in zip(frames, stops, strict=True)}
-        if len(behind) == 1:
-            length = wire.length.then(1, step - 1 - start - behind.pop(), step, floor=True)
-        else:
-            length = length_from_model(ctx, node, name, axis)
+    if len({r[1] for _, r in seen}) == 1 and len({n for n, _ in seen}) > 1:
+        return _prefix(ctx, node, wire, start, seen[0][1][1], step, ranges)
+    length = _length(ctx, node, wire, start, step, {n - r[1] for n, r in seen})
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         x = values[0]
@@ -122,6 +139,26 @@ def _on_time(ctx: Context, node: Node, wire: Wire, on_time: list[Range], ranges:
 
     reach = Reach(step, 1, start, start)
     return Plan((Read(wire, reach),), (ctx.layout(node, name),), length, emit)
+
+
+def _length(ctx: Context, node: Node, wire: Wire, start: int, step: int, behind: set[int]) -> Length | None:
+    """How many frames are left; `behind` are the numbers of frames cut off at the end."""
+    own = wire.length
+    if own is None:
+        return None
+
+    def frames(s: int) -> int | None:
+        r = _on_time_at(ctx, node, wire, s)
+        return None if r is None else len(range(*r))
+
+    if len(behind) > 1:
+        return fitted_length(ctx, node, frames, own.period)
+    length = own.then(1, step - 1 - start - behind.pop(), step, floor=True)
+    if node.op == "Slice" and not all(fixed(ctx, node.input(i)) for i in range(1, 5)):
+        return with_short(ctx, node, length, frames)
+    if node.op == "Split":
+        ctx.require(Requirement(own, node.name, at_least=start))
+    return length
 
 
 def _prefix(
@@ -182,17 +219,18 @@ def split(ctx: Context, node: Node) -> Plan | None:
     begin = [0] * len(ctx.traces.runs)
     for name in node.outputs:
         sizes = [run[name].dims[wire.layout.axis] for run in ctx.traces.runs]
-        on_time = [(b, b + s, 1) for b, s in zip(begin, sizes, strict=True)]
+        frames = [run[node.inputs[0]].dims[wire.layout.axis] for run in ctx.traces.runs]
+        on_time = [(n, (b, b + s, 1)) for n, b, s in zip(frames, begin, sizes, strict=True)]
         part = Node(node.name, node.op, "", node.version, node.inputs, (name,), node.attrs, node.proto)
         _split_part(ctx, part, wire, on_time)
         begin = [b + s for b, s in zip(begin, sizes, strict=True)]
     return None
 
 
-def _split_part(ctx: Context, node: Node, wire: Wire, on_time: list[Range]) -> None:
+def _split_part(ctx: Context, node: Node, wire: Wire, on_time: list[tuple[int, Range]]) -> None:
     from pulsify.emit.plan import execute
 
-    if len({r[0] for r in on_time}) > 1 and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
+    if len({r[0] for _, r in on_time}) > 1 and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
         return  # nobody reads this part
     plan = _on_time(ctx, node, wire, on_time, {})
     if plan is not None:

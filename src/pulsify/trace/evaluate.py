@@ -150,6 +150,7 @@ class Evaluator:
                     hint="replace it by operators with known shapes",
                 )
             dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
+            dims = _pooled(node, ins, dims)
             if any(d <= 0 for d in dims):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             out[name] = (ir.DataType(t.elem_type), dims)
@@ -159,6 +160,16 @@ class Evaluator:
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 # Operators whose output shape depends on the value of a non-integer input.
 BY_VALUE = {"Range", "Resize", "Upsample", "NonZero", "Unique", "Compress", "OneHot", "ConstantOfShape", "If", "Loop"}
+
+
+def _pooled(node: Node, ins: list[Traced | None], dims: tuple[int, ...]) -> tuple[int, ...]:
+    """With ceil_mode, shape inference counts a window that starts past the end; the runtime does not."""
+    if not node.op.endswith("Pool") or not node.attr("ceil_mode", 0) or ins[0] is None:
+        return dims
+    n, sizes = len(dims) - 2, ins[0].dims[2:]
+    strides, pads = node.attr("strides", (1,) * n), node.attr("pads", (0,) * (2 * n))
+    kept = [d - ((d - 1) * s >= size + p) for d, s, size, p in zip(dims[2:], strides, sizes, pads, strict=False)]
+    return (*dims[:2], *kept)
 
 
 def _check_shapes(node: Node, ins: list[Traced | None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
@@ -82,19 +81,26 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     for scale in scales:
         start = -(-(scale + 3) // given) * given
-        if tracer.works(start) and tracer.works(start + given):
+        if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
     for scale in scales[:3]:
         start = -(-(scale + 3) // given) * given
-        tried = range(start, start + RESIDUES * given, given)
-        works = list(islice((s for s in tried if tracer.works(s)), 2))
-        if len(works) == 2:
-            return _traces(tracer, works[0], works[1] - works[0])
+        base = next((s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)), None)
+        if base is None:
+            continue
+        for step in range(given, (RESIDUES + 1) * given, given):
+            if all(tracer.works(s) for s in (base + step, base + 2 * step, base + 3 * step, _far(base, step))):
+                return _traces(tracer, base, step)
     raise _no_length(tracer, scales[0])
 
 
+def _far(base: int, step: int) -> int:
+    """More than twice as long, of the same residue."""
+    return base + (base // step + 3) * step
+
+
 def _traces(tracer: Tracer, base: int, step: int) -> Traces:
-    lengths = (base, base + step, base + (base // step + 3) * step)
+    lengths = (base, base + step, _far(base, step))
     other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
     return Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
 

@@ -1,0 +1,1 @@
+"""Models people stream, each with its own folder."""

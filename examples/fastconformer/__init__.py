@@ -1,0 +1,1 @@
+"""A cache-aware FastConformer encoder, as a batch model."""

@@ -1,0 +1,84 @@
+"""Writes the batch encoder as ONNX, with either of PyTorch's exporters.
+
+python -m examples.fastconformer.export --size tiny --context 70,13 --exporter legacy encoder.onnx
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import logging
+import warnings
+from pathlib import Path
+
+import torch
+
+from examples.fastconformer.model import SIZES, Encoder, build
+
+INPUTS, OUTPUTS = ["audio_signal", "length"], ["outputs", "encoded_lengths"]
+OPSETS = {"legacy": 17, "dynamo": 18}
+
+
+def export(encoder: Encoder, path: str | Path, exporter: str = "legacy", opset: int | None = None) -> Path:
+    """Batch and time stay symbolic: audio_signal [B, mels, T], length [B], outputs [B, width, T'], encoded_lengths [B]."""
+    path = Path(path)
+    opset = opset or OPSETS[exporter]
+    frames = 8 * 3 * encoder.config.chunk + 5
+    example = (torch.randn(2, encoder.config.mels, frames), torch.tensor([frames, frames - 9]))
+    with _quiet():
+        if exporter == "legacy":
+            axes = {"audio_signal": {0: "B", 2: "T"}, "length": {0: "B"}}
+            axes |= {"outputs": {0: "B", 2: "tokens"}, "encoded_lengths": {0: "B"}}
+            torch.onnx.export(
+                encoder, example, str(path), input_names=INPUTS, output_names=OUTPUTS, dynamic_axes=axes,
+                opset_version=opset, dynamo=False,
+            )  # fmt: skip
+        else:
+            shapes = {"audio_signal": {0: "B", 2: "T"}, "length": {0: "B"}}
+            torch.onnx.export(
+                encoder, example, str(path), input_names=INPUTS, output_names=OUTPUTS, dynamic_shapes=shapes,
+                opset_version=opset, dynamo=True, external_data=_large(encoder), verbose=False,
+            )  # fmt: skip
+    return path
+
+
+def _large(encoder: Encoder) -> bool:
+    """More than one protobuf file can hold."""
+    return sum(p.numel() * p.element_size() for p in encoder.parameters()) > 1 << 30
+
+
+@contextlib.contextmanager
+def _quiet():  # type: ignore[no-untyped-def]
+    """Both exporters have much to say."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--context", default="70,13", help="tokens seen before and after: 70,13 or 70,0")
+    parser.add_argument("--norm", choices=["layer_norm", "batch_norm"], default="layer_norm")
+    parser.add_argument("--exporter", choices=OPSETS, default="dynamo")
+    parser.add_argument("--opset", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    left, right = (int(n) for n in args.context.split(","))
+    config = dataclasses.replace(SIZES[args.size], context=(left, right), norm=args.norm)
+    encoder = build(config, args.seed)
+    export(encoder, args.out, args.exporter, args.opset)
+    count = sum(p.numel() for p in encoder.parameters())
+    print(f"{args.out}: {count / 1e6:.1f} million parameters, pulse {8 * config.chunk} frames for one chunk")
+
+
+if __name__ == "__main__":
+    main()

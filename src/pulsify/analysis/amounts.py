@@ -1,0 +1,131 @@
+"""Numbers that the model computes from the length (a slice's end, a pad to the next multiple), at any length.
+
+Only the few scalar nodes behind such a number are evaluated; the shapes they start from are those the rules know. So
+hundreds of lengths, of every residue, can be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pulsify.analysis.facts import Wire
+from pulsify.analysis.length import Length, fit
+from pulsify.trace.evaluate import Array, CannotRun, Traced
+
+if TYPE_CHECKING:
+    from pulsify.emit.context import Context
+    from pulsify.frontend.model import Node
+
+NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
+
+
+def known_at(ctx: Context, name: str, s: int) -> Traced:
+    """A known value at a stream length of s. Raises CannotRun if the model has none there."""
+    kept = ctx.known_values.setdefault(s, {})
+    if name not in kept:
+        kept[name] = _evaluate(ctx, name, s)
+    return kept[name]
+
+
+def _evaluate(ctx: Context, name: str, s: int) -> Traced:
+    tracer = ctx.traces.tracer
+    constants = tracer.evaluator.constants()
+    if name in constants:
+        return constants[name]
+    node = ctx.model.producers.get(name)
+    if node is None:
+        return tracer.inputs(s, ctx.traces.runs[0].batch)[name]
+    values: dict[str, Traced] = {}
+    shape_only = node.op in ("Shape", "Size")
+    for i in node.inputs:
+        if i:
+            values[i] = _shaped(ctx, i, s) if shape_only else known_at(ctx, i, s)
+    tracer.evaluator.step(node, values)
+    ctx.known_values.setdefault(s, {}).update({o: values[o] for o in node.outputs if o in values})
+    return values[name]
+
+
+def _shaped(ctx: Context, name: str, s: int) -> Traced:
+    """A data value, of which only the shape is asked."""
+    run = ctx.traces.runs[0]
+    if run[name].known:
+        return known_at(ctx, name, s)
+    if not ctx.time_axes(name):
+        return run[name]
+    fact = ctx.facts.get(name)
+    if not isinstance(fact, Wire) or fact.length is None:
+        return ctx.traces.tracer.at(s)[name]
+    dims = list(run[name].dims)
+    dims[fact.layout.axis] = fact.layout.outer[0] * fact.length.at(s)
+    if min(dims) <= 0:
+        raise CannotRun(ctx.model.nodes[0], f"'{name}' has no frames")
+    return Traced(run[name].dtype, tuple(dims), False)
+
+
+def neighbours(ctx: Context) -> range:
+    """Consecutive lengths (of those the caller declared) to look at."""
+    step = ctx.traces.tracer.time.step
+    base = ctx.traces.lengths[0] // step * step
+    return range(base, base + NEIGHBOURS * step, step)
+
+
+def fixed(ctx: Context, name: str) -> bool:
+    """Is a known value the same at every length looked at?"""
+    if not name or name in ctx.model.constants:
+        return True
+    first: Array | None = None
+    for s in neighbours(ctx):
+        try:
+            array = known_at(ctx, name, s).array
+        except CannotRun:
+            continue
+        if first is None:
+            first = array
+        elif array.shape != first.shape or not np.array_equal(array, first):
+            return False
+    return first is not None
+
+
+def fitted_length(ctx: Context, node: Node, frames: Callable[[int], int | None], period: int) -> Length:
+    """The length function behind `frames(s)`; short streams it does not hold for are ruled out."""
+    base = ctx.traces.lengths[0]
+    found = fit(frames, base, period)
+    if found is None:
+        ctx.refuse(
+            node,
+            "the length of its output is no regular function of the stream's length",
+            "cut or pad by a fixed amount, or to a multiple of a fixed number",
+        )
+    return with_short(ctx, node, found, frames)
+
+
+def with_short(ctx: Context, node: Node, length: Length, frames: Callable[[int], int | None]) -> Length:
+    """The same length with the values of streams so short that the model treats them in a way of its own."""
+    from pulsify.emit.context import Requirement
+
+    seen = [frames(s) for s in range(ctx.traces.lengths[0])]
+    wrong = [s for s, n in enumerate(seen) if n is not None and n != length.at(s)]
+    runs = next((s for s, n in enumerate(seen) if n is not None and s), 1)
+    if runs > 1:
+        ctx.require(Requirement(Length(), node.name, at_least=runs))
+    return replace(length, short=tuple(n or 0 for n in seen[: wrong[-1] + 1])) if wrong else length
+
+
+def quietly(compute: Callable[[int], int]) -> Callable[[int], int | None]:
+    """None where the model cannot run."""
+
+    def at(s: int) -> int | None:
+        try:
+            return compute(s)
+        except CannotRun:
+            return None
+
+    return at
+
+
+def array_at(ctx: Context, name: str, s: int) -> Array:
+    return known_at(ctx, name, s).array

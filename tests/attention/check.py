@@ -1,0 +1,90 @@
+"""Stream and batch side by side: ragged lengths, several chunkings, NaN behind the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import pulsify
+from tests.attention.build import Array
+from tests.attention.graphs import Built
+from tests.zoo.harness import chunkings
+
+TOLERANCE = 2e-5  # outputs are tanh of sums of a few numbers
+
+
+class Batch:
+    """The batch model on ONNX Runtime."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self._names = [o.name for o in self._session.get_outputs()]
+
+    def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        return dict(zip(self._names, self._session.run(None, feeds), strict=True))
+
+
+def run_stream(stream: pulsify.Stream, built: Built, feeds: dict[str, Array], cuts: Sequence[int]) -> dict[str, Array]:
+    """All outputs of one stream, cut as told."""
+    size = len(next(iter(feeds.values())))
+    session = stream.session(padding=math.nan, batch=size if stream.spec.batch else None)
+    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
+    at = 0
+    for count in cuts:
+        chunk = {n: np.take(feeds[n], range(at, at + count), axis) for n, axis in built.streamed.items()}
+        at += count
+        _collect(session.push(chunk), parts)
+    _collect(session.flush(), parts)
+    whole = {o.name: np.concatenate(parts[o.name], o.axis) for o in stream.outputs if o.axis is not None}
+    return whole | {o.name: parts[o.name][-1] for o in stream.outputs if o.axis is None}
+
+
+def _collect(ready: Any, parts: dict[str, list[Array]]) -> None:
+    for name, value in (ready if isinstance(ready, dict) else {next(iter(parts)): ready}).items():
+        parts[name].append(value)
+
+
+def ragged(pulse: int, chunk: int) -> list[int]:
+    """A single frame, less than a chunk, a whole number of chunks, ends at every other phase, long enough to forget."""
+    return [1, chunk, 2 * chunk + 1, 5 * chunk + pulse // 2 + 2, 7 * chunk + 2 * pulse + 3]
+
+
+def check(built: Built, pulse: int, lengths: Iterable[int], **options: Any) -> pulsify.Stream:
+    """Stream at this pulse and compare at every length; the stream, for more questions."""
+    stream = pulsify.stream(built.model, pulse=pulse, verify=False, **options)
+    compare(built, stream, lengths)
+    return stream
+
+
+def compare(built: Built, stream: pulsify.Stream, lengths: Iterable[int]) -> None:
+    batch, rng = Batch(built.model), np.random.default_rng(5)
+    for length in lengths:
+        feeds = built.feeds(length)
+        wanted = batch.run(feeds)
+        for cuts in chunkings(length, stream.pulse, rng):
+            got = run_stream(stream, built, feeds, cuts)
+            for name, value in wanted.items():
+                problem = difference(got[name], value)
+                assert not problem, f"pulse {stream.pulse} length {length} cuts {cuts[:5]}: {name} {problem}"
+
+
+def difference(got: Array, wanted: Array) -> str:
+    """What is wrong, in words, or nothing. Frames are axis 1."""
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return f"is {got.dtype} {got.shape}, not {wanted.dtype} {wanted.shape}"
+    same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+    with np.errstate(invalid="ignore"):
+        errors = np.where(same, 0.0, np.nan_to_num(np.abs(got.astype(float) - wanted), nan=math.inf))
+    if not errors.size or errors.max() <= TOLERANCE:
+        return ""
+    frames = errors.max(tuple(i for i in range(errors.ndim) if i != 1)) if errors.ndim > 1 else errors
+    bad = np.flatnonzero(frames > TOLERANCE)
+    return f"error {errors.max():.2g} in {bad.size} of {frames.size} frames, {bad[0]} to {bad[-1]}"

@@ -1,0 +1,178 @@
+"""Small ONNX models for the tests, built by hand: no exporter, no files.
+
+proto = model([node("Conv", "x w", "y", pads=[1, 1])], {"x": [1, 2, "T"]}, ["y"], {"w": weights(3, 2, 3)})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+Array = npt.NDArray[Any]
+Dims = Sequence[int | str | None]
+OPSET = 17
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node; names are separated by spaces, '_' leaves an optional input out, the first output names the node."""
+    names = ["" if n == "_" else n for n in inputs.split()]
+    return helper.make_node(op, names, outputs.split(), name=outputs.split()[0], **attributes)
+
+
+def port(name: str, dims: Dims | None, dtype: Any = np.float32) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Dims],
+    outputs: Sequence[str],
+    weights: Mapping[str, Array] | None = None,
+    *,
+    dtypes: Mapping[str, Any] | None = None,
+    opset: int = OPSET,
+    **options: Any,
+) -> onnx.ModelProto:
+    """A model; inputs by name with their dimensions. `dtypes` are those of inputs and outputs that are not float32."""
+    types = dtypes or {}
+    graph = helper.make_graph(
+        list(nodes),
+        "model",
+        [port(n, dims, types.get(n, np.float32)) for n, dims in inputs.items()],
+        [port(n, None, types.get(n, np.float32)) for n in outputs],
+        [numpy_helper.from_array(w, n) for n, w in (weights or {}).items()],
+    )
+    imports = [helper.make_opsetid("", opset), *options.pop("imports", [])]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10, **options)
+
+
+def weights(*dims: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+def frames(*dims: int, seed: int = 1) -> npt.NDArray[np.float32]:
+    """Random input."""
+    return weights(*dims, seed=seed)
+
+
+# ---- one idea each; x is [1, 2, T] unless said otherwise
+
+
+def look_ahead(batch: int | str = 1, opset: int = OPSET) -> onnx.ModelProto:
+    """Two padded convolutions: a delay, both boundaries, a counter."""
+    return model(
+        [
+            node("Conv", "x w1", "h", pads=[1, 1]),
+            node("Relu", "h", "r"),
+            node("Conv", "r w2", "y", pads=[2, 2]),
+        ],
+        {"x": [batch, 2, "T"]},
+        ["y"],
+        {"w1": weights(4, 2, 3), "w2": weights(3, 4, 5)},
+        opset=opset,
+    )
+
+
+def causal(batch: int | str = 1) -> onnx.ModelProto:
+    """A convolution padded before: no delay, no counter."""
+    return model([node("Conv", "x w", "y", pads=[2, 0])], {"x": [batch, 2, "T"]}, ["y"], {"w": weights(3, 2, 3)})
+
+
+def valid() -> onnx.ModelProto:
+    """A convolution of five frames, not padded: shorter streams do not exist."""
+    return model([node("Conv", "x w", "y")], {"x": [1, 2, "T"]}, ["y"], {"w": weights(3, 2, 5)})
+
+
+def strided() -> onnx.ModelProto:
+    """Every fourth frame: the pulse must be a multiple of 4."""
+    return model(
+        [node("Conv", "x w", "h", pads=[1, 1], strides=[2]), node("Conv", "h v", "y", pads=[1, 1], strides=[2])],
+        {"x": [1, 2, "T"]},
+        ["y"],
+        {"w": weights(4, 2, 3), "v": weights(3, 4, 3)},
+    )
+
+
+def two_rates() -> onnx.ModelProto:
+    """`slow` [1, 2, T] and `fast` [1, 2, 4*T]: four frames for every one; two outputs at both rates."""
+    return model(
+        [
+            node("Conv", "slow w", "s", pads=[1, 1]),
+            node("Conv", "fast v", "f", pads=[1, 1], strides=[4]),
+            node("Add", "s f", "sum"),
+            node("Neg", "fast", "negative"),
+        ],
+        {"slow": [1, 2, "T"], "fast": [1, 2, "4*T"]},
+        ["sum", "negative"],
+        {"w": weights(3, 2, 3), "v": weights(3, 2, 3, seed=2)},
+    )
+
+
+def conditioned(batch: int | str = 1) -> onnx.ModelProto:
+    """A static input `scale` [batch, 3, 1] beside the streamed one."""
+    return model(
+        [node("Conv", "x w", "h", pads=[1, 1]), node("Mul", "h scale", "y")],
+        {"x": [batch, 2, "T"], "scale": [batch, 3, 1]},
+        ["y"],
+        {"w": weights(3, 2, 3)},
+    )
+
+
+def tokens() -> onnx.ModelProto:
+    """Integers in: an embedding and a convolution."""
+    return model(
+        [
+            node("Gather", "table x", "e", axis=0),
+            node("Transpose", "e", "t", perm=[0, 2, 1]),
+            node("Conv", "t w", "y", pads=[1, 1]),
+        ],
+        {"x": [1, "T"]},
+        ["y"],
+        {"table": weights(7, 2), "w": weights(3, 2, 3)},
+        dtypes={"x": np.int64},
+    )
+
+
+def with_length(batch: int | str = 1, name: str = "length") -> onnx.ModelProto:
+    """`length` is the stream's length; `encoded_lengths` is what remains of it after a stride of 2."""
+    return model(
+        [
+            node("Conv", "x w", "y", pads=[1, 1], strides=[2]),
+            node("Add", f"{name} one", "more"),
+            node("Div", "more two", "encoded_lengths"),
+        ],
+        {"x": [batch, 2, "T"], name: [batch]},
+        ["y", "encoded_lengths"],
+        {"w": weights(3, 2, 3), "one": np.array([1]), "two": np.array([2])},
+        dtypes={name: np.int64, "encoded_lengths": np.int64},
+    )
+
+
+# ---- running them
+
+
+def run_batch(proto: onnx.ModelProto, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+    """The whole input at once, on ONNX Runtime. A single array is the first input."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = inputs if isinstance(inputs, Mapping) else {session.get_inputs()[0].name: inputs}
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, dict(feeds)), strict=True))
+
+
+def run_stream(session: Any, x: Array, cuts: Sequence[int], axis: int = -1) -> Array:
+    """All output frames of a stream with one input and one output (axis -1 of both), cut as told; then flushed."""
+    parts = [session.push(chunk) for chunk in np.split(x, np.cumsum(cuts), axis)]
+    return np.concatenate([*parts, session.flush()], axis)
+
+
+def close(got: Array, wanted: Array) -> None:
+    """Equal but for the order of additions."""
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * max(1.0, float(np.abs(wanted).max(initial=0))))

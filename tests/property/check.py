@@ -1,0 +1,186 @@
+"""Is the stream of a graph its batch model, first frame to last? ONNX Runtime on the whole input says what is right."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import pulsify
+from tests.property.graph import Array, Graph, Tensor
+
+TOLERANCE = {"float32": 1e-6, "float16": 4e-3, "float64": 1e-12}
+LONGEST = 1 << 9
+
+
+class Batch:
+    """The batch model."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._session = open_session(model)
+        self.names = [o.name for o in self._session.get_outputs()]
+
+    def run(self, x: Array) -> dict[str, Array] | None:
+        """The outputs, or None where the model does not take this input (or makes nothing of it)."""
+        try:
+            out = dict(zip(self.names, self._session.run(None, {"x": x}), strict=True))
+        except Exception:  # ONNX Runtime has no common class for them
+            return None
+        return out
+
+
+def open_session(model: onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def data(graph: Graph, length: int, batch: int) -> Array:
+    """Small whole numbers: sums of them are exact in any order."""
+    rng = np.random.default_rng(length)
+    return rng.integers(-4, 5, (batch, graph.channels, length)).astype(graph.dtype)
+
+
+def runs(graph: Graph, outputs: Sequence[Tensor | str], length: int = 48) -> bool:
+    """Does the model load and run at a long length, of a multiple that suits most strides?"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            batch = Batch(graph.model(outputs))
+        except Exception:  # as above
+            return False
+    out = batch.run(data(graph, length * 5, 1))
+    return out is not None and all(o.size and np.isfinite(o).all() for o in out.values())
+
+
+def convert(model: onnx.ModelProto, factor: int | None) -> pulsify.Stream:
+    """At so many granules a pulse."""
+    if factor is None:
+        return pulsify.stream(model, verify=False)
+    try:
+        return pulsify.stream(model, pulse=factor, verify=False)
+    except pulsify.InvalidPulse as error:
+        return pulsify.stream(model, pulse=factor * error.granularity, verify=False)
+
+
+def check(
+    graph: Graph, outputs: Sequence[Tensor | str], factor: int | None, seed: int = 0, strict: bool = True
+) -> pulsify.Stream | None:
+    """Compare stream and batch at many lengths and chunkings. None: refused where that is right.
+
+    strict: the stream takes the very lengths that the batch model takes.
+    """
+    model = graph.model(outputs)
+    try:
+        stream = convert(model, factor)
+    except pulsify.NotStreamable as error:
+        if graph.may_refuse:
+            return None
+        raise AssertionError(f"refused: {error}\n{graph!r}") from error
+    except Exception as error:
+        raise AssertionError(f"conversion failed: {error!r}\n{graph!r}") from error
+    batch, size = Batch(model), 1 if graph.batch == 1 else 2
+    rng = np.random.default_rng(seed)
+    if strict and not graph.loose:
+        check_shortest(graph, stream, batch, size)
+    compared = 0
+    for length in lengths(stream, rng, graph.least):
+        x = data(graph, length, size)
+        expected = batch.run(x)
+        where = f"pulse {stream.pulse} length {length}"
+        if expected is None:
+            assert not strict, f"{where}: the stream takes a length the batch model does not\n{graph!r}"
+            continue
+        compared += 1
+        for cuts in chunkings(length, stream.pulse, rng):
+            compare(graph, stream, x, expected, cuts, f"{where} cuts {cuts}")
+    assert compared, f"no length fits {stream.spec.conditions}\n{graph!r}"
+    return stream
+
+
+def check_shortest(graph: Graph, stream: pulsify.Stream, batch: Batch, size: int) -> None:
+    """No length the batch model makes frames of may be turned down."""
+    for length in range(graph.least, min(stream.spec.shortest + 8, 40)):
+        out = batch.run(data(graph, length, size))
+        if out is not None and all(o.size for o in out.values()):
+            assert valid(stream, length), f"length {length} is turned down, batch takes it\n{graph!r}"
+
+
+def valid(stream: pulsify.Stream, length: int) -> bool:
+    spec = stream.spec
+    return length >= spec.shortest and length % spec.step == 0 and all(c.met(length) for c in spec.conditions)
+
+
+def lengths(stream: pulsify.Stream, rng: np.random.Generator, least: int = 1) -> list[int]:
+    """The shortest, its neighbours, shorter than a pulse, ragged, a few pulses."""
+    pulse, shortest = stream.pulse, max(stream.spec.shortest, least)
+    wanted = [shortest, shortest + 1, shortest + 2, pulse - 1, pulse, 2 * pulse + 1]
+    wanted += [3 * pulse + int(rng.integers(0, pulse + 5)), shortest + 2 * pulse + int(rng.integers(0, 9))]
+    found = (next((n for n in range(max(w, least), w + least + LONGEST) if valid(stream, n)), None) for w in wanted)
+    return sorted({n for n in found if n is not None})
+
+
+def chunkings(total: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Pulses and a rest; at random with empty chunks; all at once."""
+    whole, rest = divmod(total, pulse)
+    yield [pulse] * whole + [rest] * (rest > 0)
+    cuts: list[int] = []
+    while (left := total - sum(cuts)) > 0:
+        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
+    yield cuts
+    yield [total]
+
+
+def compare(
+    graph: Graph, stream: pulsify.Stream, x: Array, expected: dict[str, Array], cuts: list[int], where: str
+) -> None:
+    try:
+        got = run_stream(stream, x, cuts)
+    except Exception as error:
+        raise AssertionError(f"{where}: {error!r}\n{graph!r}") from error
+    for out in stream.outputs:
+        have, want = got[out.name], expected[out.name]
+        problem = difference(have, want, out.axis, TOLERANCE[graph.dtype.name] * graph.rounds)
+        assert not problem, f"{where}: {out.name} {problem}\n{graph!r}"
+
+
+def run_stream(stream: pulsify.Stream, x: Array, cuts: list[int]) -> dict[str, Array]:
+    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None)
+    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
+    at = 0
+    for count in cuts:
+        collect(parts, session.push(x[..., at : at + count]))
+        at += count
+    collect(parts, session.flush())
+    last = {o.name: parts[o.name][-1] for o in stream.outputs if o.axis is None}  # known at the end only
+    return last | {o.name: np.concatenate(parts[o.name], o.axis) for o in stream.outputs if o.axis is not None}
+
+
+def collect(parts: dict[str, list[Array]], ready: Any) -> None:
+    named = ready if isinstance(ready, dict) else {next(iter(parts)): ready}
+    for name, value in named.items():
+        parts[name].append(value)
+
+
+def difference(have: Array, want: Array, axis: int | None, tolerance: float) -> str:
+    """What is wrong, in words, or nothing."""
+    if have.shape != want.shape or have.dtype != want.dtype:
+        return f"is {have.dtype} {have.shape}, not {want.dtype} {want.shape}"
+    if not want.size:
+        return ""
+    a, b = have.astype(np.float64), want.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    scale = max(np.abs(b).max(initial=0, where=np.isfinite(b)), 1.0)
+    with np.errstate(invalid="ignore"):
+        errors = np.where(same, 0, np.nan_to_num(np.abs(a - b) / scale, nan=math.inf))
+    if errors.max() <= tolerance:
+        return ""
+    others = tuple(i for i in range(errors.ndim) if i != axis)
+    bad = np.flatnonzero(errors.max(others) > tolerance)
+    return f"error {errors.max():.2g} at frames {bad[:8].tolist()} of {want.shape[axis or 0]}"

@@ -1,0 +1,289 @@
+"""Whatever is wrong, the answer is one of pulsify's own errors, and it says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pulsify
+from tests import models
+from tests.models import frames, model, node, weights
+
+GOOD = models.look_ahead().SerializeToString(deterministic=True)
+
+
+def refused(kind: type[Exception], says: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The error of a call; it is pulsify's own, of that kind, and gives away nothing of the machine."""
+    with pytest.raises(pulsify.PulsifyError, match=says) as caught:
+        call(*args, **options)
+    assert isinstance(caught.value, kind), type(caught.value)
+    for trace in (str(Path.home()), "site-packages", "onnxruntime_src"):
+        assert trace not in str(caught.value)
+    return caught.value
+
+
+# ---- no model at all
+
+UNREADABLE = {
+    "empty": b"",
+    "text": b"this is not a model",
+    "zeros": bytes(1000),
+    "noise": np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes(),
+    "begin": GOOD[:10],
+    "half": GOOD[: len(GOOD) // 2],
+    "almost": GOOD[:-3],
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_corrupt_models(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(UNREADABLE[case])
+    for source in (path, UNREADABLE[case]):
+        refused(pulsify.InvalidModel, "checker|export it again", pulsify.stream, source)
+
+
+@pytest.mark.parametrize("source", [None, 3, 1.5, [], {}, object(), models.causal().graph, np.zeros(3)], ids=type)
+def test_what_is_no_model(source: Any) -> None:
+    refused(pulsify.InvalidModel, r"expected a path, bytes.*example=", pulsify.stream, source)
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.onnx", tmp_path, ""):
+        refused(pulsify.InvalidModel, "no such model file", pulsify.stream, path)
+
+
+# ---- models that are none
+
+
+def damaged(change: Callable[[onnx.ModelProto], Any]) -> onnx.ModelProto:
+    proto = models.look_ahead()
+    change(proto)
+    return proto
+
+
+def in_a_circle(proto: onnx.ModelProto) -> None:
+    proto.graph.node[0].input[0] = "y"
+
+
+def out_of_order(proto: onnx.ModelProto) -> None:
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+
+
+def set_type(proto: onnx.ModelProto, kind: int) -> None:
+    proto.graph.input[0].type.tensor_type.elem_type = kind
+
+
+def set_channels(proto: onnx.ModelProto, size: int) -> None:
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = size
+
+
+def rename(message: Any, field: str, value: Any) -> None:
+    setattr(message, field, value)
+
+
+DAMAGED: dict[str, tuple[Callable[[onnx.ModelProto], Any], str]] = {
+    "no nodes": (lambda p: p.graph.ClearField("node"), "no nodes"),
+    "no outputs": (lambda p: p.graph.ClearField("output"), "no outputs"),
+    "no inputs": (lambda p: p.graph.ClearField("input"), "reads 'x'.*checker"),
+    "no opset": (lambda p: p.ClearField("opset_import"), "version of ONNX's operators"),
+    "unknown opset": (lambda p: rename(p.opset_import[0], "version", 99), "Opset 99.*verify=False"),
+    "unknown value": (lambda p: p.graph.node[1].input.__setitem__(0, "nowhere"), "'r' reads 'nowhere'.*checker"),
+    "unknown output": (lambda p: rename(p.graph.output[0], "name", "z"), "no node makes output 'z'.*checker"),
+    "made twice": (lambda p: p.graph.node[0].output.__setitem__(0, "r"), "checker"),
+    "circle": (in_a_circle, "'h' reads 'y'.*checker"),
+    "order": (out_of_order, "'y' reads 'r'.*checker"),
+    "no shape": (lambda p: p.graph.input[0].type.tensor_type.ClearField("shape"), "'x' has no declared.*export"),
+    "no type": (lambda p: p.graph.input[0].ClearField("type"), "'x' has no declared.*export"),
+    "weights": (lambda p: p.graph.initializer[0].dims.__setitem__(1, 7), "w1"),
+    "channels": (lambda p: set_channels(p, 9), "[Ii]nput channels C"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_models(case: str) -> None:
+    change, says = DAMAGED[case]
+    refused(pulsify.InvalidModel, says, pulsify.stream, damaged(change), pulse=4)
+
+
+UNKNOWN: dict[str, Callable[[onnx.ModelProto], Any]] = {
+    "operator": lambda p: rename(p.graph.node[1], "op_type", "Frobnicate"),
+    "domain": lambda p: rename(p.graph.node[1], "domain", "com.mine"),
+    "integers": lambda p: set_type(p, TensorProto.INT64),
+    "strings": lambda p: set_type(p, TensorProto.STRING),
+    "complex": lambda p: set_type(p, TensorProto.COMPLEX64),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_no_rule_is_known_for(case: str) -> None:
+    error = refused(pulsify.NotStreamable, "hint", pulsify.stream, damaged(UNKNOWN[case]), pulse=4)
+    assert error.node == ("r" if case in ("operator", "domain") else "h")
+    assert error.op
+    assert error.reason
+    assert error.hint
+
+
+def test_external_weights_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(models.look_ahead(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "weights.bin").unlink()
+    refused(pulsify.InvalidModel, "weights.bin", pulsify.stream, path, pulse=4)
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize("pulse", [0, -1, 1.5, "8", True, [8], float("nan")], ids=repr)
+def test_wrong_pulses(pulse: Any) -> None:
+    error = refused(pulsify.InvalidArgument, "pulse=.*whole number", pulsify.stream, models.causal(), pulse=pulse)
+    assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(("pulse", "near"), [(1, 4), (6, 8), (9, 12)])
+def test_pulses_that_do_not_fit(pulse: int, near: int) -> None:
+    error = refused(pulsify.InvalidPulse, f"multiple of 4; try pulse={near}", pulsify.stream, models.strided(), pulse)
+    assert error.granularity == 4
+    assert error.pulse == pulse
+    assert isinstance(error, ValueError)
+
+
+ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "unbounded": ({"unbounded": "forever"}, "'refuse', 'grow' or a number"),
+    "unbounded zero": ({"unbounded": 0}, "'refuse', 'grow' or a number"),
+    "time unknown": ({"time": "Z"}, r"no input has that dimension.*'T' \(axis 2 of x\)"),
+    "time empty": ({"time": ""}, "no input has that dimension"),
+    "time number": ({"time": 2}, r'name of a dimension.*\{"x": 2\}'),
+    "time list": ({"time": ["x"]}, "name of a dimension"),
+    "time no axis": ({"time": {"x": 3}}, "'x' has 3 axes"),
+    "time no integer": ({"time": {"x": "T"}}, "there is no axis 'T'"),
+    "time no input": ({"time": {"z": 2}}, r"no input 'z'; its inputs are \['x'\]"),
+    "time nothing": ({"time": {}}, "names no input"),
+    "set unknown": ({"set": {"Z": 1}}, r"no input has a dimension 'Z'.*\['T'\]"),
+    "set time": ({"set": {"T": 5}}, "length is baked in"),
+    "set zero": ({"set": {"T": 0}}, r"positive number or a multiple such as '8\*n'"),
+    "set no multiple": ({"set": {"T": "0*n"}}, "positive number"),
+    "set no product": ({"set": {"T": "n"}}, "positive number"),
+    "set half": ({"set": {"T": 0.5}}, "positive number"),
+    "set list": ({"set": ["T"]}, "expected a dict"),
+    "bind unknown": ({"bind": {"n": "T"}}, r"no input 'n'; its inputs are \['x', 'length'\]"),
+    "bind data": ({"bind": {"x": "T"}}, "'x' is FLOAT, a length is an integer"),
+    "bind other": ({"bind": {"length": "Z"}}, "a length is bound to time, T"),
+    "bind list": ({"bind": ["length"]}, "expected a dict"),
+}
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_wrong_arguments(case: str) -> None:
+    options, says = ARGUMENTS[case]
+    error = refused(pulsify.InvalidArgument, says, pulsify.stream, models.with_length(), pulse=4, **options)
+    assert isinstance(error, ValueError)
+
+
+def test_verify_arguments() -> None:
+    proto = models.causal()
+    stream = pulsify.stream(proto, pulse=4)
+    refused(pulsify.InvalidArgument, "pulsify.stream or pulsify.load", pulsify.verify, proto, proto)
+    refused(pulsify.InvalidModel, "expected a path", pulsify.verify, None, stream)
+    refused(pulsify.InvalidModel, "no such model file", pulsify.verify, "nothing.onnx", stream)
+    refused(pulsify.InvalidArgument, "at least 1", pulsify.verify, proto, stream, lengths=[0])
+    refused(pulsify.InvalidArgument, r"no \['slowly'\]", pulsify.verify, proto, stream, chunkings=("slowly",))
+
+
+# ---- models that have no exact stream
+
+
+def test_reduction_over_time() -> None:
+    proto = model([node("ReduceMean", "x", "y", axes=[2])], {"x": [1, 2, "T"]}, ["y"])
+    error = refused(pulsify.NotStreamable, "whole stream", pulsify.stream, proto, pulse=4)
+    assert (error.node, error.op) == ("y", "ReduceMean")
+    assert error.hint
+
+
+def test_noise_from_the_model_itself() -> None:
+    proto = model([node("RandomNormalLike", "x", "n"), node("Add", "x n", "y")], {"x": [1, 2, "T"]}, ["y"])
+    assert refused(pulsify.NotStreamable, "hint", pulsify.stream, proto, pulse=4).op == "RandomNormalLike"
+
+
+def test_dropout_that_trains() -> None:
+    """Random as well; at the latest the verifier sees it."""
+    constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    proto = model([node("Dropout", "x ratio training", "y")], {"x": [1, 2, "T"]}, ["y"], constants)
+    refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
+
+
+def test_time_on_two_axes() -> None:
+    proto = model([node("Neg", "x", "y")], {"x": ["T", "T"]}, ["y"])
+    refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
+
+
+# ---- known to be wrong: remove the mark when it is right
+
+
+@pytest.mark.xfail(reason="an internal error leaves the tracer", strict=True)
+def test_a_short_table_of_positions() -> None:
+    proto = model(
+        [
+            node("Shape", "x", "shape"),
+            node("Gather", "shape two", "length"),
+            node("Range", "zero length one", "positions"),
+            node("Gather", "table positions", "rows", axis=0),
+            node("Transpose", "rows", "columns", perm=[1, 0]),
+            node("Add", "x columns", "y"),
+        ],
+        {"x": [1, 2, "T"]},
+        ["y"],
+        {"table": weights(20, 2), "two": np.array(2), "zero": np.array(0), "one": np.array(1)},
+    )
+    x = frames(1, 2, 20)
+    session = pulsify.stream(proto, pulse=4).session()
+    session.push(x)
+    refused(pulsify.InvalidLength, "20 rows", session.push, x[..., :1])
+
+
+@pytest.mark.xfail(reason="the stream gets a constant and an output of the same name", strict=True)
+def test_a_constant_output() -> None:
+    constant = node("Constant", "", "z", value=helper.make_tensor("", TensorProto.FLOAT, [1], [3.0]))
+    stream = pulsify.stream(model([node("Neg", "x", "y"), constant], {"x": [1, 2, "T"]}, ["y", "z"]), pulse=4)
+    session = stream.session()
+    session.push(frames(1, 2, 5))
+    assert session.flush()["z"].tolist() == [3.0]
+
+
+@pytest.mark.xfail(reason="the stream gets an input and an output of the same name", strict=True)
+def test_an_output_that_is_an_input() -> None:
+    proto = model([node("Neg", "x", "y")], {"x": [1, 2, "T"]}, ["y"])
+    proto.graph.output.append(proto.graph.input[0])
+    with contextlib.suppress(pulsify.PulsifyError):  # a refusal that says so will do
+        pulsify.stream(proto, pulse=4)
+
+
+@pytest.mark.xfail(reason="the error is Python's", strict=True)
+@pytest.mark.parametrize("path", [None, 3, b"abc", []], ids=repr)
+def test_load_takes_a_path(path: Any) -> None:
+    refused(pulsify.InvalidModel, "path", pulsify.load, path)
+
+
+@pytest.mark.xfail(reason="a pulse is not bounded", strict=True)
+def test_a_pulse_beyond_all_memory() -> None:
+    refused(pulsify.InvalidArgument, "pulse=", pulsify.stream, models.look_ahead(), pulse=1 << 40)
+
+
+@pytest.mark.xfail(reason="numpy integers are refused", strict=True)
+def test_a_pulse_from_numpy() -> None:
+    pulse: Any = np.int64(4)
+    assert pulsify.stream(models.causal(), pulse=pulse).pulse == 4
+
+
+@pytest.mark.xfail(reason="True is taken for a number of frames", strict=True)
+def test_unbounded_is_no_flag() -> None:
+    refused(pulsify.InvalidArgument, "unbounded=", pulsify.stream, models.causal(), pulse=4, unbounded=True)

@@ -1,0 +1,203 @@
+"""The verifier: it sees what is wrong, says where, and does not fall over."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import pulsify
+from tests import models
+from tests.models import frames, model, node, weights
+
+
+def broken(weight: str, **options: Any) -> tuple[onnx.ModelProto, Any]:
+    """A model, and its stream with one weight changed."""
+    proto = models.look_ahead()
+    stream = pulsify.stream(proto, pulse=4, verify=False, **options)
+    value = stream.model.graph.initializers[weight]
+    assert value.const_value is not None
+    value.const_value = ir.tensor(value.const_value.numpy() * np.float32(1.5), name=weight)
+    return proto, stream
+
+
+def test_report() -> None:
+    proto = models.look_ahead()
+    report = pulsify.verify(proto, pulsify.stream(proto, pulse=4))
+    assert report.runs == 3 * len(report.lengths)
+    assert {1, 3, 4, 5} <= set(report.lengths)
+    assert list(report.outputs) == ["y"]
+    assert report.error <= report.tolerance == 1e-4
+    assert report.departs is None
+    assert f"{report.runs} streams at lengths" in str(report)
+    assert "y: largest error" in str(report)
+
+
+def test_lengths_and_chunkings_can_be_chosen() -> None:
+    proto = models.look_ahead()
+    report = pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[9, 9, 50], chunkings=("whole",))
+    assert (report.lengths, report.runs) == ([9, 50], 2)
+
+
+@pytest.mark.parametrize(("weight", "wire"), [("w1", "h"), ("w2", "y")])
+def test_the_first_wire_that_departs(weight: str, wire: str) -> None:
+    proto, stream = broken(weight)
+    with pytest.raises(pulsify.Mismatch, match=f"first wire that departs from batch is '{wire}'") as caught:
+        pulsify.verify(proto, stream)
+    report: Any = caught.value.report
+    assert report.departs == wire
+    assert report.error > report.tolerance
+    worst = report.outputs["y"]
+    assert worst.length in report.lengths
+    assert 0 <= worst.frame < worst.length
+
+
+def test_the_first_wire_of_a_file(tmp_path: Path) -> None:
+    """The same from a path, from bytes and from an onnx_ir model."""
+    proto, stream = broken("w1")
+    onnx.save(proto, tmp_path / "model.onnx")
+    sources: list[Any] = [
+        tmp_path / "model.onnx",
+        str(tmp_path / "model.onnx"),
+        proto.SerializeToString(),
+        ir.from_proto(proto),
+    ]
+    for source in sources:
+        with pytest.raises(pulsify.Mismatch) as caught:
+            pulsify.verify(source, stream, lengths=[9])
+        report: Any = caught.value.report
+        assert report.departs == "h"
+
+
+def test_a_loaded_stream_does_not_know_its_wires(tmp_path: Path) -> None:
+    proto, stream = broken("w1")
+    stream.save(tmp_path / "stream.onnx")
+    with pytest.raises(pulsify.Mismatch, match="largest error") as caught:
+        pulsify.verify(proto, pulsify.load(tmp_path / "stream.onnx"))
+    report: Any = caught.value.report
+    assert report.departs is None
+
+
+def test_conversion_verifies_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong rule does not get past `stream`, unless verify=False."""
+    from pulsify import api
+
+    finish = api._finish
+
+    def spoiled(*args: Any) -> Any:
+        stream = finish(*args)
+        stream.model.graph.initializers["w1"].const_value = ir.tensor(np.zeros((4, 2, 3), np.float32), name="w1")
+        return stream
+
+    monkeypatch.setattr(api, "_finish", spoiled)
+    with pytest.raises(pulsify.Mismatch, match="'h'"):
+        pulsify.stream(models.look_ahead(), pulse=4)
+    pulsify.stream(models.look_ahead(), pulse=4, verify=False)
+
+
+def test_errors_only_at_the_end_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last frames alone are wrong if the model is not told the length."""
+    from pulsify.runtime.step import Step
+
+    run = Step.run
+    monkeypatch.setattr(Step, "run", lambda self, length=None: run(self, None))
+    with pytest.raises(pulsify.Mismatch) as caught:
+        pulsify.stream(models.look_ahead(), pulse=4)
+    report: Any = caught.value.report
+    worst = report.outputs["y"]
+    assert worst.frame >= worst.length - 3
+
+
+def test_tolerance() -> None:
+    proto, stream = broken("w1")
+    assert pulsify.verify(proto, stream, tolerance=1e6).error > 1e-3
+
+
+def test_a_count_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few frames are a mismatch, not a crash."""
+    from pulsify.runtime.session import Session
+
+    flush = Session.flush
+    monkeypatch.setattr(Session, "flush", lambda self: flush(self)[..., :-1])
+    with pytest.raises(pulsify.Mismatch, match="inf") as caught:
+        pulsify.stream(models.look_ahead(), pulse=4)
+    report: Any = caught.value.report
+    assert "shape" in report.outputs["y"].chunks
+
+
+def test_too_short_lengths_are_lengthened() -> None:
+    """Below five frames the batch model fails: the next length it takes is checked instead."""
+    proto = models.valid()
+    stream = pulsify.stream(proto, pulse=4)
+    assert stream.spec.shortest == 5
+    assert pulsify.verify(proto, stream, lengths=[1, 2, 7]).lengths == [5, 7]
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 4])
+def test_too_short_streams_say_so(total: int) -> None:
+    session = pulsify.stream(models.valid(), pulse=4).session()
+    session.push(frames(1, 2, total))
+    with pytest.raises(pulsify.InvalidLength, match=rf"{total} frames.*at least 5"):
+        session.flush()
+
+
+def test_integers_must_be_equal() -> None:
+    """One cell that is off by one is enough, however large the others."""
+    proto = model(
+        [node("Cast", "x", "c", to=onnx.TensorProto.INT64), node("Add", "c big", "y")],
+        {"x": [1, 2, "T"]},
+        ["y"],
+        {"big": np.array(10**9)},
+        dtypes={"y": np.int64},
+    )
+    stream = pulsify.stream(proto, pulse=4, verify=False)
+    assert pulsify.verify(proto, stream).tolerance == 0
+    stream = pulsify.stream(proto, pulse=4, verify=False)
+    stream.model.graph.initializers["big"].const_value = ir.tensor(np.array(10**9 + 1), name="big")
+    with pytest.raises(pulsify.Mismatch):
+        pulsify.verify(proto, stream)
+
+
+def test_nan_where_batch_has_nan_is_right() -> None:
+    """0/0 in batch is 0/0 in the stream; NaN where batch has a number is wrong."""
+    proto = model(
+        [node("Conv", "x w", "h", pads=[1, 1]), node("Sqrt", "h", "y")],
+        {"x": [1, 2, "T"]},
+        ["y"],
+        {"w": weights(3, 2, 3)},
+    )
+    stream = pulsify.stream(proto, pulse=4)
+    assert pulsify.verify(proto, stream).error < 1e-4
+    stream = pulsify.stream(proto, pulse=4, verify=False)
+    stream.model.graph.initializers["w"].const_value = ir.tensor(np.full((3, 2, 3), np.nan, np.float32), name="w")
+    with pytest.raises(pulsify.Mismatch, match="inf of scale"):
+        pulsify.verify(proto, stream)
+
+
+def test_static_inputs_and_lengths_are_made_up() -> None:
+    for proto in (models.conditioned(), models.with_length(), models.two_rates(), models.tokens()):
+        report = pulsify.verify(proto, pulsify.stream(proto, pulse=4))
+        assert report.runs
+        assert set(report.outputs) == {o.name for o in proto.graph.output}
+
+
+def test_another_model() -> None:
+    stream = pulsify.stream(models.look_ahead(), pulse=4)
+    with pytest.raises(pulsify.Mismatch):
+        pulsify.verify(models.causal(), stream)
+    with pytest.raises(pulsify.InvalidArgument, match=r"takes \['slow', 'fast'\].*made from"):
+        pulsify.verify(models.two_rates(), stream)
+
+
+def test_verify_is_there_before_and_after() -> None:
+    """`pulsify.verify` is a folder of the package too; it can be called all the same."""
+    importlib.import_module("pulsify.verify.check")
+    proto = models.causal()
+    assert pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[5]).lengths == [5]
+    assert sys.modules["pulsify.verify.check"]
