@@ -166,4 +166,7 @@ def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction) -
             scales[axis] = float(scale)
     table = b.constant(np.array(scales, np.float32), "scales")
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
+    others = [v for i, v in enumerate(scales) if i != wire.layout.axis]
+    if _coordinates(node) == "pytorch_half_pixel" and all(v == 1 for v in others):
+        attrs["coordinate_transformation_mode"] = "half_pixel"  # a window of one frame is no output of one frame
     return b.op("Resize", x, None, table, name=node.name, **attrs)
