@@ -11,4 +11,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def test_operators_page_is_up_to_date() -> None:
-    assert (DOCS / "operators.md").read_text() == markdown(), "run: python -m pulsify.report.operators > docs/operators.md"
+    assert (DOCS / "operators.md").read_text() == markdown(), (
+        "run: python -m pulsify.report.operators > docs/operators.md"
+    )

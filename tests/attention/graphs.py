@@ -181,7 +181,9 @@ class _Model:
         scores = self._scores(q, k)
         scores = self._positioned(scores, q, sizes, steps, dim, mask)
         if case.scale in ("mul", "div"):
-            scores = b.op(*(("Mul", scores, b.const(dim**-0.5)) if case.scale == "mul" else ("Div", scores, b.const(dim**0.5))))
+            scores = b.op(
+                *(("Mul", scores, b.const(dim**-0.5)) if case.scale == "mul" else ("Div", scores, b.const(dim**0.5)))
+            )
         shown = self._mask(mask, sizes, steps)
         weights = self._weights(scores, shown, mask, sizes, steps, dim)
         return b.op("MatMul", self._joined(self._values(weights, v)), b.weight(WIDTH, WIDTH, scale=0.7))

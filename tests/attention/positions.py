@@ -13,7 +13,9 @@ REACH = 6  # of the tables clipped at some distance
 
 BIASES = ("alibi", "chunk_bias", "clip", "t5")
 ROPES = ("rope_half_table", "rope_half_arange", "rope_pair_table", "rope_pair_arange")
-SHIFTS = tuple(f"xl_{form}_{table}" for form in ("nemo", "espnet", "xlnet", "legacy") for table in ("slice", "gather", "sin"))
+SHIFTS = tuple(
+    f"xl_{form}_{table}" for form in ("nemo", "espnet", "xlnet", "legacy") for table in ("slice", "gather", "sin")
+)
 SCHEMES = ("none", "absolute", "sinusoid", "relative_key", *BIASES, *ROPES, *SHIFTS)
 
 

@@ -400,6 +400,8 @@ def resize(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
         graph.rounds = 20.0  # batch computes places in float32, the worse the further from the start
     if 1 < factor < 2:
         graph.least = 48  # an output as long as the input is just a copy, whatever the factor
+    if factor < 1 and attrs["coordinate_transformation_mode"] == "pytorch_half_pixel":
+        graph.least = max(graph.least, 48)  # an output of one frame is placed by a rule of its own: turned down
     made = x.but("", rate=x.rate * factor, exact=x.exact and mode == "nearest")
     if factor.denominator == 1 and flag(draw):  # to a computed size
         size = graph.op("Mul", graph.frames(x), graph.ints(int(factor)))

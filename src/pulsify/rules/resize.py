@@ -10,10 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
-from pulsify.emit.boundary import Fill, along, gather_frames
-from pulsify.emit.context import Context
+from pulsify.emit.boundary import Fill
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import static
@@ -53,29 +52,14 @@ def resize(ctx: Context, node: Node) -> Plan | None:
             x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
         out = _emit(ctx, node, wire, x, factor)
         skip = window.start - int(begin * factor)
-        out = ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames)
-        if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
-            out = _single(ctx, wire, length, values[0], out, window, (lo, hi))
-        return (out,)
+        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
+    if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
+        # An output of one frame alone is placed by a rule of its own, which nobody can know before the end.
+        ctx.require(Requirement(length, node.name, at_least=2))
     past = {"linear": 1, "cubic": 2}.get(node.attr("mode", "nearest"), 0)
     fill = Fill("edge", past=past)
     return Plan((Read(wire, wider, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
-
-
-def _single(
-    ctx: Context, wire: Wire, length: Length, x: ir.Value, out: ir.Value, window: Window, read: tuple[int, int]
-) -> ir.Value:
-    """With pytorch_half_pixel, an output of one frame alone shows the first input frame, by definition."""
-    b = ctx.builder
-    p = window.p * wire.rate // length.rate
-    begin = ctx.clock.frames(Window(int(p), read[0], read[0] + 1))
-    zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
-    last = b.constant(np.array(read[1] - read[0] - 1, np.int32), "int")
-    place = b.op("Min", b.op("Max", b.op("Sub", zero, begin), zero), last)
-    first = gather_frames(ctx, x, place, wire.layout, 1)
-    alone = b.op("Equal", ctx.clock.end(length), one)  # [B, 1]
-    return b.op("Where", along(ctx, alone, wire.layout, 1), first, out)
 
 
 def _extended(ctx: Context, x: ir.Value, wire: Wire, frames: int) -> ir.Value:
