@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -50,31 +51,21 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path]:
 
 # fmt: off
 # README: begin
-def stream_with_onnx_runtime(path, x):
+def stream_with_onnx_runtime(path, x):  # x is the whole input here; live, chunks come one by one
     model = ort.InferenceSession(path)
     meta = model.get_modelmeta().custom_metadata_map
     (i,), (o,), time = (json.loads(meta[f"pulsify.{k}"]) for k in ("inputs", "outputs", "time"))
     state = {s.name: np.zeros([d if isinstance(d, int) else 1 for d in s.shape], "i4" if "int" in s.type else "f4")
              for s in model.get_inputs() if s.name.startswith("state_")}
-    axis, pulse, total, parts = i["axis"], i["dims"][i["axis"]], x.shape[i["axis"]], []
-    first, last = o["delay"], o["delay"] + output_frames(o["length"], total)
-    while len(parts) * o["frames"] < last:
-        chunk, x = np.split(x, [pulse], axis)
-        missing = pulse - chunk.shape[axis]  # at the end, pulses are filled up and the model is told the length
-        chunk = np.pad(chunk, [(0, missing if a == axis else 0) for a in range(chunk.ndim)])
-        end = {time["length"]: np.array([[total]], "i4")} if missing and time["length"] else {}
+    total, axis, pulse = x.shape[i["axis"]], i["axis"], i["dims"][i["axis"]]
+    frames = reduce(lambda n, step: (step[0] * n + step[1]) // step[2], o["length"]["steps"], total)
+    pulses = max(-(-(o["delay"] + frames) // o["frames"]), -(-total // pulse))  # until all frames are out
+    x = np.pad(x, [(0, pulses * pulse - total if a == axis else 0) for a in range(x.ndim)])
+    end, parts = {time["length"]: np.array([[total]], "i4")} if time["length"] else {}, []
+    for chunk in np.split(x, pulses, axis):
         y, *new = model.run(None, {i["name"]: chunk, **state, **end})
-        state = dict(zip(state, new))
-        parts.append(y)
-    return np.concatenate(parts, o["axis"]).take(np.arange(first, last), o["axis"])
-
-
-def output_frames(length, total):
-    period, growth, values = length.get("table", (1, 1, [0]))
-    frames = growth * (total // period) + values[total % period]
-    for multiply, add, divide in length["steps"]:
-        frames = (multiply * frames + add) // divide
-    return frames
+        state, parts = dict(zip(state, new)), [*parts, y]
+    return np.concatenate(parts, o["axis"]).take(range(o["delay"], o["delay"] + frames), o["axis"])
 # README: end
 # fmt: on
 

@@ -229,7 +229,6 @@ def test_time_on_two_axes() -> None:
 # ---- known to be wrong: remove the mark when it is right
 
 
-@pytest.mark.xfail(reason="an internal error leaves the tracer", strict=True)
 def test_a_short_table_of_positions() -> None:
     proto = model(
         [
@@ -250,7 +249,6 @@ def test_a_short_table_of_positions() -> None:
     refused(pulsify.InvalidLength, "20 rows", session.push, x[..., :1])
 
 
-@pytest.mark.xfail(reason="the stream gets a constant and an output of the same name", strict=True)
 def test_a_constant_output() -> None:
     constant = node("Constant", "", "z", value=helper.make_tensor("", TensorProto.FLOAT, [1], [3.0]))
     stream = pulsify.stream(model([node("Neg", "x", "y"), constant], {"x": [1, 2, "T"]}, ["y", "z"]), pulse=4)
@@ -259,7 +257,6 @@ def test_a_constant_output() -> None:
     assert session.flush()["z"].tolist() == [3.0]
 
 
-@pytest.mark.xfail(reason="the stream gets an input and an output of the same name", strict=True)
 def test_an_output_that_is_an_input() -> None:
     proto = model([node("Neg", "x", "y")], {"x": [1, 2, "T"]}, ["y"])
     proto.graph.output.append(proto.graph.input[0])
@@ -267,23 +264,19 @@ def test_an_output_that_is_an_input() -> None:
         pulsify.stream(proto, pulse=4)
 
 
-@pytest.mark.xfail(reason="the error is Python's", strict=True)
 @pytest.mark.parametrize("path", [None, 3, b"abc", []], ids=repr)
 def test_load_takes_a_path(path: Any) -> None:
     refused(pulsify.InvalidModel, "path", pulsify.load, path)
 
 
-@pytest.mark.xfail(reason="a pulse is not bounded", strict=True)
 def test_a_pulse_beyond_all_memory() -> None:
     refused(pulsify.InvalidArgument, "pulse=", pulsify.stream, models.look_ahead(), pulse=1 << 40)
 
 
-@pytest.mark.xfail(reason="numpy integers are refused", strict=True)
 def test_a_pulse_from_numpy() -> None:
     pulse: Any = np.int64(4)
     assert pulsify.stream(models.causal(), pulse=pulse).pulse == 4
 
 
-@pytest.mark.xfail(reason="True is taken for a number of frames", strict=True)
 def test_unbounded_is_no_flag() -> None:
     refused(pulsify.InvalidArgument, "unbounded=", pulsify.stream, models.causal(), pulse=4, unbounded=True)

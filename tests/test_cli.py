@@ -25,7 +25,7 @@ REFUSED = str(MODELS / "global_mean.onnx")
 
 
 def pulsify(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(main, [str(a) for a in arguments])
     assert result.exit_code == code, result.output
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from pulsify.emit.convert import Converted
+
+LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
 class Stream:
@@ -96,10 +99,10 @@ def stream(
     from pulsify.trace.lengths import Tracer
     from pulsify.trace.settle import settle
 
-    if pulse is not None and (isinstance(pulse, bool) or not isinstance(pulse, int) or pulse < 1):
-        raise InvalidArgument(f"pulse={pulse!r}: expected a whole number of frames, at least 1")
-    if unbounded not in ("refuse", "grow") and not (isinstance(unbounded, int) and unbounded > 0):
-        raise InvalidArgument(f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
+    if pulse is not None:
+        pulse = _whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
+    if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
+        unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         from pulsify.frontend.torch import export
 
@@ -116,12 +119,25 @@ def stream(
     return made
 
 
+def _whole(value: Any, complaint: str) -> int:
+    """A whole number from 1 on (numpy's too), or InvalidArgument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(complaint) from None
+    if isinstance(value, bool) or not 1 <= number <= LONGEST_PULSE:
+        raise InvalidArgument(complaint)
+    return number
+
+
 def _is_torch(source: Any) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
 
 def load(path: str | os.PathLike[str]) -> Stream:
     """A stream saved by `Stream.save`."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidModel(f"load takes a path to a stream, got {type(path).__name__}")
     path = Path(path)
     if not path.is_file():
         raise InvalidModel(f"no such file: {path.name!r}")
@@ -146,8 +162,22 @@ def source_hash(source: Any) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest()
-    proto = ir.to_proto(source) if isinstance(source, ir.Model) else source
-    return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    if isinstance(source, ir.Model):
+        return _ir_hash(source)
+    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _ir_hash(model: ir.Model) -> str:
+    """Node by node and tensor by tensor: a large model is not serialised as a whole."""
+    digest = hashlib.sha256()
+    for node in model.graph:
+        digest.update(ir.to_proto(node).SerializeToString(deterministic=True))
+    for name, value in sorted(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is not None:
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+            digest.update(tensor.tobytes())
+    return digest.hexdigest()
 
 
 def _finish(c: Converted, source: str) -> Stream:

@@ -32,7 +32,7 @@ APPLIED = (
     "where_inf", "where_not_inf", "where_1e4", "where_min", "where_not_1e4", "add_inf", "add_1e9", "nemo", "mul_after",
     "sequence", "narrow", "relu", "decay", "sigmoid",
 )  # fmt: skip
-PRODUCTS = ("matmul", "einsum", "einsum_time", "swapped", "swapped_einsum")
+PRODUCTS = ("matmul", "einsum", "einsum_time", "swapped", "swapped_einsum", "time_first")
 LAYOUTS = ("heads", "single", "folded")
 SCALES = ("query", "mul", "div", "after")
 PADDINGS = ("", "length", "bool", "float", "keys")
@@ -57,6 +57,7 @@ class Case:
     keys: str = "same"  # at what rate
     subsample: bool = False  # a convolution of stride 2 in front
     cross: bool = False  # keys and values from a second input
+    views: str = ""  # the scores, seen as [B, H, T, T] while they are masked (fairseq); masks expanded to them
     layers: int = 1
     batch: int | str = 1
     longest: int = LONGEST  # rows of the table of relative positions
@@ -104,9 +105,9 @@ class _Model:
             y = self._attention(x, x if other == x or not case.cross else other, mask)
             rows = x if case.keys != "slow_queries" else self.queries
             other = other if case.cross else ""
-            x = b.op("Add", rows, y)
+            x = b.op("Tanh", b.op("Add", rows, y))
             other = other or x
-        b.op("Tanh", x, called="y")
+        b.op("Identity", x, called="y")
         return self._finish()
 
     def _finish(self) -> Built:
@@ -171,7 +172,7 @@ class _Model:
             rows = self.queries = self._convolved(x)
         steps = {"same": (1, 1), "slow_queries": (2, 1)}.get(case.keys, (1, 2))
         sizes = self.size(rows), self.size(cols)
-        q, k, v = (self._heads(b.op("MatMul", z, b.weight(WIDTH, WIDTH, scale=0.7))) for z in (rows, cols, cols))
+        q, k, v = (self._heads(b.op("MatMul", z, b.weight(WIDTH, WIDTH, scale=0.5))) for z in (rows, cols, cols))
         dim = WIDTH if case.layout == "single" else WIDTH // case.heads
         if case.scheme in ROPES:
             q = rotated(b, case.scheme, q, sizes[0], dim, steps[0])
@@ -185,6 +186,13 @@ class _Model:
                 *(("Mul", scores, b.const(dim**-0.5)) if case.scale == "mul" else ("Div", scores, b.const(dim**0.5)))
             )
         shown = self._mask(mask, sizes, steps)
+        if case.views == "expand":
+            shown = b.op("Expand", shown, b.op("Shape", scores))
+        elif case.views:
+            rows, cols = sizes
+            inner = b.reshape(scores, self._streams(), case.heads, rows, cols)
+            flat = b.op("Where", shown, inner, b.const(-np.inf))
+            scores = b.reshape(flat, -1, rows, cols) if case.layout == "folded" else b.op("Reshape", flat, b.op("Shape", scores))
         weights = self._weights(scores, shown, mask, sizes, steps, dim)
         return b.op("MatMul", self._joined(self._values(weights, v)), b.weight(WIDTH, WIDTH, scale=0.7))
 
@@ -219,6 +227,18 @@ class _Model:
     def swapped(self) -> bool:
         return self.case.product.startswith("swapped")
 
+    def _placed(self, x: str, rank: int) -> str:
+        """[..., i, j] of this rank, laid out as the scores are."""
+        b = self.b
+        if self.case.product == "time_first":  # [i, j, B, H]
+            x = b.unsqueeze(x, *range(4 - rank)) if rank < 4 else x
+            return b.transpose(x, 2, 3, 0, 1)
+        return b.transpose(x, *range(rank - 2), rank - 1, rank - 2) if self.swapped else x
+
+    @property
+    def key_axis(self) -> int:
+        return 1 if self.case.product == "time_first" else -2 if self.swapped else -1
+
     def _turned(self, x: str) -> str:
         """The last two axes exchanged."""
         return self.b.transpose(x, *((0, 1, 3, 2) if self.case.layout == "heads" else (0, 2, 1)))
@@ -234,6 +254,10 @@ class _Model:
             assert case.layout == "heads"
             q, k = b.transpose(q, 0, 2, 1, 3), b.transpose(k, 0, 2, 1, 3)
             return b.op("Einsum", q, k, equation="bihd,bjhd->bhij", called="scores")
+        if case.product == "time_first":
+            assert case.layout == "heads"
+            q, k = b.transpose(q, 2, 0, 1, 3), b.transpose(k, 2, 0, 1, 3)
+            return b.op("Einsum", q, k, equation="ibnd,jbnd->ijbn", called="scores")
         out = "ij" if case.product == "einsum" else "ji"
         return b.op("Einsum", q, k, equation=f"{lead}id,{lead}jd->{lead}{out}", called="scores")
 
@@ -247,6 +271,9 @@ class _Model:
         if case.product == "einsum_time":
             y = b.op("Einsum", weights, b.transpose(v, 0, 2, 1, 3), equation="bhij,bjhd->bihd", called="values")
             return b.transpose(y, 0, 2, 1, 3)
+        if case.product == "time_first":
+            y = b.op("Einsum", weights, b.transpose(v, 2, 0, 1, 3), equation="ijbn,jbnd->ibnd", called="values")
+            return b.transpose(y, 1, 2, 0, 3)
         cells = "ij" if case.product == "einsum" else "ji"
         return b.op("Einsum", weights, v, equation=f"{lead}{cells},{lead}jd->{lead}id", called="values")
 
@@ -260,8 +287,7 @@ class _Model:
             heads = 1 if case.layout == "single" else case.heads
             key = (case.scheme, sizes, mask.chunk)
             added = self._once(key, lambda: bias(b, case.scheme, heads, sizes, mask.chunk, steps))
-            if self.swapped:
-                added = b.transpose(added, 0, 2, 1)
+            added = self._placed(added, 3)
             if case.layout == "folded":  # [H, T, T] for every stream
                 shape = b.op("Concat", b.vector(self._streams()), b.op("Shape", added), axis=0)
                 added = b.op("Reshape", b.op("Expand", added, shape), b.op("Shape", scores))
@@ -276,7 +302,7 @@ class _Model:
             added = self._relative(q, sizes[0], dim)
         else:
             return scores
-        return b.op("Add", scores, self._turned(added) if self.swapped else added)
+        return b.op("Add", scores, self._placed(added, 4 if case.layout == "heads" else 3))
 
     def _relative(self, q: str, size: str, dim: int) -> str:
         b, case = self.b, self.case
@@ -309,9 +335,7 @@ class _Model:
                 shown, rank = b.unsqueeze(shown, 1), 4
         elif rank > 2:
             shown = b.unsqueeze(shown, *range(rank - 2))
-        if not self.swapped:
-            return shown
-        return b.transpose(shown, *range(rank - 2), rank - 1, rank - 2)
+        return self._placed(shown, rank)
 
     def _padded(self, shown: str, sizes: tuple[str, str]) -> str:
         """[B, T, T]: the window, and what the padding leaves."""
@@ -337,7 +361,7 @@ class _Model:
 
         def finished(x: str) -> str:
             x = b.op("Mul", x, b.const(dim**-0.5)) if self.case.scale == "after" else x
-            return b.op("Softmax", x, axis=-2 if self.swapped else -1, called="softmax")
+            return b.op("Softmax", x, axis=self.key_axis, called="softmax")
 
         if how == "relu":
             return b.op("Where", shown, b.op("Relu", scores), b.const(0.0))
@@ -372,13 +396,12 @@ class _Model:
 
     def _near(self, sizes: tuple[str, str], steps: tuple[int, int], reach: int = 2) -> str:
         near = MaskWriter(self.b, Writing(), sizes, steps).write(Mask("token", 1, reach, reach))
-        near = self.b.cast(near, np.float32)
-        return self.b.transpose(near, 1, 0) if self.swapped else near
+        return self._placed(self.b.cast(near, np.float32), 2)
 
     def _decay(self, shown: str, sizes: tuple[str, str], steps: tuple[int, int]) -> str:
         """0.9 ** |i - j| where it is shown (retention)."""
         b = self.b
         i, j = (b.op("Mul", b.range(n), b.int(s)) for n, s in zip(sizes, steps, strict=True))
         distance = b.op("Abs", b.cast(b.op("Sub", b.unsqueeze(i, 1), b.unsqueeze(j, 0)), np.float32))
-        decay = b.op("Pow", b.const(0.9), b.transpose(distance, 1, 0) if self.swapped else distance)
+        decay = b.op("Pow", b.const(0.9), self._placed(distance, 2))
         return b.op("Where", shown, decay, b.const(0.0))

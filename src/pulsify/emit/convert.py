@@ -24,7 +24,7 @@ from pulsify.emit.ports import (
     static_input,
     stream_input,
 )
-from pulsify.errors import InvalidPulse
+from pulsify.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.rules.registry import apply_rule
@@ -63,12 +63,20 @@ class Converted:
 
 def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") -> Converted:
     """Convert at `pulse`, or at one granule. Raises InvalidPulse with the granularity if it does not fit."""
-    if pulse is None:
-        return _convert(tracer, granularity(tracer, unbounded), unbounded)
     try:
-        return _convert(tracer, pulse, unbounded)
-    except Misaligned:
-        raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
+        if pulse is None:
+            return _convert(tracer, granularity(tracer, unbounded), unbounded)
+        try:
+            return _convert(tracer, pulse, unbounded)
+        except Misaligned:
+            raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
+    except CannotRun as problem:
+        raise NotStreamable(
+            f"the model cannot run at a length that was looked at: {problem.reason}",
+            node=problem.node.name,
+            op=problem.node.op,
+            hint='if it takes only some lengths, say which: set={"T": "8*n"}',
+        ) from problem
 
 
 def granularity(tracer: Tracer, unbounded: str | int = "refuse") -> int:
@@ -86,19 +94,26 @@ Outputs = list[tuple[StreamOutput, ir.Value]]
 
 def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tuple[Context, Outputs]:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
+    problem: Unclear | None = None
     for longer in LONGER:
         at_least = longer * 64 if longer > 1 else 4 * pulse if pulse < 4096 else pulse
-        traces = choose(tracer, at_least=max(at_least, pulse))
+        try:
+            traces = choose(tracer, at_least=max(at_least, pulse))
+        except NotStreamable as error:
+            raise problem or error from None
         builder = Builder(tracer.model.opset_imports.get("", 0))
+        builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         ctx.unbounded = unbounded
         ctx.last_look = longer == LONGER[-1] or _widest_field(traces) > MOST_FRAMES // 4
         try:
             return ctx, _apply_rules(ctx, tracer.time)
-        except Unclear:
+        except Unclear as error:
+            problem = error
             if ctx.last_look:
-                raise
-    raise AssertionError("unreachable")
+                break
+    assert problem is not None
+    raise problem
 
 
 def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:

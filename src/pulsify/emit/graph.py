@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,11 @@ class Builder:
         """`name`, or `name.2`, `name.3` ... if it is taken."""
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else self.unique(f"{name}.{count}")
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep names for the graph's outputs."""
+        for name in names:
+            self._names[name] = self._names.get(name, 0) + 1
 
     def input(self, name: str, dtype: ir.DataType, dims: Sequence[int | str]) -> ir.Value:
         value = ir.val(self.unique(name), dtype, ir.Shape(dims))

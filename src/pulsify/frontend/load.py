@@ -126,9 +126,18 @@ def _hands_on(node: ir.Node) -> bool:
     return node.op_type == "Identity" or (node.op_type == "Dropout" and inference)
 
 
+def _check_ports(main: ir.Graph) -> None:
+    both = {str(v.name) for v in main.inputs} & {str(v.name) for v in main.outputs}
+    if both:
+        raise InvalidModel(
+            f"{sorted(both)} is an input and an output at once; give it out through an Identity of its own"
+        )
+
+
 def flatten(graph: ir.Model, source: Any) -> Model:
     """onnx_ir's graph as plain nodes. Nodes with subgraphs keep them in `attrs` and `proto`."""
     main = graph.graph
+    _check_ports(main)
     opsets = dict(graph.opset_imports)
     version = opsets.get("", 0)
     return Model(

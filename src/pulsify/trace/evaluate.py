@@ -179,6 +179,12 @@ def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
         kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
         if len(kept) > 1:
             raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
+    elif node.op == "Gather":
+        x, index = ins[0], ins[1]
+        if x is not None and index is not None and index.known and index.array.size:
+            size = x.dims[node.attr("axis", 0)]
+            if not -size <= index.array.min() <= index.array.max() < size:
+                raise CannotRun(node, f"an index is outside of its table of {size}")
     elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
         x, pads = ins[0], ins[1]
         if x is not None and pads is not None and pads.known and len(ins) < 4:

@@ -12,6 +12,7 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536)
+SMALL = (24, 12, 6, 3)  # for models that take nothing longer (a short table of positions)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
 
@@ -79,7 +80,7 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     given = tracer.time.step
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
-    for scale in scales:
+    for scale in [*scales, *SMALL]:
         start = -(-(scale + 3) // given) * given
         if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
