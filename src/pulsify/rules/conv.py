@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from pulsify.analysis.amounts import neighbours
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement
@@ -70,12 +69,6 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, aut
     return before, max(t for _, t in found) - before
 
 
-def require_frames(ctx: Context, node: Node, read: Length, made: Length) -> None:
-    """The runtime takes a window operator neither on nothing nor to nothing."""
-    ctx.require(Requirement(read, node.name, at_least=1))
-    ctx.require(Requirement(made, node.name, at_least=1))
-
-
 def without_time_pads(node: Node, n: int, s: int, extra: dict[str, object] | None = None) -> dict[str, object]:
     """The node's attributes with no padding on the time axis: the window read already holds it."""
     attrs = dict(node.attrs)
@@ -127,7 +120,7 @@ def conv(ctx: Context, node: Node) -> Plan | None:
     length = None
     if wire.length is not None:
         length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
-        require_frames(ctx, node, wire.length, length)
+        ctx.require(Requirement(length, node.name, at_least=1))
     fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -175,7 +168,7 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     length = None
     if wire.length is not None:
         length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
-        require_frames(ctx, node, wire.length, length)
+        ctx.require(Requirement(length, node.name, at_least=1))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = without_time_pads(node, n, t.spatial)

@@ -11,10 +11,10 @@ from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill, along, overrun, real_frames
-from pulsify.emit.context import Context
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.rules.conv import Taps, require_frames, settle_other_pads, taps
+from pulsify.rules.conv import Taps, settle_other_pads, taps
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
 
@@ -34,7 +34,8 @@ def pool(ctx: Context, node: Node) -> Plan | None:
     length = None
     if wire.length is not None:
         length = _length(wire.length, t, bool(node.attr("ceil_mode", 0)))
-        require_frames(ctx, node, wire.length, length)
+        ctx.require(Requirement(length, node.name, at_least=1))
+        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime pools no empty input
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)
