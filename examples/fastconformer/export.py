@@ -22,7 +22,7 @@ OPSETS = {"legacy": 17, "dynamo": 18}
 
 
 def export(encoder: Encoder, path: str | Path, exporter: str = "legacy", opset: int | None = None) -> Path:
-    """Batch and time stay symbolic: audio_signal [B, mels, T], length [B], outputs [B, width, T'], encoded_lengths [B]."""
+    """Batch and time stay symbolic: audio_signal [B, mels, T] and length [B] in, outputs and encoded_lengths out."""
     path = Path(path)
     opset = opset or OPSETS[exporter]
     frames = 8 * 3 * encoder.config.chunk + 5
@@ -62,7 +62,7 @@ def _quiet():  # type: ignore[no-untyped-def]
         logging.disable(level)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--size", choices=SIZES, default="tiny")
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--exporter", choices=OPSETS, default="dynamo")
     parser.add_argument("--opset", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     left, right = (int(n) for n in args.context.split(","))
     config = dataclasses.replace(SIZES[args.size], context=(left, right), norm=args.norm)
     encoder = build(config, args.seed)

@@ -1,6 +1,6 @@
 """The batch FastConformer encoder of cache-aware recognisers, in its own words.
 
-    audio_signal [B, mels, T]   log-mel frames            outputs         [B, width, T']   tokens, T' = T // 8 + 1
+    audio_signal [B, mels, T]   log-mel frames            outputs         [B, width, T']   tokens, T' = (T + 14) // 8
     length       [B]            how many are real         encoded_lengths [B]
 
 Nothing here knows about streaming: no caches, no chunks in or out. What bounds the context is the attention mask

@@ -300,6 +300,8 @@ class _Model:
             added = b.op("Einsum", q, table, equation=f"{lead}id,ijd->{lead}ij")
         elif case.scheme.startswith("xl_"):
             added = self._relative(q, sizes[0], dim)
+            if case.scheme.startswith("xl_hf"):
+                return b.op("Add", scores, added)
         else:
             return scores
         return b.op("Add", scores, self._placed(added, 4 if case.layout == "heads" else 3))
@@ -309,6 +311,8 @@ class _Model:
         heads = 1 if case.layout == "single" else case.heads
         table = self._once("table", lambda: relative_table(b, case.scheme, size, WIDTH, case.longest))
         rows = b.reshape(b.op("MatMul", table, b.weight(WIDTH, heads * dim, scale=0.7)), -1, heads, dim)
+        if case.scheme.startswith("xl_hf"):
+            return self._hugging_face(q, rows, size, dim)
         rows = b.transpose(rows, 1, 2, 0)
         if case.layout == "single":
             rows = b.op("Squeeze", rows, b.ints(0))
@@ -316,6 +320,17 @@ class _Model:
         batch = b.size(q, 0)
         lead: list[int | str] = [batch, heads] if case.layout == "heads" else [batch]
         return shifted(b, case.scheme, raw, lead, size)
+
+    def _hugging_face(self, q: str, rows: str, size: str, dim: int) -> str:
+        """Transformer-XL as Hugging Face has it: [i, j, B, H], shifted along the first two axes, no final slice."""
+        b, case = self.b, self.case
+        assert case.product == "time_first"
+        q = b.op("Add", b.transpose(q, 2, 0, 1, 3), b.weight(case.heads, dim))
+        raw = b.op("Einsum", q, rows, equation="ibnd,jnd->ijbn")
+        rest = [self._streams(), case.heads]
+        x = b.op("Concat", b.op("ConstantOfShape", b.shape(size, 1, *rest)), raw, axis=1)
+        x = b.reshape(x, b.op("Add", size, b.int(1)), size, *rest)
+        return b.op("Reshape", b.slice(x, 0, b.ints(1), b.ints(2**31)), b.op("Shape", raw))
 
     # ---- masks
 

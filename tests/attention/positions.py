@@ -91,7 +91,7 @@ def relative_table(b: Builder, scheme: str, size: str, dim: int, longest: int = 
     """Rows for offsets j - i = -(T-1) ... (T-1), or ... 0 in the legacy form, or -T ... (T-1) for XLNet's."""
     _, form, kind = scheme.split("_")
     low = b.op("Neg", size) if form == "xlnet" else b.op("Sub", b.int(1), size)
-    end = b.int(1) if form == "legacy" else size
+    end = b.int(1) if form in ("legacy", "hf") else size
     whole = sinusoids(np.arange(-longest, longest), dim)
     if kind == "slice":
         start, stop = (b.vector(b.op("Add", n, b.int(longest))) for n in (low, end))

@@ -104,11 +104,23 @@ class Wire:
         return self.length.rate
 
 
+@dataclass(frozen=True)
+class Final:
+    """The wire that a final value waits for: how many frames it has, and when they come."""
+
+    length: Length
+    window: Window
+
+
 @dataclass(frozen=True, eq=False)
 class Static:
-    """A value without a time axis that is the same at every pulse."""
+    """A value without a time axis that is the same at every pulse.
+
+    final: it follows from a wire's last frame (the final state of a recurrence) and is right once the stream has ended.
+    """
 
     value: ir.Value
+    final: Final | None = None
 
 
 @dataclass(frozen=True, eq=False)

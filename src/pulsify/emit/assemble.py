@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window
 from pulsify.emit.audit import check_states
-from pulsify.emit.buffer import State
 from pulsify.emit.context import Context
 from pulsify.emit.graph import Builder
 from pulsify.emit.ports import StreamOutput
+from pulsify.emit.state import State
 
 
 def position_state(ctx: Context) -> State:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout
 from pulsify.analysis.length import Length
-from pulsify.emit.buffer import State
+from pulsify.emit.state import State
 from pulsify.errors import NotStreamable
 from pulsify.trace.lengths import Traces
 

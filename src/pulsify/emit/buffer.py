@@ -14,23 +14,9 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.emit.graph import Builder
+from pulsify.emit.state import State, from_state, state_shape, to_state
 from pulsify.export.metadata import PAST
 from pulsify.trace.lengths import BATCHES
-
-
-@dataclass(frozen=True)
-class State:
-    """A pair of graph input and output that the caller carries from pulse to pulse. It starts at zero.
-
-    zero: something counts on that (padding with zeros for free); any other start would do otherwise.
-    """
-
-    node: str
-    dtype: ir.DataType
-    shape: tuple[int | str, ...]
-    before: ir.Value
-    after: ir.Value
-    zero: bool = True
 
 
 @dataclass(eq=False)
@@ -60,11 +46,15 @@ class Buffer:
         history = max((own.start - w.start for w in self.wishes if not w.grows), default=0)
         full, state = value, None
         if history > 0:
-            before, past = self._state_input(layout, history, batch)
+            sizes = _with_time(layout, history)
+            own_axis = layout.axis != 0  # a time axis in front is no batch of one
+            shape = state_shape(sizes, batch, own_axis)
+            before = ir.val(b.unique("state"), self.dtype, ir.Shape(shape))
+            past = from_state(b, before, sizes, own_axis)
             full = b.op("Concat", past, value, axis=layout.axis, name=f"{self.node}/full")
             kept = self._cut(full, layout, own.p, own.p + history, history + own.frames)
-            after = self._to_state(kept, layout, history)
-            state = State(self.node, self.dtype, self._state_shape(layout, history, batch), before, after, zero)
+            after = to_state(b, kept, sizes, own_axis)
+            state = State(self.node, self.dtype, shape, before, after, zero)
         for wish, placeholder in self.wishes.items():
             if wish.grows:
                 continue
@@ -83,9 +73,9 @@ class Buffer:
             return None
         own, axis = self.window, self.layout.axis
         assert not self.layout.folded and own.start == own.end - own.p == wish.end - own.p, self.node
-        order = [] if self.layout.batch in (None, 0) else [self.layout.batch]
-        assert not order and not _unbatched(self.layout), self.node
-        shape = list(self._state_shape(self.layout, 0, batch))
+        sizes = _with_time(self.layout, 1)
+        shape: list[int | str] = list(state_shape(sizes, batch, axis != 0))
+        assert len(shape) == len(sizes) and self.layout.batch in (None, 0), self.node
         shape[axis] = PAST
         before = ir.val(self.builder.unique("state"), self.dtype, ir.Shape(shape))
         full = self.builder.op("Concat", before, self.value, axis=axis, name=f"{self.node}/all")
@@ -109,40 +99,6 @@ class Buffer:
     def _folded(self, x: ir.Value, frames: int) -> ir.Value:
         return self.builder.reshape(x, self.layout.shape(frames)) if self.layout.folded else x
 
-    # States have the batch on axis 0 and at least two axes, whatever the wire looks like.
 
-    def _state_shape(self, layout: Layout, history: int, batch: str | None) -> tuple[int | str, ...]:
-        dims = list(layout.sizes)
-        dims[layout.axis] = history
-        at = layout.batch
-        if at is None:
-            return (1, *dims) if _unbatched(layout) else tuple(dims)
-        per = -dims.pop(at)
-        return (batch or 1, per, *dims) if per > 1 else (batch or 1, *dims)
-
-    def _state_input(self, layout: Layout, history: int, batch: str | None) -> tuple[ir.Value, ir.Value]:
-        shape = self._state_shape(layout, history, batch)
-        before = ir.val(self.builder.unique("state"), self.dtype, ir.Shape(shape))
-        at, x = layout.batch, before
-        if at is None:
-            return before, self.builder.op("Squeeze", x, self.builder.ints(0)) if _unbatched(layout) else x
-        if len(shape) > layout.rank:
-            x = self.builder.reshape(x, [-1, *(d for d in shape[2:] if isinstance(d, int))])
-        if at:
-            x = self.builder.op("Transpose", x, perm=[*range(1, at + 1), 0, *range(at + 1, layout.rank)])
-        return before, x
-
-    def _to_state(self, x: ir.Value, layout: Layout, history: int) -> ir.Value:
-        shape = self._state_shape(layout, history, None)
-        at = layout.batch
-        if at is None:
-            return self.builder.op("Unsqueeze", x, self.builder.ints(0)) if _unbatched(layout) else x
-        if at:
-            x = self.builder.op("Transpose", x, perm=[at, *(i for i in range(layout.rank) if i != at)])
-        if len(shape) > layout.rank:
-            x = self.builder.reshape(x, [-1, *(d for d in shape[1:] if isinstance(d, int))])
-        return x
-
-
-def _unbatched(layout: Layout) -> bool:
-    return layout.rank < 2 or layout.axis == 0 or layout.sizes[0] != 1
+def _with_time(layout: Layout, frames: int) -> tuple[int, ...]:
+    return tuple(frames if i == layout.axis else s for i, s in enumerate(layout.sizes))

@@ -16,6 +16,7 @@ from pulsify.emit.audit import check_wire
 from pulsify.emit.buffer import Buffer
 from pulsify.emit.clock import Clock
 from pulsify.emit.graph import Builder
+from pulsify.emit.state import State
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.evaluate import Array, Traced
@@ -92,6 +93,7 @@ class Context:
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
     kept: int | None = None  # the stream is exact only up to so many frames of look-back
     facts: dict[str, Fact] = field(default_factory=dict)
+    carries: list[State] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     requirements: dict[Requirement, None] = field(default_factory=dict)
     limits: dict[Limit, None] = field(default_factory=dict)
@@ -122,6 +124,12 @@ class Context:
             return None
         fact = self.fact(name)
         if isinstance(fact, Static):
+            if fact.final is not None:
+                self.refuse(
+                    node,
+                    f"'{name}' is a final state, known only when the stream has ended",
+                    "use the output of every frame instead of the last one",
+                )
             return fact.value
         if isinstance(fact, Varying):
             self.refuse(

@@ -11,7 +11,6 @@ import pulsify.rules  # noqa: F401  fills the registry
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.emit.assemble import assemble, position_state, taps
-from pulsify.emit.buffer import State
 from pulsify.emit.clock import Clock
 from pulsify.emit.context import Context, Limit, Misaligned, Requirement, Unclear
 from pulsify.emit.graph import Builder
@@ -24,6 +23,7 @@ from pulsify.emit.ports import (
     static_input,
     stream_input,
 )
+from pulsify.emit.state import State
 from pulsify.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
@@ -191,6 +191,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     time = tracer.time
     states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
     states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
+    states += ctx.carries
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)

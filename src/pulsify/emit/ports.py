@@ -91,6 +91,10 @@ def output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
         return _stream_output(ctx, name, fact)
     if isinstance(fact, Static):
         dims = _open_dims(ctx, ctx.sizes_static(name))
+        if fact.final is not None:
+            p, delay = fact.final.window.p, fact.final.window.p - fact.final.window.end
+            out = StreamOutput(name, None, Fraction(0), delay, p, fact.final.length, ctx.dtype(name), dims)
+            return out, fact.value
         return StreamOutput(name, None, Fraction(0), 0, 0, Length(), ctx.dtype(name), dims), fact.value
     if isinstance(fact, Varying):
         return _length_output(ctx, name)

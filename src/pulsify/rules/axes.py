@@ -51,13 +51,6 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("CumSum", "CumProd", says="along any axis but time")
-def cumulative(ctx: Context, node: Node) -> Plan | None:
-    axis = int(ctx.constant(node, node.inputs[1], "axis").reshape(-1)[0])
-    guard(ctx, node, ctx.wire(node.inputs[0]), [axis], "accumulates", "running sums over time are not supported yet")
-    return pointwise(ctx, node)
-
-
 @rule(
     "ReduceL1",
     "ReduceL2",
@@ -139,15 +132,4 @@ def transpose(ctx: Context, node: Node) -> Plan | None:
 
 @rule("OneHot", says="time on the indices")
 def one_hot(ctx: Context, node: Node) -> Plan | None:
-    return pointwise(ctx, node)
-
-
-@rule("LSTM", "GRU", "RNN", says="over a non-time axis, with time folded into the batch")
-def recurrent(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
-    sequence = 1 if node.attr("layout", 0) else 0
-    hint = "recurrence over time is not supported yet"
-    guard(ctx, node, wire, [sequence], "is a recurrence", hint)
-    if wire is not None and wire.layout.axis == 2:
-        ctx.refuse(node, "time is its feature axis", "put time on the batch axis")
     return pointwise(ctx, node)

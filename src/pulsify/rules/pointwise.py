@@ -127,8 +127,14 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
 
 
 def static(ctx: Context, node: Node) -> Plan | None:
-    """No input has a time axis: the node is copied, its outputs are the same at every pulse."""
-    for output, value in zip(node.outputs, clone(ctx, node, [ctx.operand(node, i) for i in node.inputs]), strict=True):
+    """No input has a time axis: the node is copied, its outputs are the same at every pulse (or final, as they are)."""
+    facts = {n: ctx.fact(n) for n in node.inputs if n}
+    final = next((f.final for f in facts.values() if isinstance(f, Static) and f.final is not None), None)
+    inputs = []
+    for name in node.inputs:
+        fact = facts.get(name)
+        inputs.append(fact.value if isinstance(fact, Static) else ctx.operand(node, name))
+    for output, value in zip(node.outputs, clone(ctx, node, inputs), strict=True):
         if output:
-            ctx.facts[output] = Static(value)
+            ctx.facts[output] = Static(value, final)
     return None

@@ -260,9 +260,7 @@ class Session:
         self._rebased += back
 
     def _missing(self, lengths: Mapping[str, int], total: int) -> bool:
-        return any(
-            o.axis is not None and self._pulses * o.frames - o.delay < lengths[o.name] for o in self.spec.outputs
-        )
+        return any(o.frames and self._pulses * o.frames - o.delay < lengths[o.name] for o in self.spec.outputs)
 
     # ---- the end
 

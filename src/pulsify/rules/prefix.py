@@ -1,0 +1,52 @@
+"""Prefix operators: every frame holds what has been summed up so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window
+from pulsify.emit.boundary import along, real_frames
+from pulsify.emit.carry import carry
+from pulsify.emit.context import Context
+from pulsify.emit.plan import Plan, Read
+from pulsify.frontend.model import Node
+from pulsify.rules.pointwise import pointwise
+from pulsify.rules.registry import rule
+
+NEUTRAL = {"CumSum": 0, "CumProd": 1}
+
+
+@rule("CumSum", "CumProd", says="forward along time, inclusive or exclusive; along any other axis")
+def cumulative(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    axis = int(ctx.constant(node, node.inputs[1], "axis").reshape(-1)[0])
+    if wire is None or wire.layout.axis != axis % wire.layout.rank:
+        return pointwise(ctx, node)
+    if node.attr("reverse", 0):
+        ctx.refuse(node, "it accumulates from the end of the stream", "accumulate from the start")
+    if wire.layout.folded or wire.end is None or wire.length is None:
+        ctx.refuse(node, "it accumulates over time folded with another axis, or over no data", "use a plain time axis")
+    time, sum_up = wire.layout.axis, node.op == "CumSum"
+    sizes = tuple(1 if i == time else s for i, s in enumerate(wire.layout.sizes))
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, x = ctx.builder, values[0]
+        neutral = b.constant(np.array(NEUTRAL[node.op], wire.dtype.numpy()), "neutral")
+        if window.start < 0:  # frames before the first count for nothing
+            real = real_frames(ctx, window, None, starts=True)
+            x = b.op("Where", along(ctx, real, wire.layout, window.frames), x, neutral)
+        start = None if sum_up else b.op("Expand", neutral, b.ints(*([1] * len(sizes))))
+        so_far = carry(ctx, node.name, wire.dtype, sizes, start, window)
+        join = "Add" if sum_up else "Mul"
+        here = b.ops(node.op, [x, ctx.operand(node, node.inputs[1])], node.attrs, name=node.name)[0]
+        out = b.op(join, here, so_far.value)
+        last = b.slice(out, time, window.frames - 1, window.frames)
+        if node.attr("exclusive", 0):
+            last = b.op(join, last, b.slice(x, time, window.frames - 1, window.frames))
+        so_far.keep(last)
+        return (out,)
+
+    return Plan((Read(wire),), (wire.layout,), wire.length, emit, exact=True)
