@@ -9,6 +9,7 @@ import onnx
 
 import pulsify
 from benchmarks.chains import chain
+from benchmarks.encoder import chunk_encoder
 
 
 def seconds(model: onnx.ModelProto, pulse: int, verify: bool) -> float:
@@ -35,6 +36,7 @@ def main() -> None:
     pulsify.stream(chain(1), pulse=1)  # imports
     report("dilated residual chain", chain, (30, 60, 120))
     report("skip-connected chain", lambda n: chain(n, skip=True), (30, 60, 120))
+    report("chunk encoder", chunk_encoder, (1, 2, 4, 8, 16, 32))
 
 
 if __name__ == "__main__":

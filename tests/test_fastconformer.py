@@ -58,7 +58,9 @@ def streamed(path: Path, pulse: int) -> pulsify.Stream:
 
 @cache
 def _batch(path: Path) -> ort.InferenceSession:
-    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def run_batch(path: Path, x: Array) -> tuple[Array, Array]:
