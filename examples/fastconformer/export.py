@@ -10,9 +10,12 @@ import contextlib
 import dataclasses
 import io
 import logging
+import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import torch
 
 from examples.fastconformer.model import SIZES, Encoder, build
@@ -23,18 +26,19 @@ OPSETS = {"legacy": 17, "dynamo": 18}
 
 def export(encoder: Encoder, path: str | Path, exporter: str = "legacy", opset: int | None = None) -> Path:
     """Batch and time stay symbolic: audio_signal [B, mels, T] and length [B] in, outputs and encoded_lengths out."""
-    path = Path(path)
-    opset = opset or OPSETS[exporter]
+    path, opset = Path(path), opset or OPSETS[exporter]
+    path.parent.mkdir(parents=True, exist_ok=True)
     frames = 8 * 3 * encoder.config.chunk + 5
     example = (torch.randn(2, encoder.config.mels, frames), torch.tensor([frames, frames - 9]))
     with _quiet():
         if exporter == "legacy":
             axes = {"audio_signal": {0: "B", 2: "T"}, "length": {0: "B"}}
             axes |= {"outputs": {0: "B", 2: "tokens"}, "encoded_lengths": {0: "B"}}
-            torch.onnx.export(
-                encoder, example, str(path), input_names=INPUTS, output_names=OUTPUTS, dynamic_axes=axes,
-                opset_version=opset, dynamo=False,
-            )  # fmt: skip
+            with _one_file(encoder, path) as written:
+                torch.onnx.export(
+                    encoder, example, str(written), input_names=INPUTS, output_names=OUTPUTS, dynamic_axes=axes,
+                    opset_version=opset, dynamo=False,
+                )  # fmt: skip
         else:
             shapes = {"audio_signal": {0: "B", 2: "T"}, "length": {0: "B"}}
             torch.onnx.export(
@@ -50,7 +54,20 @@ def _large(encoder: Encoder) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet():  # type: ignore[no-untyped-def]
+def _one_file(encoder: Encoder, path: Path) -> Iterator[Path]:
+    """The older exporter writes large weights to a file each: gather them in one beside the model."""
+    if not _large(encoder):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        scattered = Path(folder) / path.name
+        yield scattered
+        (path.parent / f"{path.name}.data").unlink(missing_ok=True)
+        onnx.save(onnx.load(scattered), path, save_as_external_data=True, location=f"{path.name}.data")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
     """Both exporters have much to say."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -11,7 +11,7 @@ import pytest
 from tests.zoo.manifest import Entry, Exporter, Family, load, runnable
 from tests.zoo.table import check_entry, model_path
 
-SUPPORTED: set[Family] = {"foundation"}  # the families of cases pulsify has rules for
+SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence"})
 
 
 def supported_cases() -> list[Any]:
