@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.zoo.manifest import Entry, Exporter, Family, load, runnable
+from tests.zoo.manifest import Entry, Exporter, load, runnable
 from tests.zoo.table import check_entry, model_path
 
 SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence"})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
@@ -18,30 +19,45 @@ from pulsify.frontend.load import plain_node
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Traced
-from pulsify.trace.lengths import SCALES, Tracer
+from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 
 
 def settle(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
     if not any(_stands_for_others(n) for n in model.nodes):
         return model
+    first = _first_walk(model, time, SCALES)
+    second = _first_walk(model, time, (2 * first.length,))
+    for node, taken in first.decisions.items():
+        if second.decisions.get(node) != taken:
+            raise NotStreamable(
+                "the condition depends on the length of the stream",
+                node=node,
+                op="If",
+                hint="export the model with the branch for long inputs only",
+            )
+    return first.model
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """The settled model as one length decides it, and the decisions."""
+
+    length: int
+    model: Model
+    decisions: dict[str, bool]
+
+
+def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...]) -> Walk:
+    """A walk at the first length that works."""
     problem: CannotRun | None = None
-    for scale in SCALES:
-        for base in range(-(-scale // time.step) * time.step, scale + 64 * time.step, time.step):
+    for scale in scales:
+        start = -(-scale // time.step) * time.step
+        for length in range(start, start + RESIDUES * time.step, time.step):
             try:
-                walks = [_walk(model, time, s) for s in (base, 2 * base + 2 * time.step)]
+                return _walk(model, time, length)
             except CannotRun as error:
                 problem = error
-                continue
-            if walks[0][1] != walks[1][1]:
-                node = next(n for n, d in walks[0][1].items() if walks[1][1].get(n) != d)
-                raise NotStreamable(
-                    "the condition depends on the length of the stream",
-                    node=node,
-                    op="If",
-                    hint="export the model with the branch for long inputs only",
-                )
-            return walks[0][0]
     assert problem is not None
     raise NotStreamable(
         f"the model runs at no length tried: {problem.reason}",
@@ -55,7 +71,7 @@ def _stands_for_others(node: Node) -> bool:
     return node.op == "If" or (node.domain, node.op) in FUSED
 
 
-def _walk(model: Model, time: TimeSpec, length: int) -> tuple[Model, dict[str, bool]]:
+def _walk(model: Model, time: TimeSpec, length: int) -> Walk:
     """The settled model and the decisions taken, at one length."""
     tracer = Tracer(model, time)
     evaluator = Evaluator(model)
@@ -79,7 +95,8 @@ def _walk(model: Model, time: TimeSpec, length: int) -> tuple[Model, dict[str, b
         constants.update(lifted)
         values.update(evaluator.lazy_constants(lifted))
         todo.extend(reversed(inner))
-    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={}), decisions
+    settled = dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={})
+    return Walk(length, settled, decisions)
 
 
 def _decide(node: Node, values: dict[str, Traced]) -> bool:
