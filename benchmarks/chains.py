@@ -26,7 +26,9 @@ def chain(layers: int, skip: bool = False, channels: int = 16) -> onnx.ModelProt
         nodes.append(helper.make_node("Add", [x, f"r{i}"], [f"x{i}"], name=f"add{i}"))
         x = f"x{i}"
         if skip:
-            nodes.append(helper.make_node("Conv", [f"r{i}", weight(f"s{i}", channels, channels, 1)], [f"k{i}"], name=f"skip{i}"))
+            nodes.append(
+                helper.make_node("Conv", [f"r{i}", weight(f"s{i}", channels, channels, 1)], [f"k{i}"], name=f"skip{i}")
+            )
             if total:
                 nodes.append(helper.make_node("Add", [total, f"k{i}"], [f"t{i}"], name=f"sum{i}"))
             total = f"t{i}" if total else f"k{i}"

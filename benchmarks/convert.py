@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import onnx
 
 import pulsify
-from benchmarks.chains import chain
-from benchmarks.encoder import chunk_encoder
+
+if __package__ in (None, ""):  # run as a file
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.chains import chain  # noqa: E402
+from benchmarks.encoder import chunk_encoder  # noqa: E402
 
 
 def seconds(model: onnx.ModelProto, pulse: int, verify: bool) -> float:

@@ -6,6 +6,7 @@ import hashlib
 import operator
 import os
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,7 @@ def _finish(c: Converted, source: str) -> Stream:
         batch=c.batch,
         step=c.time.step,
         shortest=c.shortest,
-        inputs=tuple(Input(i.name, i.axis, _fraction(i.per), i.dtype.numpy(), i.dims) for i in c.inputs),
+        inputs=tuple(Input(i.name, i.axis, Fraction(i.per), i.dtype.numpy(), i.dims) for i in c.inputs),
         statics=tuple(Static(s.name, s.dtype.numpy(), s.dims) for s in c.statics),
         outputs=tuple(
             Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis)
@@ -208,9 +209,3 @@ def _finish(c: Converted, source: str) -> Stream:
     model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
     model.metadata_props.update(spec.to_properties())
     return Stream(model, spec, taps=c.taps)
-
-
-def _fraction(value: int) -> Any:
-    from fractions import Fraction
-
-    return Fraction(value)

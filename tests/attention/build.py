@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import helper, numpy_helper
 
 Array = npt.NDArray[Any]
 OPSET = 18
+Port = tuple[Sequence[int | str], Any]  # dims, dtype
 
 
 class Builder:
@@ -40,7 +42,7 @@ class Builder:
     def ints(self, *values: int) -> str:
         return self.const(np.array(values, np.int64))
 
-    def int(self, value: int) -> str:
+    def scalar(self, value: int) -> str:
         return self.const(np.array(value, np.int64))
 
     def weight(self, *dims: int, scale: float = 1.0) -> str:
@@ -50,10 +52,10 @@ class Builder:
 
     def size(self, x: str, axis: int) -> str:
         """An axis' length, int64 scalar."""
-        return self.op("Gather", self.op("Shape", x), self.int(axis))
+        return self.op("Gather", self.op("Shape", x), self.scalar(axis))
 
     def range(self, count: str, start: str = "") -> str:
-        return self.op("Range", start or self.int(0), count, self.int(1))
+        return self.op("Range", start or self.scalar(0), count, self.scalar(1))
 
     def vector(self, scalar: str) -> str:
         return self.op("Unsqueeze", scalar, self.ints(0))
@@ -82,9 +84,7 @@ class Builder:
     def reshape(self, x: str, *dims: int | str) -> str:
         return self.op("Reshape", x, self.shape(*dims))
 
-    def model(
-        self, inputs: dict[str, tuple[list[int | str], Any]], outputs: dict[str, tuple[int, Any]]
-    ) -> onnx.ModelProto:
+    def model(self, inputs: Mapping[str, Port], outputs: Mapping[str, tuple[int, Any]]) -> onnx.ModelProto:
         """Inputs by name with dims and dtype; outputs by name with rank and dtype."""
         graph = helper.make_graph(
             self.nodes,
@@ -98,5 +98,5 @@ class Builder:
         return model
 
 
-def _port(name: str, dims: list[int | str] | list[str], dtype: Any) -> onnx.ValueInfoProto:
+def _port(name: str, dims: Sequence[int | str], dtype: Any) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims)

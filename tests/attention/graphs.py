@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 
-from tests.attention.build import Array, Builder
+from tests.attention.build import Array, Builder, Port
 from tests.attention.masks import Mask, MaskWriter, Writing
 from tests.attention.positions import (
     BIASES,
@@ -86,8 +87,8 @@ class _Model:
     def __init__(self, case: Case) -> None:
         self.case, self.b = case, Builder(seed=3)
         self.kept: dict[object, str] = {}  # masks and tables, shared by the layers
-        self.inputs: dict[str, tuple[list[int | str], object]] = {"x": ([case.batch, "T", WIDTH], np.float32)}
-        self.outputs: dict[str, tuple[int, object]] = {"y": (3, np.float32)}
+        self.inputs: dict[str, Port] = {"x": ([case.batch, "T", WIDTH], np.float32)}
+        self.outputs: dict[str, tuple[int, Any]] = {"y": (3, np.float32)}
 
     def built(self) -> Built:
         b, case = self.b, self.case
@@ -120,12 +121,12 @@ class _Model:
             rng = np.random.default_rng(length)
             size = 3 if isinstance(case.batch, str) else case.batch
             out: dict[str, Array] = {}
-            for name, (dims, dtype) in self.inputs.items():
+            for name, (_, dtype) in self.inputs.items():
                 if name == "length":
                     out[name] = np.full(size, length, np.int64)
                 elif name == "pad":  # single frames are left out, so that no row is without a key
                     keep = np.arange(length)[None] % 5 != (3 + np.arange(size)[:, None]) % 5
-                    out[name] = (keep | (rng.random((size, length)) < 0.3)).astype(dtype)  # type: ignore[call-overload]
+                    out[name] = (keep | (rng.random((size, length)) < 0.3)).astype(dtype)
                 else:
                     out[name] = rng.standard_normal((size, length, WIDTH)).astype(np.float32)
             return out
@@ -153,7 +154,7 @@ class _Model:
             self.inputs["length"] = ([case.batch], np.int64)
             self.outputs["encoded_lengths"] = (1, np.int64)
             if case.subsample:
-                b.op("Div", b.op("Add", "length", b.int(1)), b.int(2), called="encoded_lengths")
+                b.op("Div", b.op("Add", "length", b.scalar(1)), b.scalar(2), called="encoded_lengths")
             else:
                 b.op("Identity", "length", called="encoded_lengths")
         elif case.padding:
@@ -192,7 +193,11 @@ class _Model:
             rows, cols = sizes
             inner = b.reshape(scores, self._streams(), case.heads, rows, cols)
             flat = b.op("Where", shown, inner, b.const(-np.inf))
-            scores = b.reshape(flat, -1, rows, cols) if case.layout == "folded" else b.op("Reshape", flat, b.op("Shape", scores))
+            scores = (
+                b.reshape(flat, -1, rows, cols)
+                if case.layout == "folded"
+                else b.op("Reshape", flat, b.op("Shape", scores))
+            )
         weights = self._weights(scores, shown, mask, sizes, steps, dim)
         return b.op("MatMul", self._joined(self._values(weights, v)), b.weight(WIDTH, WIDTH, scale=0.7))
 
@@ -295,7 +300,7 @@ class _Model:
         if case.scheme == "relative_key":
             lead = "bh" if case.layout == "heads" else "b"
             i, j = b.unsqueeze(b.range(sizes[0]), 1), b.unsqueeze(b.range(sizes[1]), 0)
-            index = b.op("Add", b.op("Clip", b.op("Sub", j, i), b.int(-REACH), b.int(REACH)), b.int(REACH))
+            index = b.op("Add", b.op("Clip", b.op("Sub", j, i), b.scalar(-REACH), b.scalar(REACH)), b.scalar(REACH))
             table = b.op("Gather", b.weight(2 * REACH + 1, dim), index)
             added = b.op("Einsum", q, table, equation=f"{lead}id,ijd->{lead}ij")
         elif case.scheme.startswith("xl_"):
@@ -329,7 +334,7 @@ class _Model:
         raw = b.op("Einsum", q, rows, equation="ibnd,jnd->ijbn")
         rest = [self._streams(), case.heads]
         x = b.op("Concat", b.op("ConstantOfShape", b.shape(size, 1, *rest)), raw, axis=1)
-        x = b.reshape(x, b.op("Add", size, b.int(1)), size, *rest)
+        x = b.reshape(x, b.op("Add", size, b.scalar(1)), size, *rest)
         return b.op("Reshape", b.slice(x, 0, b.ints(1), b.ints(2**31)), b.op("Shape", raw))
 
     # ---- masks
@@ -379,9 +384,9 @@ class _Model:
             return b.op("Softmax", x, axis=self.key_axis, called="softmax")
 
         if how == "relu":
-            return b.op("Where", shown, b.op("Relu", scores), b.const(0.0))
+            return b.op("Where", shown, b.op("Relu", b.op("Mul", scores, b.const(0.1))), b.const(0.0))
         if how == "decay":
-            return b.op("Mul", scores, self._decay(shown, sizes, steps))
+            return b.op("Mul", b.op("Mul", scores, b.const(0.1)), self._decay(shown, sizes, steps))
         if how == "sigmoid":
             return b.op("Sigmoid", b.op("Add", scores, b.op("Where", shown, b.const(0.0), b.const(-np.inf))))
         if how == "only_after":
@@ -416,7 +421,7 @@ class _Model:
     def _decay(self, shown: str, sizes: tuple[str, str], steps: tuple[int, int]) -> str:
         """0.9 ** |i - j| where it is shown (retention)."""
         b = self.b
-        i, j = (b.op("Mul", b.range(n), b.int(s)) for n, s in zip(sizes, steps, strict=True))
+        i, j = (b.op("Mul", b.range(n), b.scalar(s)) for n, s in zip(sizes, steps, strict=True))
         distance = b.op("Abs", b.cast(b.op("Sub", b.unsqueeze(i, 1), b.unsqueeze(j, 0)), np.float32))
         decay = b.op("Pow", b.const(0.9), self._placed(distance, 2))
         return b.op("Where", shown, decay, b.const(0.0))

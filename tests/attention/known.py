@@ -18,6 +18,8 @@ def failure(case: Case, unbounded: object = "refuse") -> str:
         return "a Reshape or Expand of scores to a shape made of T is refused"
     if case.layout == "folded" and case.batch != 1:
         return "heads folded into a symbolic batch: phases, positions and biases count B, not B*H"
+    if case.product == "time_first" and case.batch != 1 and _by_phase(case):
+        return "templates by phase need the batch in front: refused, or (one row a pulse) a graph that does not run"
     if case.applied in ("narrow", "only_after"):
         return "a mask behind the softmax hides what the softmax itself looked at: wrong"
     if case.padding in ("bool", "float") and case.applied in FINITE:
@@ -27,9 +29,13 @@ def failure(case: Case, unbounded: object = "refuse") -> str:
     return ""
 
 
+def _by_phase(case: Case) -> bool:
+    return case.scheme == "chunk_bias" or any(m.kind not in ("token", "dilated", "causal") for m in case.masks)
+
+
 def _growing(case: Case) -> str:
-    if case.batch != 1:
-        return "a growing cache and a symbolic batch: AssertionError"
+    if case.layout == "folded":
+        return "a growing cache of heads folded into the batch: AssertionError"
     if case.scheme == "alibi":
         return "the slope is taken between two cells of the same distance: refused"
     if case.scheme.startswith("xl_"):

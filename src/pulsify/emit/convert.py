@@ -33,7 +33,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 8192  # of a value with two time axes, which grows with the square of the length
-LONGER = (1, 4, 16, 64)  # where what was seen at the first lengths is unclear, look at longer ones
+LONGER = (1, 4, 16, 64, 1024, 16384)  # where what was seen at the first lengths is unclear, look at longer ones
 
 
 @dataclass(frozen=True, eq=False)

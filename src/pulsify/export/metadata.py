@@ -22,7 +22,7 @@ Dims = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """A streamed input: `frames` along `axis` come with every pulse; `per` frames make one unit of time."""
+    """A streamed input: `frames` along `axis` come with every pulse; `rate` frames make one unit of time."""
 
     name: str
     axis: int

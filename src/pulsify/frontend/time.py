@@ -183,7 +183,13 @@ def _guess(where: Mapping[str, list[tuple[str, int]]]) -> str:
             'axis, or try time={"x": 2} to name the axis'
         )
     if len(where) == 1:
-        return next(iter(where))
+        (symbol,) = where
+        if BATCH_NAMES.fullmatch(symbol) and all(axis == 0 for _, axis in where[symbol]):
+            raise InvalidArgument(
+                f"the only symbolic dimension is {_listing(where)}, which looks like the batch: export the model "
+                f"with a dynamic time axis, or say time={symbol!r} if it is time"
+            )
+        return symbol
     rest = [s for s in where if not BATCH_NAMES.fullmatch(s)] or list(where)
     if len(rest) > 1:  # an unnamed batch is still the first axis wherever it stands
         later = [s for s in rest if any(axis != 0 for _, axis in where[s])]

@@ -6,7 +6,7 @@ An operator is pointwise in time if the time axis is none of the axes it mixes. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import onnx_ir as ir
 
@@ -43,6 +43,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             "time stands on different axes of its operands, so every frame meets every other",
             "a bounded mask is needed where frames meet frames",
         )
+    check_operands(ctx, node, wires)
     target = _target(ctx, node, list(wires.values()))
     reads = tuple(Read(w, broadcast=True) for w in wires.values())
 
@@ -102,6 +103,7 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.wire(n)) is not None}
     if not wires:
         return static(ctx, node)
+    check_operands(ctx, node, wires)
     outers = {w.layout.outer for w in wires.values()}
     if len(outers) > 1:
         ctx.refuse(node, "time is folded with another axis in one operand and not in the other", "reshape both alike")
@@ -115,6 +117,13 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     reads = tuple(Read(w) for w in wires.values())
     copies = node.op == "Transpose" and reads[0].wire.copies
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, copies=copies)
+
+
+def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:
+    """Refuse what has no time axis and yet is not fixed, before anything is emitted."""
+    for i, name in enumerate(node.inputs):
+        if i not in wires:
+            ctx.operand(node, name)
 
 
 def common_length(wires: list[Wire]) -> Length | None:

@@ -47,6 +47,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         )
     axis = axes[0]
     inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
+    _check_inner_batch(ctx, node, wire, name, axis)
     outer = _outer(ctx, node, wire, name, axis)
     layout = Layout(ctx.sizes(name, axis), axis, outer)
     g = math.gcd(inner_in, inner_out)
@@ -64,6 +65,17 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> None:
+    """Merged behind time, a free batch would make the rate depend on how many streams there are."""
+    other = ctx.traces.other_batch
+    if other is None:
+        return
+    here = [(math.prod(run[wire.name].dims[wire.layout.axis + 1 :]), math.prod(run[name].dims[axis + 1 :]))
+            for run in (ctx.traces.runs[0], other)]  # fmt: skip
+    if here[0][0] * here[1][1] != here[1][0] * here[0][1]:
+        ctx.refuse(node, "the batch is folded behind time on one axis", 'fix the batch size, e.g. set={"B": 1}')
 
 
 def _inner(ctx: Context, name: str, axis: int) -> int:

@@ -11,7 +11,7 @@ from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours,
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
-from pulsify.emit.context import Context, Requirement
+from pulsify.emit.context import Context, Limit, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import pointwise, static
@@ -19,6 +19,7 @@ from pulsify.rules.registry import rule
 from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import BATCHES
 
+FAR = (1 << 31) - 1  # an end this far means "to the end"
 Range = tuple[int, int, int]  # start, stop, step
 
 
@@ -38,7 +39,24 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
     ranges = _ranges(ctx, node, first.length, first[node.inputs[0]].dims)
     if wire.layout.axis not in ranges:
         return _others(ctx, node, wire, ranges)
+    _limit(ctx, node, wire)
     return _on_time(ctx, node, wire, _seen(ctx, node, wire), ranges)
+
+
+def _limit(ctx: Context, node: Node, wire: Wire) -> None:
+    """A fixed end (or a fixed number of last frames) beyond all traced lengths: longer streams would be cut there."""
+    if wire.length is None or not all(fixed(ctx, node.input(i)) for i in (1, 2, 3)):
+        return
+    first = ctx.traces.runs[0]
+    starts, stops, axes = (
+        [int(v) for v in first[n].array.reshape(-1)] if n else [] for n in map(node.input, (1, 2, 3))
+    )
+    rank = wire.layout.rank
+    at = [a % rank for a in (axes or range(len(starts)))].index(wire.layout.axis)
+    longest = max(run[wire.name].dims[wire.layout.axis] for run in ctx.traces.runs)
+    for rows in (stops[at] if 0 < stops[at] < FAR else 0, -starts[at] if starts[at] < 0 else 0):
+        if rows > longest:
+            ctx.limits[Limit(wire.length, node.name, rows)] = None
 
 
 def _ranges(ctx: Context, node: Node, s: int, dims: Sequence[int]) -> dict[int, Range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,13 @@ class Session:
         for name, array in given.items():
             if array.shape[self._axis[name]]:
                 self._backlog[name].append(array)
+                self._waiting[name] += array.shape[self._axis[name]]
                 self._received[name] += array.shape[self._axis[name]]
-        return self._result(self._run_full_pulses(), final=False)
+        parts = self._run_full_pulses()
+        for name in given:  # what is left of a chunk is the caller's memory until copied; older pieces are ours
+            if self._backlog[name]:
+                self._backlog[name][-1] = self._backlog[name][-1].copy()
+        return self._result(parts, final=False)
 
     def flush(self) -> Result:
         """End the stream: the frames still inside come out, and the last chunk need not be a whole pulse."""
@@ -96,7 +102,8 @@ class Session:
         """Forget everything: the next push starts a new stream."""
         self._step.reset()
         self._axis = {i.name: i.axis for i in self.spec.inputs}
-        self._backlog: dict[str, list[Array]] = {i.name: [] for i in self.spec.inputs}
+        self._backlog: dict[str, deque[Array]] = {i.name: deque() for i in self.spec.inputs}
+        self._waiting = {i.name: 0 for i in self.spec.inputs}  # frames in the backlog
         self._received = {i.name: 0 for i in self.spec.inputs}
         self._pulses = 0
         self._rebased = 0
@@ -114,7 +121,8 @@ class Session:
         states, backlog, counts = snapshot.load(blob, self.spec, self.batch)
         self.reset()
         self._step.restore(states)
-        self._backlog = {n: [a] if a.shape[self._axis[n]] else [] for n, a in backlog.items()}
+        self._backlog = {n: deque([a] if a.shape[self._axis[n]] else []) for n, a in backlog.items()}
+        self._waiting = {n: a.shape[self._axis[n]] for n, a in backlog.items()}
         self._received = {n: counts[f"received.{n}"] for n in self._received}
         self._pulses, self._rebased, self._closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
 
@@ -178,26 +186,19 @@ class Session:
 
     # ---- pulses
 
-    def _frames(self, name: str) -> int:
-        axis = self._axis[name]
-        return sum(a.shape[axis] for a in self._backlog[name])
-
     def _joined(self, name: str) -> Array:
         parts = self._backlog[name]
         if not parts:
             shape = list(self._shapes[name])
             shape[self._axis[name]] = 0
             return np.empty(shape, next(i.dtype for i in self.spec.inputs if i.name == name))
-        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, self._axis[name]))
+        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), self._axis[name]))
 
     def _run_full_pulses(self) -> dict[str, list[Array]]:
         parts: dict[str, list[Array]] = {o.name: [] for o in self.spec.outputs}
-        while all(self._frames(i.name) >= i.frames for i in self.spec.inputs):
+        while all(self._waiting[i.name] >= i.frames for i in self.spec.inputs):
             self._load(pad=False)
             self._run(parts)
-        # What stays behind is the caller's memory until copied.
-        for name, rest in self._backlog.items():
-            self._backlog[name] = [np.array(a) for a in rest]
         return parts
 
     def _load(self, pad: bool) -> None:
@@ -211,10 +212,11 @@ class Session:
                 head = (slice(None),) * port.axis
                 buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
                 if n == piece.shape[port.axis]:
-                    backlog.pop(0)
+                    backlog.popleft()
                 else:
                     backlog[0] = piece[(*head, slice(n, None))]
                 at += n
+                self._waiting[port.name] -= n
             if at < port.frames and pad:
                 fill = self._padding if port.dtype.kind == "f" else 0
                 buffer[(slice(None),) * port.axis + (slice(at, None),)] = fill
@@ -279,7 +281,7 @@ class Session:
             multiples = max([self.spec.step, *(c.multiple for c in self.spec.conditions)])
             more = f" and a multiple of {multiples}" if multiples > 1 else ""
             raise InvalidLength(
-                f"the batch model does not take a stream of {total} frames{node}: it needs at least "
+                f"a stream of {total} frames is none this model takes{node}: it needs at least "
                 f"{self.spec.shortest}{more}. Push more frames before flush, or reset"
             )
 

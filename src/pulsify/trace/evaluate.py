@@ -6,8 +6,9 @@ is ever computed: a node whose inputs are known is executed, of any other only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -228,34 +229,39 @@ def _infer_types(
 
 def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
     """Executes one node on arrays: the reference evaluator, or ONNX Runtime where that has no implementation."""
-    proto = _single_node_model(model, node)
+    from onnx.reference import ReferenceEvaluator
+
     names = list(dict.fromkeys(i for i in node.inputs if i))
     positions = [list(filter(None, node.inputs)).index(n) for n in names]
     try:
-        from onnx.reference import ReferenceEvaluator
+        evaluator: Any = ReferenceEvaluator(_single_node_model(model, node, [None] * len(names)))
+    except Exception:  # not implemented there
+        evaluator = None
 
-        evaluator = ReferenceEvaluator(proto)
+    def run(arrays: list[Array]) -> list[Array]:
+        fed = {n: arrays[p] for n, p in zip(names, positions, strict=True)}
+        runner = evaluator or _runtime(_single_node_model(model, node, list(fed.values())))
+        return [np.asarray(a) for a in runner.run(None, fed)]
 
-        def run(arrays: list[Array]) -> list[Array]:
-            out = evaluator.run(None, {n: arrays[p] for n, p in zip(names, positions, strict=True)})
-            return [np.asarray(a) for a in out]
-
-        return run
-    except Exception:
-        import onnxruntime as ort
-
-        session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-
-        def run_ort(arrays: list[Array]) -> list[Array]:
-            out = session.run(None, {n: arrays[p] for n, p in zip(names, positions, strict=True)})
-            return [np.asarray(a) for a in out]
-
-        return run_ort
+    return run
 
 
-def _single_node_model(model: Model, node: Node) -> onnx.ModelProto:
-    inputs = [onnx.ValueInfoProto(name=n) for n in dict.fromkeys(i for i in node.inputs if i)]
+def _runtime(proto: onnx.ModelProto) -> Any:
+    import onnxruntime as ort
+
+    return ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def _single_node_model(model: Model, node: Node, arrays: Sequence[Array | None]) -> onnx.ModelProto:
+    names = dict.fromkeys(i for i in node.inputs if i)
+    inputs = [_info(n, a) for n, a in zip(names, arrays, strict=True)]
     outputs = [onnx.ValueInfoProto(name=n) for n in node.outputs if n]
     graph = helper.make_graph([node.proto], "one", inputs, outputs)
     opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
     return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
+
+
+def _info(name: str, array: Array | None) -> onnx.ValueInfoProto:
+    if array is None:
+        return onnx.ValueInfoProto(name=name)
+    return helper.make_tensor_value_info(name, int(ir.DataType.from_numpy(array.dtype)), array.shape)

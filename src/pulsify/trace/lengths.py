@@ -11,7 +11,7 @@ from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
 
-SCALES = (64, 256, 1024, 8192, 65536)
+SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 SMALL = (24, 12, 6, 3)  # for models that take nothing longer (a short table of positions)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
