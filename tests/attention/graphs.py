@@ -332,7 +332,7 @@ class _Model:
         assert case.product == "time_first"
         q = b.op("Add", b.transpose(q, 2, 0, 1, 3), b.weight(case.heads, dim))
         raw = b.op("Einsum", q, rows, equation="ibnd,jnd->ijbn")
-        rest = [self._streams(), case.heads]
+        rest: list[int | str] = [self._streams(), case.heads]
         x = b.op("Concat", b.op("ConstantOfShape", b.shape(size, 1, *rest)), raw, axis=1)
         x = b.reshape(x, b.op("Add", size, b.scalar(1)), size, *rest)
         return b.op("Reshape", b.slice(x, 0, b.ints(1), b.ints(2**31)), b.op("Shape", raw))

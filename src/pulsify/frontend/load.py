@@ -22,6 +22,8 @@ Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 def load(source: Source) -> Model:
     """Read `source` and settle it. The source itself is never changed."""
     graph = read(source)
+    if "pulsify.version" in graph.metadata_props:
+        raise InvalidModel("this model is a stream already: open it with pulsify.load, or convert its batch model")
     _check(graph)
     graph = _settle_opset(graph)
     passes: list[Any] = [
