@@ -14,8 +14,8 @@ import pulsify
 if __package__ in (None, ""):  # run as a file
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.chains import chain  # noqa: E402
-from benchmarks.encoder import chunk_encoder  # noqa: E402
+from benchmarks.chains import chain
+from benchmarks.encoder import chunk_encoder
 
 
 def seconds(model: onnx.ModelProto, pulse: int, verify: bool) -> float:

@@ -6,6 +6,7 @@ hundreds of lengths, of every residue, can be looked at.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
     from pulsify.emit.context import Context
     from pulsify.frontend.model import Node
 
+SMALL = 4096  # elements of a value worth keeping
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
 
 def known_at(ctx: Context, name: str, s: int) -> Traced:
     """A known value at a stream length of s. Raises CannotRun if the model has none there."""
     kept = ctx.known_values.setdefault(s, {})
-    if name not in kept:
-        kept[name] = _evaluate(ctx, name, s)
-    return kept[name]
+    if name in kept:
+        return kept[name]
+    value = _evaluate(ctx, name, s)
+    if math.prod(value.dims) <= SMALL:
+        kept[name] = value
+    return value
 
 
 def _evaluate(ctx: Context, name: str, s: int) -> Traced:
@@ -45,7 +50,6 @@ def _evaluate(ctx: Context, name: str, s: int) -> Traced:
         if i:
             values[i] = _shaped(ctx, i, s) if shape_only else known_at(ctx, i, s)
     tracer.evaluator.step(node, values)
-    ctx.known_values.setdefault(s, {}).update({o: values[o] for o in node.outputs if o in values})
     return values[name]
 
 

@@ -8,7 +8,7 @@ good as -1e9 before a softmax). What is not zero where the values are summed up 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,21 +20,35 @@ LOW = -5000.0  # a score this low has no weight behind a softmax, whatever the d
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """live: depends on data. Elsewhere `value` is the constant. Both [rows, cols], or [rows, 1], [1, cols], [1, 1]."""
+    """live: depends on data. Elsewhere `value` is the constant. Both [rows, cols], or [rows, 1], [1, cols], [1, 1].
+
+    weighed: cells that a softmax has looked at; they are needed even if a later mask hides them.
+    soft: data may hide every cell of a row with a finite score, and a softmax would then look at all of them.
+    """
 
     live: Array
     value: Array
+    weighed: Array | None = None
+    soft: bool = False
 
     @property
     def needed(self) -> Array:
-        """Cells that take part in a sum."""
+        """Cells that take part in a sum, or in the weights of a row that does."""
         with np.errstate(invalid="ignore"):
-            return self.live | ((self.value != 0) & ~np.isnan(self.value))
+            summed = self.live | ((self.value != 0) & ~np.isnan(self.value))
+        if self.weighed is None:
+            return summed
+        return summed | (self.weighed & summed.any(1, keepdims=True))
+
+    @property
+    def turned(self) -> Cells:
+        """Rows and columns exchanged."""
+        return Cells(self.live.T, self.value.T, None if self.weighed is None else self.weighed.T, self.soft)
 
 
 def data() -> Cells:
     """A value that depends on data in every cell."""
-    return Cells(np.ones((1, 1), bool), np.zeros((1, 1)))
+    return Cells(np.ones((1, 1), bool), np.zeros((1, 1), np.float32))
 
 
 def constants(array: Array, axes: tuple[int | None, int | None]) -> Cells:
@@ -42,7 +56,9 @@ def constants(array: Array, axes: tuple[int | None, int | None]) -> Cells:
 
     Where heads differ, a cell is constant only if it is alike in all of them, or low in all of them.
     """
-    x = np.asarray(array).astype(np.float64)
+    x = np.asarray(array)
+    spread = (slice(0, 1) if n == 0 and i not in axes else slice(None) for i, n in enumerate(x.strides))
+    x = x[tuple(spread)].astype(np.float32)  # what is mere repetition is looked at once
     order = [a for a in axes if a is not None]
     rest = [i for i in range(x.ndim) if i not in order]
     x = x.transpose([*rest, *order]).reshape(-1, *(x.shape[a] for a in order))
@@ -60,16 +76,23 @@ def combine(op: str, cells: list[Cells], compute: Callable[[list[Array]], Array]
     values = [c.value for c in cells]
     if op == "Where":
         return _where(*cells)
+    weighed = _weighed(cells)
+    soft = any(c.soft for c in cells) and not (op == "Mul" and weighed is not None)
     shape = np.broadcast_shapes(*(v.shape for v in lives))
     live = np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*lives)), shape).copy()
     with np.errstate(all="ignore"):
-        value = np.broadcast_to(np.asarray(compute(values), np.float64), shape).copy()
+        value = np.broadcast_to(np.asarray(compute(values), np.float32), shape).copy()
     for c in cells:
         wins, result = _law(op, c)
         fixed = np.broadcast_to(~c.live & wins, shape) & live
         live[fixed] = False
         value[fixed] = np.broadcast_to(result, shape)[fixed]
-    return Cells(live, value)
+    return Cells(live, value, weighed, soft)
+
+
+def _weighed(cells: Sequence[Cells]) -> Array | None:
+    found = [c.weighed for c in cells if c.weighed is not None]
+    return np.logical_or.reduce(np.broadcast_arrays(*found)) if found else None
 
 
 def _law(op: str, c: Cells) -> tuple[Array, Array]:
@@ -92,7 +115,11 @@ def _where(condition: Cells, x: Cells, y: Cells) -> Cells:
     xv, xl, yv, yl = (np.broadcast_to(a, shape) for a in (x.value, x.live, y.value, y.live))
     same = ~xl & ~yl & ((xv == yv) | ((xv <= LOW) & (yv <= LOW)))
     live = np.where(cl, ~same, np.where(c, xl, yl))
-    return Cells(live, np.where(cl, np.maximum(xv, yv), np.where(c, xv, yv)))
+    weighed = _weighed((condition, x, y))
+    hides = cl & ((~xl & (xv <= LOW) & np.isfinite(xv)) | (~yl & (yv <= LOW) & np.isfinite(yv)))
+    zeroed = weighed is not None and bool((cl & ((~xl & (xv == 0)) | (~yl & (yv == 0)))).any())
+    soft = (condition.soft or x.soft or y.soft or bool(hides.any())) and not zeroed
+    return Cells(live, np.where(cl, np.maximum(xv, yv), np.where(c, xv, yv)), weighed, soft)
 
 
 def softmax(c: Cells, axis: int) -> Cells:
@@ -103,5 +130,5 @@ def softmax(c: Cells, axis: int) -> Cells:
         alone = np.exp(shown - shown.max(axis, keepdims=True))
         alone = alone / alone.sum(axis, keepdims=True)
     low = ~c.live & (c.value <= LOW)
-    live = np.where(any_live, ~low, False)
-    return Cells(live & np.ones_like(c.live), np.where(any_live, 0.0, alone))
+    live = np.where(any_live, ~low, False) & np.ones_like(c.live)
+    return Cells(live, np.where(any_live, 0.0, alone), live, c.soft)

@@ -115,6 +115,10 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
 
 
 def same(x: Array, y: Array) -> bool:
+    """Equal in type, shape and values. Axes that are mere repetition in both are looked at once."""
+    if x.shape == y.shape:
+        once = tuple(slice(0, 1) if a == b == 0 else slice(None) for a, b in zip(x.strides, y.strides, strict=True))
+        x, y = x[once], y[once]
     return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
 
 

@@ -76,6 +76,15 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
+class Mirror:
+    """`before` frames in front of `source` that show frames of it again, in one of the ways of emit/boundary.py."""
+
+    source: Wire
+    before: int
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
 class Wire:
     """A value with a time axis. `take(window)` is the tensor that holds those frames.
 
@@ -85,6 +94,7 @@ class Wire:
     held: the value of every frame, with one frame, if they are all alike.
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
+    mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
     """
 
     name: str
@@ -97,6 +107,7 @@ class Wire:
     held: ir.Value | None = None
     rows: int | None = None
     copies: bool = False
+    mirror: Mirror | None = None
 
     @property
     def rate(self) -> Fraction:
@@ -164,7 +175,7 @@ class Field:
     take: Callable[[Windows, Offsets], ir.Value]
     bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
     origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
-    moves: tuple[Node, ...] = ()
+    moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
     product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
 
     def side(self, axis: int) -> Side:

@@ -15,7 +15,7 @@ import numpy as np
 from pulsify.analysis.facts import Window, Windows
 from pulsify.trace.evaluate import Array
 
-MOST_PHASES = 64
+MOST_PHASES = 256
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.facts import Layout, Mirror, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 
@@ -38,25 +38,52 @@ class Fill:
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
 
-def ready(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
+def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     """Do the first frames of the stream find the frames they mirror already there?"""
+    m = wire.mirror
+    if m is not None and m.source.end is not None:
+        through = Reach(reach.num, reach.den, reach.lo - m.before * reach.den, reach.hi - m.before * reach.den)
+        if _shown(through, Fill(m.mode, m.before), window, m.before) > m.source.end:
+            return False
     if how is None or how.mode == "constant" or wire.end is None:
         return True
     return _shown(reach, how, window) <= wire.end
 
 
-def _shown(reach: Reach, how: Fill, window: Window) -> int:
-    """The end of the input window (relative to the pulse) that shows all mirrored frames of the first pulses."""
+def _shown(reach: Reach, how: Fill, window: Window, most: int = 1 << 30) -> int:
+    """The end of the input window (relative to the pulse) that shows all mirrored frames of the first pulses.
+
+    most: how many frames in front there are at all.
+    """
     p = window.p * reach.num // reach.den
-    end, n = -(10**9), 0
+    end, n = -(1 << 30), 0
     while True:
         first = max(0, n * window.p + window.start)
         last = n * window.p + window.end
         if reach.first(first) >= 0:
             return end
-        if last > first:  # this pulse emits real frames that look before 0
-            end = max(end, _seen_source(reach, how, first, last) + 1 - n * p)
+        if last > first and reach.last(last - 1) >= -most:  # this pulse emits real frames that look before 0
+            end = max(end, min(_seen_source(reach, how, first, last), most) + 1 - n * p)
         n += 1
+
+
+def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int, mode: str, length: Length) -> Wire:
+    """`source` with frames of its own shown again in front and behind; made for whatever window is asked for.
+
+    Nothing is emitted here, so that what reads it waits only for the frames it really sees.
+    """
+    how = Fill(mode, before)
+    ends = max(after, 0)
+
+    def take(window: Window) -> ir.Value:
+        lo, hi = window.start - before, window.end - before
+        latest = source.end if source.end is not None else hi + 2 * max(before, 0)
+        wide = Window(window.p, lo - ends * (2 if mode == "reflect" else 1), max(hi, latest))
+        return _mirrored(ctx, source, Window(window.p, lo, hi), wide, how, before > 0, ends > 0)
+
+    end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
+    mirror = Mirror(source, before, mode) if before > 0 else None
+    return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror)
 
 
 def _seen_source(reach: Reach, how: Fill, first: int, last: int) -> int:
@@ -121,7 +148,7 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
             return replace(wire, take=lambda w: _constant(ctx, wire, w, how, starts=True, ends=True), clean=True)
         value = _constant(ctx, wire, own, Fill(), starts=True, ends=True)
         name = f"{wire.name}#bounded"
-        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own)
+        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True)
     return ctx.bounded[wire.name]
 
 

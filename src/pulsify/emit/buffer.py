@@ -15,6 +15,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Window
 from pulsify.emit.graph import Builder
 from pulsify.emit.state import State, from_state, state_shape, to_state
+from pulsify.errors import NotStreamable
 from pulsify.export.metadata import PAST
 from pulsify.trace.lengths import BATCHES
 
@@ -35,6 +36,8 @@ class Buffer:
         assert window.p == self.window.p and window.end <= self.window.end, (self.node, window, self.window)
         if window == self.window:
             return self.value
+        if window.grows:
+            self._check_growing(window)
         if window not in self.wishes:
             self.wishes[window] = ir.Value(name=f"{self.node}[{window.start}:{window.end}]")
         return self.wishes[window]
@@ -65,6 +68,21 @@ class Buffer:
                 piece = self._cut(full, layout, begin, begin + wish.frames, history + own.frames)
             b.alias(placeholder, self._folded(piece, wish.frames))
         return state
+
+    def _check_growing(self, window: Window) -> None:
+        own, layout = self.window, self.layout
+        plain = not layout.folded and layout.batch in (None, 0) and layout.axis != 0 and min(layout.sizes) >= -1
+        if (
+            not plain
+            or own.start != own.end - own.p
+            or own.end != window.end
+            or (layout.batch is None and layout.sizes[0] != 1)
+        ):
+            raise NotStreamable(
+                "all of its frames would have to be kept, and it is not laid out for that (batch first, no overlaps)",
+                node=self.node,
+                hint="bound the look-back in the mask, or put the batch first",
+            )
 
     def settle_growing(self, batch: str | None) -> State | None:
         """A cache of all frames so far, if anyone wants that: its time axis starts empty and grows by p a pulse."""

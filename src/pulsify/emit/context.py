@@ -102,6 +102,7 @@ class Context:
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see analysis/amounts
+    cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     # ---- facts
@@ -222,13 +223,14 @@ class Context:
         self.facts[name] = wire
         return wire
 
-    def filed(self, name: str, like: Wire, value: ir.Value, window: Window) -> Wire:
+    def filed(self, name: str, like: Wire, value: ir.Value, window: Window, clean: bool = False) -> Wire:
         """File a variant of a wire under a name of its own, with its own buffer."""
         assert like.length is not None
         buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window)
         self.buffers[name] = buffer
-        self.zeroed.add(name)  # its frames before the first count as zeros
-        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean=True)
+        if clean:  # its frames before the first count as zeros
+            self.zeroed.add(name)
+        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean or window.start >= 0)
 
     def require(self, requirement: Requirement) -> None:
         self.requirements[requirement] = None

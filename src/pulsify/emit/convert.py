@@ -32,7 +32,7 @@ from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
-MOST_FRAMES = 8192  # of a value with two time axes, which grows with the square of the length
+MOST_FRAMES = 3000  # of a value with two time axes, which grows with the square of the length
 LONGER = (1, 4, 16, 64, 1024, 16384)  # where what was seen at the first lengths is unclear, look at longer ones
 
 
@@ -95,23 +95,28 @@ Outputs = list[tuple[StreamOutput, ir.Value]]
 def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tuple[Context, Outputs]:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
     problem: Unclear | None = None
+    looked = 0
     for longer in LONGER:
-        at_least = longer * 64 if longer > 1 else 4 * pulse if pulse < 4096 else pulse
+        at_least = max(4 * pulse if pulse < 4096 else pulse, longer * 64 if longer > 1 else 0)
         try:
-            traces = choose(tracer, at_least=max(at_least, pulse))
+            traces = choose(tracer, at_least)
         except NotStreamable as error:
             raise problem or error from None
+        if problem is not None and traces.lengths[-1] <= looked:
+            break  # the model takes nothing longer
+        looked = traces.lengths[-1]
         builder = Builder(tracer.model.opset_imports.get("", 0))
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         ctx.unbounded = unbounded
-        ctx.last_look = longer == LONGER[-1] or _widest_field(traces) > MOST_FRAMES // 4
+        ctx.last_look = longer == LONGER[-1] or 4 * _widest_field(traces) > MOST_FRAMES
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except Unclear as error:
             problem = error
             if ctx.last_look:
                 break
+            tracer.forget()
     assert problem is not None
     raise problem
 
@@ -155,7 +160,7 @@ def _check_claims(ctx: Context) -> None:
     base, longest = ctx.traces.lengths[0], ctx.traces.lengths[-1]
     widest = _widest_field(ctx.traces)
     for factor in (4, 2):
-        if widest * factor > MOST_FRAMES // 2:
+        if widest * factor > MOST_FRAMES:
             continue
         try:
             run = tracer.at(base + longest * factor // step * step)
@@ -163,6 +168,7 @@ def _check_claims(ctx: Context) -> None:
             continue
         for claim in ctx.claims:
             claim.check(run)
+            ctx.cells.clear()
         return
 
 

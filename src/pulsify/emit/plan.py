@@ -74,7 +74,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
             ctx.require(Requirement(length, node.name, equals=read.wire.length))
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
-    while not all(ready(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
+    while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
         end -= 1
     window = Window(p, end - p if plan.exact else min(end - p, 0), end)
     if plan.copies:
@@ -121,3 +121,17 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) 
             ctx.facts[name] = Wire(
                 name, layout, ctx.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
             )
+
+
+def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
+    """A wire of mirrored frames as one that is emitted, for those who mirror it once more."""
+    name = f"{node.outputs[0]}#source"
+    plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
+    assert wire.length is not None and wire.end is not None
+    p, end = ctx.frames(wire.rate), wire.end
+    while not ready(wire, POINTWISE, None, Window(p, min(end - p, 0), end)):
+        end -= 1
+    window = Window(p, min(end - p, 0), end)
+    value = _emit(ctx, plan, window)[0]
+    assert value is not None
+    return ctx.filed(name, wire, value, window)

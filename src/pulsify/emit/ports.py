@@ -12,6 +12,8 @@ import onnx_ir as ir
 from pulsify.analysis.amounts import fitted_length, known_at, quietly
 from pulsify.analysis.facts import Layout, Static, Varying, Window, Wire
 from pulsify.analysis.length import Length, fit
+from pulsify.analysis.reach import POINTWISE
+from pulsify.emit.boundary import ready
 from pulsify.emit.context import Context
 from pulsify.errors import NotStreamable
 from pulsify.frontend.time import TimeSpec
@@ -128,6 +130,8 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
         length = fitted_length(ctx, node, quietly(lambda s: known_at(ctx, name, s).dims[axis]), 1)
     p = ctx.frames(length.rate)
     end = p if wire.end is None else min(wire.end, p)
+    while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
+        end -= 1
     value = wire.take(Window(p, end - p, end))
     dims = list(_open_dims(ctx, wire.layout.sizes))
     dims[wire.layout.axis] = p

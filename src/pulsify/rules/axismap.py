@@ -26,6 +26,9 @@ def axis_maps(ctx: Context, node: Node, broadcast: set[str]) -> list[AxisMap] | 
     if node.op in ("Softmax", "LogSoftmax", "Split"):
         return [{a: a for a in range(ranks[0])}, *({} for _ in ranks[1:])]
     if node.op == "Concat":
+        joined = node.attr("axis") % out
+        if any(joined in ctx.time_axes(i) for i in node.inputs):
+            return None
         return [{a: a for a in range(r)} for r in ranks]
     if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
         kept = _reshape(ctx, node)

@@ -11,9 +11,9 @@ import onnx_ir as ir
 from pulsify.analysis.amounts import with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.reach import shift
-from pulsify.emit.boundary import Fill, along, gather_frames
+from pulsify.emit.boundary import along, gather_frames, mirrored_wire
 from pulsify.emit.context import Context, Requirement
-from pulsify.emit.plan import Plan, Read
+from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import common_length, pointwise, static
 from pulsify.rules.registry import rule
@@ -108,8 +108,10 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         if wire.length is not None and length is not None:
             own = wire.length
             length = with_short(ctx, node, length, lambda s: own.at(s) + min(own.at(s), before))
-        again = Read(wire, shift(-before), Fill("repeat", before))
-        return Plan((again,), (layout,), length, lambda values, window: (values[0],))
+        if length is not None:
+            source = settled(ctx, node, wire) if wire.mirror is not None else wire
+            ctx.facts[node.outputs[0]] = mirrored_wire(ctx, node.outputs[0], source, before, 0, "repeat", length)
+            return None
     reads = [Read(wire, shift(-before))]
     if front and front[0].prefix:
         early = front[0].prefix.wire

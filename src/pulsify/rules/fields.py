@@ -28,6 +28,11 @@ from pulsify.trace.evaluate import Array, Trace, known
 ELEMENTWISE = set(UNARY.split()) | set(BROADCAST.split())
 
 
+FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
+KEEPS_CELLS = ("Softmax", "LogSoftmax", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Split")
+SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand")
+
+
 def meets(ctx: Context, node: Node) -> bool:
     """Does any value around this node have two time axes?"""
     names = [*(i for i in node.inputs if i), *(o for o in node.outputs if o)]
@@ -50,7 +55,8 @@ def field_rule(ctx: Context, node: Node) -> None:
     if maps is None:
         _moved(ctx, node)
         return
-    operands = [_operand(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs) if name]
+    read = 1 if node.op in SHAPING else len(node.inputs)  # the target shape is worked out anew
+    operands = [_operand(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
     if summed or node.op.startswith("Reduce"):
         _sum(ctx, node, operands, summed)
@@ -86,35 +92,36 @@ def _cells_of(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int])
     if isinstance(operand.fact, Field):
         found = operand.fact.cells(run)
         first = operand.axes[operand.fact.sides[0].axis]
-        return found if first == axes[0] else Cells(found.live.T, found.value.T)
+        return found if first == axes[0] else found.turned
     if run[operand.name].known:
         return cell.constants(run[operand.name].array, (own.get(axes[0]), own.get(axes[1])))
     return cell.data()
 
 
 def _cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Trace], Cells]:
-    kept: dict[int, Cells] = {}
-
     def at(run: Trace) -> Cells:
-        if id(run) not in kept:
-            kept[id(run)] = _compute_cells(ctx, node, operands, axes, run)
-        return kept[id(run)]
+        key = (node.outputs[0], run.length)
+        if key not in ctx.cells:
+            ctx.cells[key] = _compute_cells(ctx, node, operands, axes, run)
+        return ctx.cells[key]
 
     return at
 
 
 def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], run: Trace) -> Cells:
+    if node.op not in ELEMENTWISE and node.op not in KEEPS_CELLS:
+        return cell.data()
     inputs = [_cells_of(ctx, o, run, axes) for o in operands]
     if node.op in ("Softmax", "LogSoftmax"):
         axis = node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))
         if axis not in axes:
             return inputs[0]
         full = tuple(run[node.outputs[0]].dims[a] for a in axes)
-        spread = Cells(np.broadcast_to(inputs[0].live, full), np.broadcast_to(inputs[0].value, full))
+        given = inputs[0]
+        spread = Cells(np.broadcast_to(given.live, full), np.broadcast_to(given.value, full), None, given.soft)
         return cell.softmax(spread, axes.index(axis))
     if node.op not in ELEMENTWISE:
-        moved = node.op in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Split")
-        return inputs[0] if moved else cell.data()
+        return inputs[0]
 
     def compute(values: list[Array]) -> Array:
         if not any(np.size(v) for v in values):
@@ -122,7 +129,7 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
         given = [known(v.astype(ctx.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
         placed = dict(zip([o.index for o in operands], given, strict=True))
         full = [placed.get(i) for i in range(len(node.inputs))]
-        return np.asarray(ctx.traces.tracer.evaluator.run(node, full)[0], np.float64)
+        return np.asarray(ctx.traces.tracer.evaluator.run(node, full)[0], np.float32)
 
     return cell.combine(node.op, inputs, compute)
 
@@ -206,7 +213,9 @@ def _emit(
     """The node on windows of its inputs."""
     given = {o.index: _take(ctx, node, o, windows, offsets) for o in operands}
     inputs = [given.get(i) for i in range(len(node.inputs))]
-    if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+    if node.op in ("Squeeze", "Unsqueeze"):
+        return clone(ctx, node, [inputs[0], *(ctx.operand(node, n) for n in node.inputs[1:])])
+    if node.op in ("Reshape", "Flatten"):
         sizes = ctx.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
         assert inputs[0] is not None
@@ -232,7 +241,8 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
         return value
     if isinstance(o.fact, Field):
         first, second = (windows[o.axes[s.axis]] for s in o.fact.sides)
-        return o.fact.take((first, second), offsets)
+        turned = o.axes[o.fact.sides[0].axis] > o.axes[o.fact.sides[1].axis]
+        return o.fact.take((first, second), (-offsets[1], -offsets[0]) if turned else offsets)
     if len(o.axes) == 2:
         return _template(ctx, node, o, windows)
     if len(o.axes) == 1:  # a known table over one axis, used as it stands
@@ -273,7 +283,10 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
         out: Array = run[o.name].array
         for i, s in enumerate(ctx.sizes_static(o.name)):
             if s < 0:  # known values do not differ from stream to stream
-                out = out[(slice(None),) * i + (slice(0, 1),)]
+                one = out[(slice(None),) * i + (slice(0, 1),)]
+                if not np.array_equal(np.broadcast_to(one, out.shape), out):
+                    ctx.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
+                out = one
         return out
 
     template = find(array(ctx.traces.longest), (a, b), pair)
@@ -281,7 +294,8 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
         raise Unclear(
             f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
             node=node.name, op=node.op,
-            hint="masks and biases must depend on the distance of two frames, or on chunks of a fixed size",
+            hint="masks and biases must depend on the distance of two frames or on chunks; it helps if the pulse "
+            "shares a factor with the chunk",
         )  # fmt: skip
     found = template
     ctx.claim(node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)))
@@ -299,8 +313,10 @@ def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
         return b.op("Gather", table, b.reshape(phase, []), axis=0)
     rank, dims = len(ctx.dims(node.outputs[0])), stack.shape[1:]
     full = (1,) * (rank - len(dims)) + dims
-    if full[0] != 1:
-        ctx.refuse(node, "a mask that differs by phase has no room for the batch", 'fix the batch size: set={"B": 1}')
+    if full[0] != 1 or ctx.sizes_static(node.outputs[0])[0] != -1:
+        ctx.refuse(
+            node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
+        )
     return b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full[1:]])
 
 
@@ -327,6 +343,12 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     length = sides[row].length or value.length
     if length is None or value.length is None:
         ctx.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
+    if isinstance(field.fact, Field) and field.fact.cells(ctx.traces.longest).soft:
+        ctx.refuse(
+            node,
+            "where the data hide every key of a row with a finite score, batch looks at the whole stream",
+            "fill with -inf, or set the weights to zero behind the softmax",
+        )
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
@@ -353,6 +375,7 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
             given[o.index] = ctx.operand(node, o.name)
     out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
     ctx.emitted(name, node.name, out, ctx.layout(node, name), length, view.rows)
+    ctx.cells.clear()  # they grow with the square of the length
 
 
 def _least(*ends: int | None) -> int:
@@ -368,7 +391,7 @@ def _field_sides(ctx: Context, node: Node, o: Operand) -> dict[int, Side]:
 def _needed(ctx: Context, o: Operand, run: Trace, row: int, col: int) -> Array:
     if isinstance(o.fact, Field):
         found = o.fact.cells(run)
-        needed = found.needed if o.fact.sides[0].axis == row else found.needed.T
+        needed = (found if o.fact.sides[0].axis == row else found.turned).needed
     else:
         needed = cell.constants(run[o.name].array, (row, col)).needed
     dims = run[o.name].dims
@@ -417,16 +440,22 @@ def _scores(
 
 
 def _moved(ctx: Context, node: Node) -> None:
-    """Pads, reshapes and slices that move cells to other places: kept as a list until someone looks."""
-    source = ctx.fact(node.inputs[0])
+    """Pads, reshapes, slices and joins that move cells to other places: kept as a list until someone looks."""
     name = node.outputs[0]
-    if not isinstance(source, Field) or any(not run[i].known for run in ctx.traces.runs for i in node.inputs[1:] if i):
+    fields = [i for i, n in enumerate(node.inputs) if n and isinstance(ctx.facts.get(n), Field)]
+    known_rest = all(
+        run[n].known for run in ctx.traces.runs for i, n in enumerate(node.inputs) if n and i not in fields
+    )
+    if len(fields) != 1 or not known_rest:
         ctx.refuse(
-            node, f"no streaming rule is known for operator {node.op} where every frame meets every other",
+            node,
+            f"no streaming rule is known for operator {node.op} where every frame meets every other",
             "see docs/operators.md for what attention may be made of",
-        )  # fmt: skip
+        )
+    source = ctx.facts[node.inputs[fields[0]]]
+    assert isinstance(source, Field)
     origin = source.origin or source
-    moves = (*source.moves, node)
+    moves = (*source.moves, (node, fields[0]))
     times = ctx.time_axes(name)
     axes = (times[0], times[1]) if len(times) == 2 else (source.sides[0].axis, source.sides[1].axis)
 

@@ -106,8 +106,9 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
         return ctx.builder.constant(cells[:, 0].reshape(shape), name)
     i, j = np.nonzero(needed)
     x = cells.astype(np.float64)
-    slope = (x[:, -1] - x[:, 0]) / max(int((j - i)[-1] - (j - i)[0]), 1) if (j - i)[-1] != (j - i)[0] else x[:, 0] * 0
-    base = x[:, 0] - slope * (j - i)[0]
+    near, far = int((j - i).argmax()), int((j - i).argmin())
+    slope = (x[:, far] - x[:, near]) / min(int((j - i)[far] - (j - i)[near]), -1)
+    base = x[:, near] - slope * (j - i)[near]
     if array.dtype.kind != "f" or not np.allclose(
         x, base[:, None] + slope[:, None] * (j - i)[None], rtol=1e-6, atol=1e-6
     ):

@@ -10,9 +10,9 @@ from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, shift
-from pulsify.emit.boundary import Fill
+from pulsify.emit.boundary import Fill, mirrored_wire
 from pulsify.emit.context import Context, Requirement
-from pulsify.emit.plan import Plan, Read
+from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
@@ -37,6 +37,10 @@ def pad(ctx: Context, node: Node) -> Plan | None:
         ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
     length = _length(ctx, node, wire, axes, before, after)
     _require(ctx, node, wire, mode, before, after or 0)
+    if mode != "constant" and length is not None and after is not None and not any(others):
+        source = settled(ctx, node, wire) if wire.mirror is not None else wire
+        ctx.facts[node.outputs[0]] = mirrored_wire(ctx, node.outputs[0], source, before, after, mode, length)
+        return None
     return _plan(ctx, node, wire, others, Fill(mode, _value(ctx, node)), shift(-before), length)
 
 
@@ -110,8 +114,11 @@ def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after
     """What is cut off must be there, and so must the frames that are shown again."""
     if wire.length is None:
         return
+    if mode == "constant":  # a cut may reach into the padding on the other side
+        ctx.require(Requirement(wire.length, node.name, at_least=max(-before - after, 0)))
+        return
     cut = max(-before, 0) + max(-after, 0)
-    shown = {"constant": 0, "edge": 1, "reflect": max(before, after, 0) + 1}[mode]
+    shown = {"edge": 1, "reflect": max(before, after, 0) + 1}[mode]
     if cut + shown:
         ctx.require(Requirement(wire.length, node.name, at_least=cut + shown))
 

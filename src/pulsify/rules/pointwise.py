@@ -14,6 +14,7 @@ from pulsify.analysis.facts import Layout, Static, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.emit.context import Context, broadcast_axis
 from pulsify.emit.plan import Plan, Read
+from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Node
 from pulsify.rules.registry import rule
 
@@ -88,6 +89,13 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
     batch = target.batch
     if batch is None:
         return b.reshape(front, full)  # the batch is one
+    if target.sizes[batch] != -1:
+        raise NotStreamable(
+            "positions meet a batch folded together with another axis (heads)",
+            node=wire.name,
+            op="position",
+            hint='fix the batch size: set={"B": 1}',
+        )
     if all(d == 1 for d in full[: batch + 1]):
         return b.reshape(front, [*full[:batch], -1, *full[batch + 1 :]])
     lifted = b.reshape(front, [-1, *full])

@@ -17,15 +17,20 @@ from pulsify.analysis.facts import Field, Offsets, Windows, Wire
 from pulsify.emit.context import Context, Unclear
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import clone
-from pulsify.trace.evaluate import Array, Trace, known
+from pulsify.trace.evaluate import Array, CannotRun, Trace, known
 
 MOST_CELLS = 8_000_000
+Moves = tuple[tuple[Node, int], ...]
 
 
-def skewed(
-    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], windows: Windows, offsets: Offsets
-) -> ir.Value:
+def skewed(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windows, offsets: Offsets) -> ir.Value:
     """A window of the moved field."""
+    if windows[0].grows or windows[1].grows:
+        ctx.refuse(
+            node,
+            "relative positions are looked up in a table, and the past is unbounded",
+            "bound the look-back in the mask",
+        )
     if origin.product is None or windows[0].p != windows[1].p:
         ctx.refuse(
             node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
@@ -57,7 +62,7 @@ def _skew(ctx: Context, raw: ir.Value, rank: int, rows: int, cols: int) -> ir.Va
 
 
 def _by_offset(
-    ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], wanted: tuple[int, int], offsets: Offsets
+    ctx: Context, node: Node, origin: Field, moves: Moves, wanted: tuple[int, int], offsets: Offsets
 ) -> Array:
     """The table's rows for offsets wanted[0] ... + wanted[1]; those outside `offsets` are masked: anything will do."""
     assert origin.product is not None
@@ -69,7 +74,10 @@ def _by_offset(
     for run in ctx.traces.runs:
         if np.prod(run[origin.name].dims) > MOST_CELLS:
             continue
-        places = _places(ctx, node, origin, moves, run, lo, hi)
+        try:
+            places = _places(ctx, node, origin, moves, run, lo, hi)
+        except CannotRun:  # the model's table ends before
+            continue
         tables.append(np.take(run[name].array, places, axis=axis))
     if len(tables) < 2:
         raise Unclear(
@@ -84,13 +92,23 @@ def _by_offset(
     return out
 
 
-def _places(ctx: Context, node: Node, origin: Field, moves: tuple[Node, ...], run: Trace, lo: int, hi: int) -> Array:
+def _joined(move: Node, index: int, at: int) -> bool:
+    return move.op == "Concat" and index != at
+
+
+def _places(ctx: Context, node: Node, origin: Field, moves: Moves, run: Trace, lo: int, hi: int) -> Array:
     """For every offset lo ... hi, the table row that all cells (i, i + offset) show."""
     dims = run[origin.name].dims
     moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
     evaluator = ctx.traces.tracer.evaluator
-    for move in moves:
-        moved = evaluator.run(move, [known(moved), *(run[i] if i else None for i in move.inputs[1:])])[0]
+    for move, at in moves:
+        inputs = [run[n] if n and i != at else None for i, n in enumerate(move.inputs)]
+        inputs[at] = known(moved)
+        # other inputs are joined to it (zeros in front): they must have its type, and show as no cell at all
+        inputs = [
+            known(np.full(v.dims, -1, np.int64)) if _joined(move, i, at) and v else v for i, v in enumerate(inputs)
+        ]
+        moved = evaluator.run(move, inputs)[0]
     first = moved.reshape(-1, *moved.shape[-2:])[0]
     rows, cols = dims[-2], dims[-1]
     size = min(first.shape)

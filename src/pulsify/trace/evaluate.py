@@ -119,6 +119,9 @@ class Evaluator:
             values[name] = known(array)
 
     def run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
+        if node.op == "Expand" and len(ins) == 2 and ins[0] is not None and ins[1] is not None:
+            shape = np.broadcast_shapes(ins[0].dims, tuple(int(d) for d in ins[1].array))
+            return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
         runner = self._runners.get(node.outputs[0])
         if runner is None:
             runner = self._runners[node.outputs[0]] = _runner(self.model, node)

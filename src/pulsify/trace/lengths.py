@@ -12,7 +12,6 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
-SMALL = (24, 12, 6, 3)  # for models that take nothing longer (a short table of positions)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
 
@@ -35,6 +34,10 @@ class Tracer:
         if key not in self._kept:
             self._kept[key] = self.evaluator.trace(self.inputs(length, batch), length, batch)
         return self._kept[key]
+
+    def forget(self) -> None:
+        """Let go of the traces so far: where frames meet frames they are large."""
+        self._kept.clear()
 
     def works(self, length: int) -> bool:
         try:
@@ -80,7 +83,7 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     given = tracer.time.step
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
-    for scale in [*scales, *SMALL]:
+    for scale in [*scales, *_shorter(scales[0])]:
         start = -(-(scale + 3) // given) * given
         if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
@@ -93,6 +96,11 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             if all(tracer.works(s) for s in (base + step, base + 2 * step, base + 3 * step, _far(base, step))):
                 return _traces(tracer, base, step)
     raise _no_length(tracer, scales[0])
+
+
+def _shorter(scale: int) -> list[int]:
+    """For models that take nothing so long (a short table of positions): half of it, a quarter, ..."""
+    return [scale >> n for n in range(1, scale.bit_length() - 1)]
 
 
 def _far(base: int, step: int) -> int:
