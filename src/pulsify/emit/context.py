@@ -105,6 +105,12 @@ class Context:
     cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
+    def release(self) -> None:
+        """Let go of all that is large: closures refer to the context in circles, which are collected late."""
+        for kept in (self.cells, self.known_values, self.facts, self.bounded, self.horizons):
+            kept.clear()
+        self.claims.clear()
+
     # ---- facts
 
     def fact(self, name: str) -> Fact:

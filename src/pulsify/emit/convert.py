@@ -77,6 +77,8 @@ def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") 
             op=problem.node.op,
             hint='if it takes only some lengths, say which: set={"T": "8*n"}',
         ) from problem
+    finally:
+        tracer.forget()
 
 
 def granularity(tracer: Tracer, unbounded: str | int = "refuse") -> int:
@@ -112,7 +114,10 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
         ctx.last_look = longer == LONGER[-1] or 4 * _widest_field(traces) > MOST_FRAMES
         try:
             return ctx, _apply_rules(ctx, tracer.time)
-        except Unclear as error:
+        except NotStreamable as error:
+            ctx.release()
+            if not isinstance(error, Unclear):
+                raise
             problem = error
             if ctx.last_look:
                 break
@@ -208,7 +213,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     requirements = tuple(ctx.requirements)
     graph, named = assemble(ctx, outputs, states, unknown)
     static = [p.name for p in ctx.model.inputs if p.name not in time.streams and p.name not in time.bound]
-    return Converted(
+    made = Converted(
         graph=graph,
         pulse=pulse,
         granularity=math.lcm(*ctx.denominators, 1),
@@ -229,6 +234,8 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
         ir_version=ctx.model.ir_version,
         shortest=shortest_length(requirements, time.step),
     )
+    ctx.release()
+    return made
 
 
 def shortest_length(requirements: tuple[Requirement, ...], step: int) -> int:

@@ -6,6 +6,8 @@ is ever computed: a node whose inputs are known is executed, of any other only t
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +32,34 @@ class CannotRun(Exception):
         super().__init__(f"{node.op} '{node.name}': {reason}")
 
 
+class Recent:
+    """The large arrays used last, up to so many bytes in all: they can be computed again."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes = most, 0
+        self._arrays: OrderedDict[Traced, Array] = OrderedDict()
+
+    def get(self, key: Traced) -> Array | None:
+        array = self._arrays.get(key)
+        if array is not None:
+            self._arrays.move_to_end(key)
+        return array
+
+    def put(self, key: Traced, array: Array) -> None:
+        self._arrays[key] = array
+        self._bytes += array.nbytes
+        while self._bytes > self._most and len(self._arrays) > 1:
+            _, old = self._arrays.popitem(last=False)
+            self._bytes -= old.nbytes
+
+    def clear(self) -> None:
+        self._arrays.clear()
+        self._bytes = 0
+
+
+RECENT = Recent(1 << 30)
+
+
 @dataclass(eq=False)
 class Traced:
     """What is known of one value at one length."""
@@ -42,10 +72,18 @@ class Traced:
 
     @property
     def array(self) -> Array:
-        if self._array is None:
-            assert self.known and self._thunk is not None
-            self._array = self._thunk()
-        return self._array
+        if self._array is not None:
+            return self._array
+        assert self.known
+        assert self._thunk is not None
+        found = RECENT.get(self)
+        if found is None:
+            found = self._thunk()
+            if found.size > EAGER_ELEMENTS:
+                RECENT.put(self, found)
+            else:
+                self._array = found
+        return found
 
 
 def known(array: Array) -> Traced:
@@ -110,13 +148,20 @@ class Evaluator:
                 values[name] = Traced(dtype, dims, False)
 
     def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
-        if sum(int(np.prod(v.dims)) for v in ins if v is not None) > EAGER_ELEMENTS and node.op not in BY_VALUE:
+        if node.op not in BY_VALUE and self._large(node, ins):
             kept = list(ins)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
                 values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i])  # type: ignore[misc]
             return
         for name, array in zip([o for o in node.outputs if o], self.run(node, ins), strict=False):
             values[name] = known(array)
+
+    def _large(self, node: Node, ins: list[Traced | None]) -> bool:
+        """Worth computing only when asked for: large itself, or made of much (every frame against every other)."""
+        elements = sum(math.prod(v.dims) for v in ins if v is not None)
+        if elements > EAGER_ELEMENTS or elements < 512:
+            return elements > EAGER_ELEMENTS
+        return any(math.prod(dims) > EAGER_ELEMENTS for _, dims in self._infer(node, ins).values())
 
     def run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
         if node.op == "Expand" and len(ins) == 2 and ins[0] is not None and ins[1] is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import CannotRun, Evaluator, Trace, Traced, known
+from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
@@ -38,6 +38,7 @@ class Tracer:
     def forget(self) -> None:
         """Let go of the traces so far: where frames meet frames they are large."""
         self._kept.clear()
+        RECENT.clear()
 
     def works(self, length: int) -> bool:
         try:
@@ -83,7 +84,8 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     given = tracer.time.step
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
-    for scale in [*scales, *_shorter(scales[0])]:
+    near = [s for s in scales if s <= 16 * scales[0]]
+    for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
         start = -(-(scale + 3) // given) * given
         if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
