@@ -15,7 +15,8 @@ import numpy as np
 
 from pulsify.trace.evaluate import Array
 
-LOW = -5000.0  # a score this low has no weight behind a softmax, whatever the data add to it
+ADDED = -5000.0  # what is added must be lower still: a bias may fall off slowly with the distance
+LOW = -500.0  # a score this low has no weight behind a softmax: exp(-500) is nothing beside any score in use
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,8 @@ def combine(op: str, cells: list[Cells], compute: Callable[[list[Array]], Array]
     if op == "Where":
         return _where(*cells)
     weighed = _weighed(cells)
-    soft = any(c.soft for c in cells) and not (op == "Mul" and weighed is not None)
+    soft = any(c.soft for c in cells) or (op == "Mul" and _times_low(cells))
+    soft = soft and not (op == "Mul" and weighed is not None)
     shape = np.broadcast_shapes(*(v.shape for v in lives))
     live = np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*lives)), shape).copy()
     with np.errstate(all="ignore"):
@@ -88,6 +90,11 @@ def combine(op: str, cells: list[Cells], compute: Callable[[list[Array]], Array]
         live[fixed] = False
         value[fixed] = np.broadcast_to(result, shape)[fixed]
     return Cells(live, value, weighed, soft)
+
+
+def _times_low(cells: Sequence[Cells]) -> bool:
+    """Data times a very low number: a mask that is data, about to be added to the scores."""
+    return any(bool((x.live & ~y.live & (y.value <= ADDED) & np.isfinite(y.value)).any()) for x in cells for y in cells)
 
 
 def _weighed(cells: Sequence[Cells]) -> Array | None:
@@ -102,10 +109,8 @@ def _law(op: str, c: Cells) -> tuple[Array, Array]:
             return c.value == 0, np.zeros_like(c.value)
         if op == "Or":
             return c.value != 0, np.ones_like(c.value)
-        if op == "Add":
-            return c.value <= LOW, c.value
-        if op == "Min":
-            return c.value <= LOW, c.value
+        if op in ("Add", "Min"):
+            return c.value <= ADDED, c.value
     return np.zeros(c.value.shape, bool), c.value
 
 

@@ -104,14 +104,13 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
             traces = choose(tracer, at_least)
         except NotStreamable as error:
             raise problem or error from None
-        if problem is not None and traces.lengths[-1] <= looked:
-            break  # the model takes nothing longer
+        nothing_longer = problem is not None and traces.lengths[-1] <= looked
         looked = traces.lengths[-1]
         builder = Builder(tracer.model.opset_imports.get("", 0))
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         ctx.unbounded = unbounded
-        ctx.last_look = longer == LONGER[-1] or 4 * _widest_field(traces) > MOST_FRAMES
+        ctx.last_look = nothing_longer or longer == LONGER[-1] or 4 * _widest_field(traces) > MOST_FRAMES
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except NotStreamable as error:
