@@ -47,7 +47,12 @@ class Stream:
 
     @cached_property
     def _runner(self) -> ort.InferenceSession:
-        return open_model(self._path if self._path else self.model)
+        return open_model(self._path or self.model)
+
+    @cached_property
+    def _unfused_runner(self) -> ort.InferenceSession:
+        quantised = any(n.op_type == "QuantizeLinear" for n in self.model.graph)
+        return open_model(self._path or self.model, fuse_quantised=False) if quantised else self._runner
 
     def session(
         self,
@@ -56,14 +61,17 @@ class Stream:
         padding: float = 0.0,
         check: bool = True,
         statics: Mapping[str, Any] | None = None,
+        fuse_quantised: bool = True,
         **named: Any,
     ) -> Session:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN in.
+        fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
         """
         given = {**(statics or {}), **named}
-        return Session(self._runner, self.spec, batch=batch, padding=padding, check=check, statics=given)
+        runner = self._runner if fuse_quantised else self._unfused_runner
+        return Session(runner, self.spec, batch=batch, padding=padding, check=check, statics=given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One plain ONNX file (large weights go beside it, as external data)."""

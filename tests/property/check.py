@@ -38,6 +38,7 @@ def open_session(model: onnx.ModelProto) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # fused, it rounds otherwise
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -152,7 +153,7 @@ def compare(
 
 
 def run_stream(stream: pulsify.Stream, x: Array, cuts: list[int]) -> dict[str, Array]:
-    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None)
+    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None, fuse_quantised=False)
     parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
     at = 0
     for count in cuts:

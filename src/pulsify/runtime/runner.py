@@ -28,12 +28,20 @@ def options(threads: int = 1) -> ort.SessionOptions:
 
 
 def open_model(
-    source: str | bytes | onnx.ModelProto | ir.Model, threads: int = 1, optimize: bool = True
+    source: str | bytes | onnx.ModelProto | ir.Model,
+    threads: int = 1,
+    optimize: bool = True,
+    fuse_quantised: bool = True,
 ) -> ort.InferenceSession:
-    """A runtime session on a file, bytes or a model in memory."""
+    """A runtime session on a file, bytes or a model in memory.
+
+    fuse_quantised=False computes every quantised operator as it is written: the runtime's fused ones round otherwise.
+    """
     import onnxruntime as ort
 
     chosen = options(threads)
+    if not fuse_quantised:
+        chosen.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimize:
         chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if isinstance(source, ir.Model):

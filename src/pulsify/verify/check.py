@@ -137,7 +137,7 @@ Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
 def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
     """The batch model at every length, first and by itself: a large model is not held twice."""
     try:
-        batch = open_model(source)
+        batch = open_model(source, fuse_quantised=False)
     except Exception as error:  # ONNX Runtime has no common class for them
         raise InvalidModel(
             f"ONNX Runtime does not open the batch model: {said(error)}; verify=False converts without checking"
@@ -223,7 +223,7 @@ def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> A
 def run_stream(stream: Stream, feeds: Mapping[str, Array], chunks: list[int]) -> dict[str, Array]:
     """The whole stream, chunk by chunk, with NaN where no real frame is."""
     statics = {s.name: feeds[s.name] for s in stream.statics}
-    session = stream.session(padding=float("nan"), statics=statics)
+    session = stream.session(padding=float("nan"), statics=statics, fuse_quantised=False)
     parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
 
     def take(result: Any) -> None:
