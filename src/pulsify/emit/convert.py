@@ -205,6 +205,8 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
+    if ctx.model.shortest > 1:
+        ctx.require(Requirement(Length(), "If", at_least=ctx.model.shortest))
     lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), pulse)
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)

@@ -52,6 +52,7 @@ class Model:
     opset_imports: Mapping[str, int]
     ir_version: int
     source: str | bytes | onnx.ModelProto | ir.Model
+    shortest: int = 1  # shorter streams take another branch of the model
     producers: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

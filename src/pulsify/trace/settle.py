@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
@@ -21,22 +22,45 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Traced
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 
+FARTHEST = 1 << 16
+
 
 def settle(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
     if not any(_stands_for_others(n) for n in model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
-    second = _first_walk(model, time, (2 * first.length,))
     for node, taken in first.decisions.items():
-        if second.decisions.get(node) != taken:
+        longer = [_first_walk(model, time, (s,)).decisions.get(node) for s in (2 * first.length, _beyond(model))]
+        if any(other != taken for other in longer):
             raise NotStreamable(
                 "the condition depends on the length of the stream",
                 node=node,
                 op="If",
                 hint="export the model with the branch for long inputs only",
             )
-    return first.model
+    return dataclasses.replace(first.model, shortest=_shortest(model, time, first), producers={})
+
+
+def _beyond(model: Model) -> int:
+    """A length beyond the constants that a condition may compare it with (up to a limit)."""
+    sizes = [
+        int(np.abs(t.numpy()).max(initial=0)) for t in model.constants.values() if t.dtype.is_integer() and t.size == 1
+    ]
+    return min(max((s for s in sizes if s <= FARTHEST), default=0) + 2, FARTHEST)
+
+
+def _shortest(model: Model, time: TimeSpec, walk: Walk) -> int:
+    """The shortest stream from which on every branch is decided as it is for long ones."""
+    if not walk.decisions:
+        return 1
+    for length in range(walk.length - time.step, 0, -time.step):
+        try:
+            if _walk(model, time, length).decisions != walk.decisions:
+                return length + time.step
+        except CannotRun:
+            continue
+    return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +178,7 @@ def _parts(model: Model, node: Node, values: dict[str, Traced]) -> tuple[list[No
 
 
 def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
-    import numpy as np
+
     from onnx import numpy_helper
 
     value = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
