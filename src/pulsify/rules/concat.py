@@ -101,17 +101,15 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             "it repeats the first frames of the stream later on",
             "feed them as a separate input without a time axis",
         )
+    if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
+        wire = _repeated(ctx, node, wire, front[0].frames)
+        if not tail:
+            ctx.facts[node.outputs[0]] = wire
+            return None
+        front = []
     before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
     length = wire.length.then(add=before + after) if wire.length is not None else None
     layout = ctx.layout(node, node.outputs[0])
-    if front and front[0].prefix and front[0].prefix.wire is wire and not tail:
-        if wire.length is not None and length is not None:
-            own = wire.length
-            length = with_short(ctx, node, length, lambda s: own.at(s) + min(own.at(s), before))
-        if length is not None:
-            source = settled(ctx, node, wire) if wire.mirror is not None else wire
-            ctx.facts[node.outputs[0]] = mirrored_wire(ctx, node.outputs[0], source, before, 0, "repeat", length)
-            return None
     reads = [Read(wire, shift(-before))]
     if front and front[0].prefix:
         early = front[0].prefix.wire
@@ -135,6 +133,15 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         return (x,)
 
     return Plan(tuple(reads), (layout,), length, emit)
+
+
+def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
+    """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
+    own = wire.length
+    assert own is not None
+    length = with_short(ctx, node, own.then(add=count), lambda s: own.at(s) + min(own.at(s), count))
+    source = settled(ctx, node, wire) if wire.mirror is not None else wire
+    return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
 
 
 def _part(ctx: Context, node: Node, name: str, axis: int) -> Part:
