@@ -99,12 +99,15 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
     problem: Unclear | None = None
     looked = 0
     for longer in LONGER:
-        at_least = max(4 * pulse if pulse < 4096 else pulse, longer * 64 if longer > 1 else 0)
+        pulses = 4 * pulse if pulse < 4096 else pulse
+        at_least = pulses if longer == 1 else longer * max(pulses, 64)
         try:
             traces = choose(tracer, at_least)
         except NotStreamable as error:
             raise problem or error from None
-        nothing_longer = problem is not None and traces.lengths[-1] <= looked
+        nothing_longer = problem is not None and traces.lengths[0] < at_least
+        if problem is not None and traces.lengths[-1] <= looked and not nothing_longer:
+            continue  # as far as the last look
         looked = traces.lengths[-1]
         builder = Builder(tracer.model.opset_imports.get("", 0))
         builder.reserve(tracer.model.outputs)
