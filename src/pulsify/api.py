@@ -46,13 +46,16 @@ class Stream:
         return sum(s.nbytes for s in self.spec.states)
 
     @cached_property
+    def quantised(self) -> bool:
+        return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
+
+    @cached_property
     def _runner(self) -> ort.InferenceSession:
         return open_model(self._path or self.model)
 
     @cached_property
     def _unfused_runner(self) -> ort.InferenceSession:
-        quantised = any(n.op_type == "QuantizeLinear" for n in self.model.graph)
-        return open_model(self._path or self.model, fuse_quantised=False) if quantised else self._runner
+        return open_model(self._path or self.model, optimize=False) if self.quantised else self._runner
 
     def session(
         self,

@@ -28,20 +28,15 @@ def options(threads: int = 1) -> ort.SessionOptions:
 
 
 def open_model(
-    source: str | bytes | onnx.ModelProto | ir.Model,
-    threads: int = 1,
-    optimize: bool = True,
-    fuse_quantised: bool = True,
+    source: str | bytes | onnx.ModelProto | ir.Model, threads: int = 1, optimize: bool = True
 ) -> ort.InferenceSession:
     """A runtime session on a file, bytes or a model in memory.
 
-    fuse_quantised=False computes every quantised operator as it is written: the runtime's fused ones round otherwise.
+    optimize=False computes every operator as it is written: what the runtime makes of quantised ones rounds otherwise.
     """
     import onnxruntime as ort
 
     chosen = options(threads)
-    if not fuse_quantised:
-        chosen.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimize:
         chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if isinstance(source, ir.Model):

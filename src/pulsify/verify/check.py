@@ -137,7 +137,7 @@ Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
 def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
     """The batch model at every length, first and by itself: a large model is not held twice."""
     try:
-        batch = open_model(source, fuse_quantised=False)
+        batch = open_model(source, optimize=not stream.quantised)
     except Exception as error:  # ONNX Runtime has no common class for them
         raise InvalidModel(
             f"ONNX Runtime does not open the batch model: {said(error)}; verify=False converts without checking"
