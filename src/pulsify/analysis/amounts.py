@@ -129,7 +129,3 @@ def quietly(compute: Callable[[int], int]) -> Callable[[int], int | None]:
             return None
 
     return at
-
-
-def array_at(ctx: Context, name: str, s: int) -> Array:
-    return known_at(ctx, name, s).array

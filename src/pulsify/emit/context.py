@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -255,7 +255,3 @@ class Context:
 def broadcast_axis(layout: Layout, rank: int) -> int:
     """The time axis after broadcasting to a higher rank."""
     return layout.axis + rank - layout.rank
-
-
-def static_shape(values: Sequence[int]) -> list[int]:
-    return [int(v) for v in values]

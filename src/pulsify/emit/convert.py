@@ -109,7 +109,7 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
         if problem is not None and traces.lengths[-1] <= looked and not nothing_longer:
             continue  # as far as the last look
         looked = traces.lengths[-1]
-        builder = Builder(tracer.model.opset_imports.get("", 0))
+        builder = Builder()
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         ctx.unbounded = unbounded

@@ -14,7 +14,6 @@ import onnx_ir as ir
 class Builder:
     """Collects nodes. The same operator on the same inputs is emitted once; equal small constants are one."""
 
-    opset: int
     nodes: list[ir.Node] = field(default_factory=list)
     constants: dict[str, ir.Value] = field(default_factory=dict)
     inputs: dict[str, ir.Value] = field(default_factory=dict)

@@ -73,7 +73,7 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(concrete(self.shape, None, 1)) * self.dtype.itemsize
+        return math.prod(concrete(self.shape, 1)) * self.dtype.itemsize
 
     @property
     def grows(self) -> bool:
@@ -211,7 +211,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def concrete(dims: Dims, batch_symbol: str | None, batch: int) -> tuple[int, ...]:
+def concrete(dims: Dims, batch: int) -> tuple[int, ...]:
     """Sizes with the batch filled in: 'B', '4*B' and plain numbers."""
     out = []
     for d in dims:

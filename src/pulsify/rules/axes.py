@@ -8,6 +8,7 @@ from pulsify.analysis.facts import Wire
 from pulsify.emit.context import Context
 from pulsify.emit.plan import Plan
 from pulsify.frontend.model import Node
+from pulsify.rules.axismap import reduced_axes
 from pulsify.rules.pointwise import pointwise
 from pulsify.rules.registry import rule
 
@@ -65,12 +66,7 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
     says="over any axes but time",
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
-    axes = node.attr("axes")
-    if axes is None and node.input(1):
-        axes = [int(a) for a in ctx.constant(node, node.input(1), "axes").reshape(-1)]
-    if not axes:
-        axes = [] if node.attr("noop_with_empty_axes", 0) else range(len(ctx.dims(node.inputs[0])))
-    guard(ctx, node, ctx.wire(node.inputs[0]), axes, "reduces")
+    guard(ctx, node, ctx.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
     return pointwise(ctx, node)
 
 

@@ -50,11 +50,19 @@ def _einsum(node: Node) -> list[AxisMap] | None:
     return [{a: result.index(c) for a, c in enumerate(t) if c in result} for t in terms.split(",")]
 
 
-def _reduce(ctx: Context, node: Node, rank: int) -> AxisMap:
+def reduced_axes(ctx: Context, node: Node) -> set[int]:
+    """The axes a Reduce operator goes over: an attribute or an input, all of them if none is named."""
+    rank = len(ctx.dims(node.inputs[0]))
     axes = node.attr("axes")
     if axes is None and node.input(1):
         axes = [int(a) for a in ctx.constant(node, node.input(1), "axes").reshape(-1)]
-    gone = {a % rank for a in axes} if axes else set(range(rank))
+    if not axes:
+        return set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
+    return {a % rank for a in axes}
+
+
+def _reduce(ctx: Context, node: Node, rank: int) -> AxisMap:
+    gone = reduced_axes(ctx, node)
     if node.attr("keepdims", 1):
         return {a: a for a in range(rank) if a not in gone}
     return {a: a - sum(g < a for g in gone) for a in range(rank) if a not in gone}

@@ -54,7 +54,7 @@ class Session:
         self.spec, self.batch = spec, batch or 1
         self._padding, self._check = padding, check
         self._step = Step(runner, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
-        self._shapes = {i.name: concrete(i.dims, spec.batch, self.batch) for i in spec.inputs}
+        self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
         self.reset()
 
     # ---- the public contract
@@ -308,7 +308,7 @@ def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
         return parts[0]
     if parts and o.axis is not None:
         return np.concatenate(parts, o.axis)
-    shape = list(concrete(o.dims, spec.batch, batch))
+    shape = list(concrete(o.dims, batch))
     if o.axis is not None:
         shape[o.axis] = 0
     return np.empty(shape, o.dtype)
@@ -323,7 +323,7 @@ def _check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str
     out = {}
     for s in spec.statics:
         array = np.array(given[s.name], order="C")  # the caller's may change while the session lives
-        want = concrete(s.dims, spec.batch, batch)
+        want = concrete(s.dims, batch)
         if array.shape != want or array.dtype != s.dtype:
             raise InvalidArgument(
                 f"static input '{s.name}' must be {s.dtype} {list(want)}, got {array.dtype} {list(array.shape)}"

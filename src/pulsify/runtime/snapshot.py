@@ -48,6 +48,6 @@ def load(blob: bytes, spec: Spec, batch: int) -> tuple[dict[str, Array], dict[st
         )
     states = {s.name: tensors[f"state.{s.name}"] for s in spec.states}
     for s in spec.states:
-        if not s.grows and states[s.name].shape != concrete(s.shape, spec.batch, batch):
+        if not s.grows and states[s.name].shape != concrete(s.shape, batch):
             raise InvalidState(f"state '{s.name}' has another shape than this model's")
     return states, {i.name: tensors[f"backlog.{i.name}"] for i in spec.inputs}, counts

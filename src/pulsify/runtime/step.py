@@ -24,18 +24,14 @@ class Step:
 
     def __init__(self, runner: ort.InferenceSession, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
         self._runner, self._spec = runner, spec
-        self.inputs = {i.name: np.zeros(concrete(i.dims, spec.batch, batch), i.dtype) for i in spec.inputs}
+        self.inputs = {i.name: np.zeros(concrete(i.dims, batch), i.dtype) for i in spec.inputs}
         self._statics = dict(statics)
         self._length = np.full((batch, 1), spec.unknown_length, np.int32)
-        self.outputs = {o.name: np.zeros(concrete(o.dims, spec.batch, batch), o.dtype) for o in spec.outputs}
+        self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
         fixed = [s for s in spec.states if not s.grows]
-        self._growing = {
-            s.name: np.zeros(concrete(s.shape, spec.batch, batch), s.dtype) for s in spec.states if s.grows
-        }
+        self._growing = {s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states if s.grows}
         self._caches = dict(self._growing)
-        self._sides = [
-            {s.name: np.zeros(concrete(s.shape, spec.batch, batch), s.dtype) for s in fixed} for _ in range(2)
-        ]
+        self._sides = [{s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in fixed} for _ in range(2)]
         self._bindings = [self._bind(self._sides[i], self._sides[1 - i]) for i in range(2)]
         self._side = 0
 

@@ -198,12 +198,12 @@ def make_inputs(batch: Any, stream: Stream, length: int, rng: np.random.Generato
     for port in batch.get_inputs():
         if port.name in streams:
             i = streams[port.name]
-            dims = list(concrete(i.dims, spec.batch, 1))
+            dims = list(concrete(i.dims, 1))
             dims[i.axis] = int(length * i.rate)
             feeds[port.name] = random_array(dims, i.dtype, rng)
         elif port.name in statics:
             s = statics[port.name]
-            feeds[port.name] = random_array(concrete(s.dims, spec.batch, 1), s.dtype, rng)
+            feeds[port.name] = random_array(concrete(s.dims, 1), s.dtype, rng)
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
             feeds[port.name] = np.full([1] * len(port.shape), length, dtype)

@@ -64,7 +64,7 @@ def _run_pulses(stream: Stream, feeds: Mapping[str, Array], length: int, order: 
     proto = _with_outputs(ir.to_proto(stream.model), sorted(set(tapped.values())))
     runner = open_model(proto.SerializeToString(), optimize=False)
     names = [o.name for o in runner.get_outputs()]
-    state = {s.name: np.zeros(concrete(s.shape, spec.batch, 1), s.dtype) for s in spec.states}
+    state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}
     fixed: dict[str, Array] = {s.name: feeds[s.name] for s in spec.statics}
     if spec.length:
         fixed[spec.length] = np.full((1, 1), length, np.int32)
