@@ -439,7 +439,7 @@ def test_counters_are_set_back(stream: Any) -> None:
     first = session.push(x[..., :40])
     ahead = limit // 2 // stream.spec.rebase * stream.spec.rebase - 40  # as if so many frames had passed
     ahead -= ahead % stream.pulse
-    session._step.set_back(stream.spec.position, -ahead)
+    session._step.set_back(-ahead)
     session._pulses += ahead // stream.pulse
     session._received["x"] += ahead
     parts = [session.push(c) for c in np.split(x[..., 40:], range(8, 160, 8), 2)]

@@ -15,12 +15,12 @@ import onnx_ir as ir
 
 from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
+from pulsify.optimize.forms import forms
 from pulsify.runtime.runner import IN_MEMORY, embedded_bytes, external_folders, open_model
 from pulsify.runtime.session import Session
+from pulsify.runtime.step import Form
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
-
     from pulsify.emit.convert import Converted
 
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
@@ -50,12 +50,25 @@ class Stream:
         return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
 
     @cached_property
-    def _runner(self) -> ort.InferenceSession:
-        return open_model(self._path or self.model)
+    def _form(self) -> Form:
+        """What sessions run: the model as it is quickest here."""
+        made = forms(self.model, self.spec)
+        general = self._portable_form.runner if made.general is self.model else open_model(made.general)
+        steady = open_model(made.steady) if made.steady is not None else None
+        return Form(general, made.rings, steady, made.since, made.counts)
+
+    @property
+    def warm(self) -> int:
+        """Frames after which sessions run a step without boundaries; 0 if there is none."""
+        return self._form.since * self.pulse if self._form.steady is not None else 0
 
     @cached_property
-    def _unfused_runner(self) -> ort.InferenceSession:
-        return open_model(self._path or self.model, optimize=False) if self.quantised else self._runner
+    def _portable_form(self) -> Form:
+        return Form(open_model(self._path or self.model))
+
+    @cached_property
+    def _unfused_form(self) -> Form:
+        return Form(open_model(self._path or self.model, optimize=False))
 
     def session(
         self,
@@ -65,16 +78,20 @@ class Stream:
         check: bool = True,
         statics: Mapping[str, Any] | None = None,
         fuse_quantised: bool = True,
+        portable: bool = False,
         **named: Any,
     ) -> Session:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN in.
         fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
+        portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
         given = {**(statics or {}), **named}
-        runner = self._runner if fuse_quantised else self._unfused_runner
-        return Session(runner, self.spec, batch=batch, padding=padding, check=check, statics=given)
+        form = self._portable_form if portable else self._form
+        if self.quantised and not fuse_quantised:
+            form = self._unfused_form
+        return Session(form, self.spec, batch=batch, padding=padding, check=check, statics=given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One plain ONNX file (large weights go beside it, as external data)."""

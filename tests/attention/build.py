@@ -1,4 +1,4 @@
-"""ONNX graphs node by node, for the attention models."""
+"""ONNX graphs node by node."""
 
 from __future__ import annotations
 
@@ -84,16 +84,18 @@ class Builder:
     def reshape(self, x: str, *dims: int | str) -> str:
         return self.op("Reshape", x, self.shape(*dims))
 
-    def model(self, inputs: Mapping[str, Port], outputs: Mapping[str, tuple[int, Any]]) -> onnx.ModelProto:
+    def model(
+        self, inputs: Mapping[str, Port], outputs: Mapping[str, tuple[int, Any]], opset: int = OPSET
+    ) -> onnx.ModelProto:
         """Inputs by name with dims and dtype; outputs by name with rank and dtype."""
         graph = helper.make_graph(
             self.nodes,
-            "attention",
+            "built",
             [_port(n, dims, dtype) for n, (dims, dtype) in inputs.items()],
             [_port(n, [f"{n}_{i}" for i in range(rank)], dtype) for n, (rank, dtype) in outputs.items()],
             [numpy_helper.from_array(v, n) for n, v in self.constants.items()],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
         onnx.checker.check_model(model)
         return model
 

@@ -322,3 +322,12 @@ def test_length_dependent_bias() -> None:
     b.op("MatMul", weights, "x", called="y")
     error = refusal(b.model({"x": ([1, "T", 8], np.float32)}, {"y": (3, np.float32)}))
     assert error.node == "biased" and error.reason and error.hint
+
+
+@pytest.mark.parametrize("pulse", [2, 4])
+def test_rows_without_keys_at_the_end(pulse: int) -> None:
+    """Half as many keys as rows: at some lengths the last row has none, and a finite fill makes it look at all."""
+    case = Case((Mask("chunk_token", 3, 0),), keys="conv", applied="where_1e4")
+    with pytest.raises(pulsify.NotStreamable, match="see no key") as caught:
+        pulsify.stream(build(case).model, pulse=pulse)
+    assert caught.value.node == "values"

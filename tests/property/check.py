@@ -161,7 +161,8 @@ def compare(
 
 
 def run_stream(stream: pulsify.Stream, x: Array, cuts: list[int]) -> dict[str, Array]:
-    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None, fuse_quantised=False)
+    options: dict[str, Any] = {"portable": len(cuts) == 1, "fuse_quantised": False}  # as saved, or as sessions run it
+    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None, **options)
     parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
     at = 0
     for count in cuts:

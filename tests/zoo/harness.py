@@ -94,10 +94,10 @@ def compare(
         expected = batch.run(inputs)
         if expected is None:  # too short or of the wrong multiple for the model itself
             continue
-        for cuts in chunkings(length, stream.pulse, rng):
+        for i, cuts in enumerate(chunkings(length, stream.pulse, rng)):
             where = f"length {length} cuts {_brief(cuts)}"
             try:
-                got = run_stream(stream, inputs, axes, cuts, bound)
+                got = run_stream(stream, inputs, axes, cuts, bound, portable=i == 0)
             except Exception as error:  # as above
                 return Result("error", f"run {where}: {_one_line(error)}", worst, delays)
             for output in stream.outputs:
@@ -127,10 +127,11 @@ def run_stream(
     axes: Axes,
     cuts: Sequence[int],
     bound: Sequence[str] = (),
+    portable: bool = False,
 ) -> Arrays:
     """All outputs of one stream, cut as told."""
     static = {name: value for name, value in inputs.items() if name not in axes and name not in bound}
-    session = stream.session(**static, padding=math.nan)
+    session = stream.session(**static, padding=math.nan, portable=portable)
     parts: dict[str, list[Array]] = {output.name: [] for output in stream.outputs}
     position = 0
     for count in cuts:

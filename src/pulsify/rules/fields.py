@@ -15,6 +15,7 @@ import onnx_ir as ir
 from pulsify.analysis import cells as cell
 from pulsify.analysis.cells import Cells
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
+from pulsify.analysis.length import Length
 from pulsify.analysis.template import find
 from pulsify.emit.boundary import along, bounded_wire, real_frames
 from pulsify.emit.context import Context, Unclear
@@ -353,7 +354,9 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
     if not view.cols.grows and ctx.kept is None:
-        ctx.claim(node, "how far attention looks", _looks(ctx, field, row, col, view))
+        looks = _looks(ctx, field, row, col, view)
+        ctx.claim(node, "how far attention looks", looks)
+        _check_last_rows(ctx, node, _needed(ctx, field, ctx.traces.longest, row, col), (length, value.length), looks)
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
         grow(ctx, node, value, view, lambda run: _needed(ctx, field, run, row, col))
@@ -413,6 +416,26 @@ def _looks(ctx: Context, o: Operand, row: int, col: int, view: object) -> Callab
         return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
 
     return holds
+
+
+def _check_last_rows(
+    ctx: Context, node: Node, needed: Array, lengths: tuple[Length, Length], looks: Callable[[Trace], bool]
+) -> None:
+    """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
+    tracer, (rows, cols) = ctx.traces.tracer, lengths
+    first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
+    blind = [
+        s
+        for s in range(tracer.time.step, ctx.traces.lengths[-1], tracer.time.step)
+        if 0 < rows.at(s) <= len(first) and first[rows.at(s) - 1] >= cols.at(s)
+    ]
+    for s in blind[-3:]:
+        if tracer.works(s) and not looks(tracer.at(s)):
+            ctx.refuse(
+                node,
+                f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",
+                "fill with -inf, set such weights to zero behind the softmax, or let there be as many keys as rows",
+            )
 
 
 def _scores(

@@ -12,11 +12,9 @@ from pulsify.errors import InvalidArgument, InvalidChunk, InvalidLength, Session
 from pulsify.export.metadata import Condition, Output, concrete
 from pulsify.runtime import snapshot
 from pulsify.runtime.runner import said
-from pulsify.runtime.step import Step
+from pulsify.runtime.step import Form, Step
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
-
     from pulsify.export.metadata import Spec
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +34,7 @@ class Session:
 
     def __init__(
         self,
-        runner: ort.InferenceSession,
+        form: Form,
         spec: Spec,
         *,
         batch: int | None = None,
@@ -53,7 +51,7 @@ class Session:
             )
         self.spec, self.batch = spec, batch or 1
         self._padding, self._check = padding, check
-        self._step = Step(runner, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
+        self._step = Step(form, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
         self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
         self.reset()
 
@@ -120,7 +118,7 @@ class Session:
         """Go on from a `state()` of this model, here or in another process."""
         states, backlog, counts = snapshot.load(blob, self.spec, self.batch)
         self.reset()
-        self._step.restore(states)
+        self._step.restore(states, counts["pulses"] * self.spec.pulse - counts["rebased"])
         self._backlog = {n: deque([a] if a.shape[self._axis[n]] else []) for n, a in backlog.items()}
         self._waiting = {n: a.shape[self._axis[n]] for n, a in backlog.items()}
         self._received = {n: counts[f"received.{n}"] for n in self._received}
@@ -258,7 +256,7 @@ class Session:
                 )
             return
         back = (at // 2) // spec.rebase * spec.rebase
-        self._step.set_back(spec.position, back)
+        self._step.set_back(back)
         self._rebased += back
 
     def _missing(self, lengths: Mapping[str, int], total: int) -> bool:

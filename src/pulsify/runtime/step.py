@@ -1,82 +1,153 @@
 """One pulse in ONNX Runtime: every tensor has its place in memory once and for all, states swap sides.
 
 pulse n      A -> model -> B
-pulse n+1    B -> model -> A
+pulse n+1    B -> model -> A          rings are written in place: they have one side only
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsify.export.metadata import Spec, concrete
+from pulsify.runtime.rings import RingStore
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from pulsify.optimize.ring import Ring
+
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model open in the runtime, the states that it keeps as rings, and its steady step, if it has one.
+
+    steady: for pulses from number `since` on whose end is unknown; counts: that step advances the position too.
+    """
+
+    runner: ort.InferenceSession
+    rings: tuple[Ring, ...] = ()
+    steady: ort.InferenceSession | None = None
+    since: int = 0
+    counts: bool = True
 
 
 class Step:
     """Bound buffers of one session: inputs to fill, outputs to read, two sides of every state."""
 
-    def __init__(self, runner: ort.InferenceSession, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
-        self._runner, self._spec = runner, spec
+    def __init__(self, form: Form, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
+        self._form, self._spec = form, spec
         self.inputs = {i.name: np.zeros(concrete(i.dims, batch), i.dtype) for i in spec.inputs}
         self._statics = dict(statics)
         self._length = np.full((batch, 1), spec.unknown_length, np.int32)
         self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
-        fixed = [s for s in spec.states if not s.grows]
+        types = {s.name: s.dtype for s in spec.states}
+        self._rings = [RingStore(ring, types, batch) for ring in form.rings]
+        in_rings = {c.state for ring in form.rings for c in ring.caches}
+        fixed = [s for s in spec.states if not s.grows and s.name not in in_rings]
         self._growing = {s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states if s.grows}
         self._caches = dict(self._growing)
         self._sides = [{s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in fixed} for _ in range(2)]
-        self._bindings = [self._bind(self._sides[i], self._sides[1 - i]) for i in range(2)]
+        self._bindings = {
+            runner: [self._bind(runner, self._sides[i], self._sides[1 - i]) for i in range(2)]
+            for runner in (form.runner, form.steady)
+            if runner is not None
+        }
         self._side = 0
+        self._at = 0  # the position
+        self._since = form.since * spec.pulse if form.steady is not None else None
+        self._counted = True  # the position's state says so too
 
-    def _bind(self, before: Mapping[str, Array], after: Mapping[str, Array]) -> ort.IOBinding:
-        binding = self._runner.io_binding()
+    def _bind(
+        self, runner: ort.InferenceSession, before: Mapping[str, Array], after: Mapping[str, Array]
+    ) -> ort.IOBinding:
+        binding = runner.io_binding()
         fed = {**self.inputs, **self._statics, **before}
+        made = {**self.outputs, **{f"new_{n}": a for n, a in after.items()}}
+        for ring in self._rings:
+            fed |= ring.inputs | ring.arrays
+            made |= {f"new_{n}": a for n, a in ring.arrays.items()}
         if self._spec.length:
             fed[self._spec.length] = self._length
+        takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
+        gives = {o.name for o in runner.get_outputs()}
         for name, array in fed.items():
-            binding.bind_input(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
-        for name, array in {**self.outputs, **{f"new_{n}": a for n, a in after.items()}}.items():
-            binding.bind_output(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+            if name in takes:
+                binding.bind_input(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+        for name, array in made.items():
+            if name in gives:
+                binding.bind_output(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
         return binding
 
     def run(self, length: int | None = None) -> Mapping[str, Array]:
         """One pulse. The arrays returned are overwritten by the next one."""
-        if self._spec.length:
-            self._length[:] = self._spec.unknown_length if length is None else length
-        binding = self._bindings[self._side]
+        runner = self._form.runner
+        if length is None and self._since is not None and self._at >= self._since:
+            assert self._form.steady is not None
+            runner = self._form.steady
+            self._counted = self._form.counts
+        else:
+            self._count()
+            if self._spec.length:
+                self._length[:] = self._spec.unknown_length if length is None else length
+        binding = self._bindings[runner][self._side]
         for name, array in self._caches.items():  # of another size at every pulse
             binding.bind_cpu_input(name, array)
             binding.bind_output(f"new_{name}", "cpu")
-        self._runner.run_with_iobinding(binding)
+        for ring in self._rings:
+            ring.aim()
+        runner.run_with_iobinding(binding)
+        for ring in self._rings:
+            ring.advance()
         if self._caches:
             made = binding.get_outputs()[-len(self._caches) :]
             self._caches = {name: value.numpy() for name, value in zip(self._caches, made, strict=True)}
         self._side = 1 - self._side
+        self._at += self._spec.pulse
         return self.outputs
 
+    def _count(self) -> None:
+        """Bring the position's state up to date after steady pulses."""
+        if not self._counted and self._spec.position is not None:
+            self._sides[self._side][self._spec.position][...] = self._at
+            self._counted = True
+
     def reset(self) -> None:
-        self._side = 0
+        self._side = self._at = 0
+        self._counted = True
         self._caches = dict(self._growing)
         for array in self._sides[0].values():
             array.fill(0)
+        for ring in self._rings:
+            ring.reset()
 
     def states(self) -> dict[str, Array]:
-        return {n: a.copy() for n, a in (self._sides[self._side] | self._caches).items()}
+        """Copies, as the portable model has them, whatever form is running."""
+        self._count()
+        out = {n: a.copy() for n, a in (self._sides[self._side] | self._caches).items()}
+        for ring in self._rings:
+            out |= ring.states()
+        return out
 
-    def restore(self, states: Mapping[str, Array]) -> None:
+    def restore(self, states: Mapping[str, Array], at: int) -> None:
+        """at: how many frames have passed, as the position counts them."""
+        self._at, self._counted = at, True
         for name, array in self._sides[self._side].items():
             array[...] = states[name]
         self._caches = {name: np.ascontiguousarray(states[name]) for name in self._growing}
+        for ring in self._rings:
+            ring.restore(states)
 
-    def set_back(self, counter: str, by: int) -> None:
-        self._sides[self._side][counter] -= np.int32(by)
+    def set_back(self, by: int) -> None:
+        """Counters are set back, all by the same."""
+        self._at -= by
+        if self._spec.position is not None and self._counted:
+            self._sides[self._side][self._spec.position] -= np.int32(by)
 
 
 def _type(array: Array) -> Any:

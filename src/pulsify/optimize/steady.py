@@ -1,0 +1,248 @@
+"""The steady state: once every window lies inside the stream and no end is in sight, boundaries have nothing to do.
+
+position   0 ....... warm .............................. end
+general    [ - - - - - )                              [ - )
+steady                 [ - - - - - - - - - - - - - - )          no masks for what is before 0 or past the end
+
+What follows from `position` and `length` alone is evaluated, not matched: at the moment the stream is warm and far
+out, the length unknown. A comparison of something that only rises with what stays is settled if both agree; it
+becomes a constant, and so does all that is made of settled things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from pulsify.export.metadata import Spec
+
+Array = np.ndarray[Any, Any]
+COMPARE = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+RISES_WITH = frozenset(["Add", "Min", "Max", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand"])
+BY_CONSTANT = frozenset(["Sub", "Mul", "Div"])  # of something rising and a constant (not negative)
+LATEST = 4096  # pulses: whatever is not settled by then is left as it is
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A step that holds from pulse number `since` on, while the end is unknown."""
+
+    model: ir.Model
+    since: int
+    counts: bool  # it still needs the position
+
+
+def steady_form(model: ir.Model, spec: Spec) -> Steady | None:
+    """The step without boundaries, or None if there are none to leave out."""
+    if spec.position is None and spec.length is None:
+        return None
+    clock = _clock_nodes(model, spec)
+    kinds = _kinds(clock, spec)
+    tested = [v for v, kind in kinds.items() if kind == "compared"]
+    if not tested:
+        return None
+    found = _evaluate(model, clock, spec, tested)
+    if found is None:
+        return None
+    since, settled = found
+    names = {v.name: a for v, a in settled.items()}
+    model = model.clone()
+    _fold(model, names, spec)
+    counts = _strip(model, spec)
+    return Steady(model, since, counts)
+
+
+def _clock_nodes(model: ir.Model, spec: Spec) -> list[ir.Node]:
+    """Nodes that depend on nothing but position, length and constants."""
+    known = {v for v in model.graph.inputs if v.name in (spec.position, spec.length)}
+    nodes = []
+    for node in model.graph:
+        if any(v in known for v in node.inputs) and all(
+            v is None or v in known or v.const_value is not None for v in node.inputs
+        ):
+            nodes.append(node)
+            known.update(node.outputs)
+    return nodes
+
+
+def _kinds(nodes: list[ir.Node], spec: Spec) -> dict[ir.Value, str]:
+    """constant (the length is: it is unknown), rising with the position, compared, or varying."""
+    kinds: dict[ir.Value, str] = {}
+
+    def kind(v: ir.Value | None) -> str:
+        if v is None or v.name == spec.length or (v.const_value is not None and v not in kinds):
+            return "constant"
+        return "rising" if v.name == spec.position else kinds[v]
+
+    for node in nodes:
+        ins = [kind(v) for v in node.inputs]
+        for out in node.outputs:
+            kinds[out] = _kind(node, ins)
+    return kinds
+
+
+def _kind(node: ir.Node, ins: list[str]) -> str:
+    op, given = node.op_type, set(ins)
+    if given <= {"constant"}:
+        return "constant"
+    if op in COMPARE and sorted(ins) == ["constant", "rising"]:
+        return "compared"
+    if given <= {"constant", "rising"}:
+        if op in RISES_WITH:
+            return "rising"
+        if op in BY_CONSTANT and ins == ["rising", "constant"] and (op == "Sub" or _not_negative(node.inputs[1])):
+            return "rising"
+    return "varying"
+
+
+def _not_negative(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is not None and bool((_array(value) >= 0).all())
+
+
+def _evaluate(
+    model: ir.Model, nodes: list[ir.Node], spec: Spec, tested: list[ir.Value]
+) -> tuple[int, dict[ir.Value, Array]] | None:
+    """The pulse from which on the comparisons stay as they are, and their values then."""
+    run = _runner(model, nodes, spec, tested)
+    pulses = spec.unknown_length // 2 // spec.pulse
+    far = run(pulses)
+    since = 1
+    while since < min(LATEST, pulses):
+        now = run(since)
+        if all(np.array_equal(a, b) for a, b in zip(now, far, strict=True)):
+            break
+        since *= 2
+    low = since // 2  # the first such pulse lies in (low, since]
+    while since - low > 1:
+        middle = (low + since) // 2
+        same = all(np.array_equal(a, b) for a, b in zip(run(middle), far, strict=True))
+        low, since = (low, middle) if same else (middle, since)
+    now = run(since)
+    settled = {v: a for v, a, b in zip(tested, now, far, strict=True) if np.array_equal(a, b)}
+    return (since, settled) if settled else None
+
+
+def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.Value]) -> Callable[[int], list[Array]]:
+    """Runs the clock's part of the graph at a pulse number."""
+    read = {v for n in nodes for v in n.inputs if v is not None}
+    constants = {v: _array(v) for v in read if v.const_value is not None and v.name != spec.length}
+    counters = [v for v in read if v.name in (spec.position, spec.length)]
+
+    def run(pulse: int) -> list[Array]:
+        values = {spec.position: pulse * spec.pulse, spec.length: spec.unknown_length}
+        return evaluate(constants | {v: np.full((1, 1), values[v.name], np.int32) for v in counters})
+
+    evaluate = _evaluator(model, nodes, [*constants, *counters], outputs)
+    return run
+
+
+def _evaluator(
+    model: ir.Model, nodes: list[ir.Node], inputs: list[ir.Value], outputs: list[ir.Value]
+) -> Callable[[dict[ir.Value, Array]], list[Array]]:
+    """Computes a part of the graph from arrays; the nodes stay where they are."""
+    from onnx.reference import ReferenceEvaluator
+
+    graph = onnx.GraphProto(name="part")
+    graph.node.extend(ir.to_proto(n) for n in nodes)
+    graph.input.extend(onnx.ValueInfoProto(name=v.name) for v in inputs)
+    graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in outputs)
+    opsets = [onnx.helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
+    evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version))
+
+    def run(arrays: dict[ir.Value, Array]) -> list[Array]:
+        return [np.asarray(a) for a in evaluator.run(None, {v.name: a for v, a in arrays.items()})]
+
+    return run
+
+
+def _fold(model: ir.Model, settled: dict[str | None, Array], spec: Spec) -> None:
+    """Comparisons become constants, what is made of constants too; a Where whose answer is known falls away."""
+    from onnx_ir.passes.common import ShapeInferencePass
+
+    ShapeInferencePass()(model)
+    graph = model.graph
+    known: dict[ir.Value, Array] = {}
+    for node in list(graph):
+        out = node.outputs[0]
+        if out.name in settled:
+            known[out] = settled[out.name]
+        elif any(v in known for v in node.inputs) and _foldable(node, known):
+            known[out] = _run_one(model, node, known)
+        elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
+            _choose(node, condition)
+    for value, array in known.items():
+        if any(use.node.outputs[0] not in known for use in value.uses()):
+            constant = ir.Value(name=f"{value.name}/steady", const_value=ir.tensor(array), shape=ir.Shape(array.shape))
+            constant.dtype = ir.DataType.from_numpy(array.dtype)
+            graph.register_initializer(constant)
+            value.replace_all_uses_with(constant)
+
+
+def _foldable(node: ir.Node, known: dict[ir.Value, Array]) -> bool:
+    return len(node.outputs) == 1 and all(v is None or v in known or v.const_value is not None for v in node.inputs)
+
+
+def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Array]) -> Array:
+    arrays = {v: known[v] if v in known else _array(v) for v in node.inputs if v is not None}
+    return _evaluator(model, [node], list(arrays), [node.outputs[0]])(arrays)[0]
+
+
+def _array(value: ir.Value) -> Array:
+    assert value.const_value is not None
+    return value.const_value.numpy()
+
+
+def _condition(node: ir.Node, known: dict[ir.Value, Array]) -> Array | None:
+    """A Where's condition if it is settled, or was a constant all along (a mask that hides nothing in its window)."""
+    value = node.inputs[0]
+    if value in known:
+        return known[value]
+    return _array(value) if value is not None and value.const_value is not None else None
+
+
+def _choose(node: ir.Node, condition: Array) -> None:
+    """Where with a settled condition: one of its branches, if that has the whole shape already."""
+    if not (condition.all() or not condition.any()):
+        return
+    branch, out = node.inputs[1 if condition.all() else 2], node.outputs[0]
+    if branch is not None and branch.shape is not None and branch.shape == out.shape:
+        out.replace_all_uses_with(branch)
+
+
+def _strip(model: ir.Model, spec: Spec) -> bool:
+    """Drop what nobody needs any more: nodes, the length, and the position if only its own count is left."""
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    graph = model.graph
+    RemoveUnusedNodesPass()(model)
+    counts = False
+    if spec.position is not None:
+        before = next(v for v in graph.inputs if v.name == spec.position)
+        after = next(v for v in graph.outputs if v.name == f"new_{spec.position}")
+        chain = set(_behind(after))
+        counts = any(use.node not in chain for use in before.uses())
+        if not counts:
+            graph.outputs.remove(after)
+            RemoveUnusedNodesPass()(model)
+    for v in list(graph.inputs):
+        if v.name in (spec.length, *([] if counts else [spec.position])) and not list(v.uses()):
+            graph.inputs.remove(v)
+            graph.initializers.pop(str(v.name), None)
+    return counts
+
+
+def _behind(value: ir.Value) -> list[ir.Node]:
+    """The nodes a value is made by, back to the inputs."""
+    found: list[ir.Node] = []
+    todo = [value]
+    while todo:
+        node = todo.pop().producer()
+        if node is not None and node not in found:
+            found.append(node)
+            todo.extend(v for v in node.inputs if v is not None)
+    return found
