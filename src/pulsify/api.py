@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
-from pulsify.optimize.forms import forms
+from pulsify.optimize.forms import Forms, forms
 from pulsify.runtime.runner import IN_MEMORY, embedded_bytes, external_folders, open_model
 from pulsify.runtime.session import Session
 from pulsify.runtime.step import Form
@@ -50,9 +50,13 @@ class Stream:
         return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
 
     @cached_property
+    def _forms(self) -> Forms:
+        return forms(self.model, self.spec)
+
+    @cached_property
     def _form(self) -> Form:
         """What sessions run: the model as it is quickest here."""
-        made = forms(self.model, self.spec)
+        made = self._forms
         general = self._portable_form.runner if made.general is self.model else open_model(made.general)
         steady = open_model(made.steady) if made.steady is not None else None
         return Form(general, made.rings, steady, made.since, made.counts)
@@ -60,7 +64,7 @@ class Stream:
     @property
     def warm(self) -> int:
         """Frames after which sessions run a step without boundaries; 0 if there is none."""
-        return self._form.since * self.pulse if self._form.steady is not None else 0
+        return self._forms.since * self.pulse if self._forms.steady is not None else 0
 
     @cached_property
     def _portable_form(self) -> Form:

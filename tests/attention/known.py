@@ -9,8 +9,6 @@ FINITE = ("where_1e4", "where_min", "where_not_1e4", "add_1e9")
 
 def failure(case: Case, unbounded: object = "refuse") -> str:
     """Why this case fails, or nothing."""
-    if case.scheme.startswith("xl_hf"):
-        return "a relative shift on other axes than the last two is refused"
     if case.layout == "folded" and case.batch != 1:
         return "heads folded into a symbolic batch: what differs by phase, position or head is refused"
     if case.product == "time_first" and case.batch != 1 and _by_phase(case):

@@ -485,7 +485,7 @@ def _moved(ctx: Context, node: Node) -> None:
     def take(windows: Windows, offsets: Offsets) -> ir.Value:
         from pulsify.rules.skew import skewed
 
-        return skewed(ctx, node, origin, moves, windows, offsets)
+        return skewed(ctx, node, origin, moves, axes, windows, offsets)
 
     side = origin.sides[0]
     ctx.facts[name] = Field(

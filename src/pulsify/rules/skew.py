@@ -23,15 +23,18 @@ MOST_CELLS = 8_000_000
 Moves = tuple[tuple[Node, int], ...]
 
 
-def skewed(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windows, offsets: Offsets) -> ir.Value:
-    """A window of the moved field."""
+def skewed(
+    ctx: Context, node: Node, origin: Field, moves: Moves, axes: tuple[int, int], windows: Windows, offsets: Offsets
+) -> ir.Value:
+    """A window of the moved field, whose rows and columns are `axes`."""
     if windows[0].grows or windows[1].grows:
         ctx.refuse(
             node,
             "relative positions are looked up in a table, and the past is unbounded",
             "bound the look-back in the mask",
         )
-    if origin.product is None or windows[0].p != windows[1].p:
+    row, col = (side.axis for side in origin.sides)
+    if origin.product is None or windows[0].p != windows[1].p or col != row + 1 or axes != (row, col):
         ctx.refuse(
             node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
         )
@@ -46,19 +49,19 @@ def skewed(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
     inputs: list[ir.Value | None] = [None, None]
     inputs[data], inputs[at] = wire.take(rows), ctx.builder.constant(table, product.inputs[at])
     raw = clone(ctx, product, inputs)[0]
-    return _skew(ctx, raw, len(origin.sizes), rows.frames, cols.frames)
+    return _skew(ctx, raw, origin.sizes, row, rows.frames, cols.frames)
 
 
-def _skew(ctx: Context, raw: ir.Value, rank: int, rows: int, cols: int) -> ir.Value:
-    """out[u, v] = raw[u, v - u + rows - 1] on the last two axes."""
+def _skew(ctx: Context, raw: ir.Value, sizes: tuple[int, ...], axis: int, rows: int, cols: int) -> ir.Value:
+    """out[u, v] = raw[u, v - u + rows - 1] on two neighbouring axes."""
     if rows == 1:
         return raw
     b, n = ctx.builder, rows + cols - 1
-    lead = [0] * (rank - 2)
-    flat = b.reshape(raw, [*lead, rows * n])
-    cut = b.slice(flat, rank - 2, rows - 1, rows - 1 + rows * (n - 1))
-    back = b.reshape(cut, [*lead, rows, n - 1])
-    return back if n - 1 == cols else b.slice(back, rank - 1, 0, cols)
+    lead, rest = ([-1 if s < 0 else s for s in part] for part in (sizes[:axis], sizes[axis + 2 :]))
+    flat = b.reshape(raw, [*lead, rows * n, *rest])
+    cut = b.slice(flat, axis, rows - 1, rows - 1 + rows * (n - 1))
+    back = b.reshape(cut, [*lead, rows, n - 1, *rest])
+    return back if n - 1 == cols else b.slice(back, axis + 1, 0, cols)
 
 
 def _by_offset(
@@ -109,8 +112,8 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, run: Trace, l
             known(np.full(v.dims, -1, np.int64)) if _joined(move, i, at) and v else v for i, v in enumerate(inputs)
         ]
         moved = evaluator.run(move, inputs)[0]
-    first = moved.reshape(-1, *moved.shape[-2:])[0]
-    rows, cols = dims[-2], dims[-1]
+    row, col = (side.axis for side in origin.sides)
+    first = np.moveaxis(moved, (row, col), (-2, -1)).reshape(-1, moved.shape[row], moved.shape[col])[0]
     size = min(first.shape)
     places = []
     for offset in range(lo, hi + 1):
@@ -118,12 +121,15 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, run: Trace, l
             raise Unclear("its relative positions reach further than was looked", node=node.name, op=node.op, hint="")
         diagonal = np.diagonal(first, offset)
         i = np.arange(len(diagonal)) + max(-offset, 0)
-        row, place = np.divmod(diagonal[: len(i)], cols)
-        if not (row == i).all() or not (place == place[0]).all() or rows <= int(row.max()):
+        cells = diagonal[: len(i)]
+        where = np.unravel_index(np.maximum(cells, 0), dims)
+        found = where[col]
+        elsewhere = any(where[k].any() for k in range(len(dims)) if k not in (row, col))
+        if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0]).all():
             ctx.refuse(
                 node,
                 "cells are moved about in a way that is no relative shift",
                 "use the usual relative-position shift",
             )
-        places.append(int(place[0]))
+        places.append(int(found[0]))
     return np.array(places, np.int64)
