@@ -93,7 +93,9 @@ def valid(case: Case) -> bool:
         case.keys == "slow_queries" and len(case.masks) > 1 and case.cross,
         case.writing.positions == "tril" and case.keys != "same",  # a diagonal at another rate
         # a row without keys is NaN, and so is everything that looks at it with -inf added
-        case.padding in ("bool", "float", "keys") and case.applied.endswith("inf") and len(case.masks) > 1,
+        case.padding in ("bool", "float", "keys")
+        and (case.applied.endswith("inf") or case.applied == "narrow")
+        and len(case.masks) > 1,
         finite and not all(_sees(m, case.keys) for m in case.masks),
     )
     return not any(wrong)

@@ -91,7 +91,9 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
         fact = ctx.fact(node.inputs[0])
         if isinstance(fact, Wire):
             # Only the batch entry can matter: no value here depends on the length.
-            source = fact.take(Window(ctx.frames(fact.rate), 0, ctx.frames(fact.rate)))
+            p = ctx.frames(fact.rate)
+            end = p if fact.end is None else min(fact.end, p)
+            source = fact.take(Window(p, end - p, end))
         else:
             value = ctx.operand(node, node.inputs[0])
             assert value is not None

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Window
 from pulsify.emit.audit import check_states
 from pulsify.emit.context import Context
-from pulsify.emit.graph import Builder
+from pulsify.emit.graph import Builder, read_by
 from pulsify.emit.ports import StreamOutput
 from pulsify.emit.state import State
 
@@ -52,7 +52,7 @@ def assemble(
         results.append(after)
         named.append(State(state.node, state.dtype, state.shape, state.before, after, state.zero))
     nodes = _needed(b.nodes, results)
-    used = {v for n in nodes for v in n.inputs if v is not None} | set(results)
+    used = {v for n in nodes for v in read_by(n)} | set(results)
     initializers = [v for v in b.constants.values() if v in used]
     if ctx.clock.length is not None:  # optional: whoever does not know the length leaves it out
         ctx.clock.length.const_value = ir.tensor(np.array([[unknown]], np.int32), name=ctx.clock.length.name)
@@ -85,5 +85,5 @@ def _needed(nodes: list[ir.Node], results: list[ir.Value]) -> list[ir.Node]:
         node = makers.get(todo.pop())
         if node is not None and node not in keep:
             keep.add(node)
-            todo.extend(v for v in node.inputs if v is not None)
+            todo.extend(read_by(node))
     return [n for n in nodes if n in keep]

@@ -151,7 +151,7 @@ def _wanted(model: Model) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.inputs if i)
+            todo.extend(i for i in node.reads if i)
     return seen
 
 

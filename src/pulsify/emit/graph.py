@@ -37,8 +37,12 @@ class Builder:
         self.inputs[name] = value
         return value
 
+    def inside(self) -> Builder:
+        """For the body of a node: names and constants are the graph's, nodes its own."""
+        return Builder(constants=self.constants, _small=self._small, _names=self._names)
+
     def constant(self, array: Any, name: str = "const") -> ir.Value:
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # not ascontiguousarray, which gives a scalar an axis
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._small:
             unique = self.unique(name)
@@ -129,3 +133,14 @@ class Builder:
         while value in self.aliases:
             value = self.aliases[value]
         return value
+
+
+def read_by(node: ir.Node) -> list[ir.Value]:
+    """All values a node reads, those that bodies of its own capture included."""
+    found = [v for v in node.inputs if v is not None]
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            body = attribute.as_graph()
+            inner = {*body.inputs, *(v for n in body for v in n.outputs)}
+            found += [v for n in body for v in read_by(n) if v not in inner]
+    return found

@@ -26,10 +26,20 @@ FUSED = {
 }
 
 
+RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+def stands_for_others(node: Node) -> bool:
+    """Is it written out as other nodes? Recurrences with the batch in front are: no runtime takes those."""
+    return (node.domain, node.op) in FUSED or (node.op in RECURRENT and bool(node.attr("layout", 0)))
+
+
 def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
     """The nodes that make the same outputs from the same inputs, in order."""
     if node.domain == MICROSOFT:
         return _multi_head(node, types) if node.op == "MultiHeadAttention" else _rotary(node, types)
+    if node.op in RECURRENT:
+        return _batch_second(node)
     if node.op == "CastLike":  # reads the other input's type, not its values
         return [helper.make_node("Cast", [node.inputs[0]], node.outputs, to=types[1].tensor_type.elem_type)]
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
@@ -53,6 +63,29 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
         copy.output.extend(outer(o, False) for o in inner.output)
         out.append(copy)
     return out
+
+
+def _batch_second(node: Node) -> list[onnx.NodeProto]:
+    """layout=1, [batch, time, ...], as layout=0, [time, batch, ...], between transposes."""
+    before, after = {0: [1, 0, 2], 5: [1, 0, 2], 6: [1, 0, 2]}, ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])
+    inner = onnx.NodeProto()
+    inner.CopyFrom(node.proto)
+    kept = [a for a in inner.attribute if a.name != "layout"]
+    del inner.attribute[:], inner.input[:], inner.output[:]
+    inner.attribute.extend(kept)
+    inner.input.extend(f"{node.name}/{i}/in" if name and i in before else name for i, name in enumerate(node.inputs))
+    inner.output.extend(f"{node.name}/{i}/out" if name else "" for i, name in enumerate(node.outputs))
+    turn = [
+        helper.make_node("Transpose", [name], [inner.input[i]], perm=before[i])
+        for i, name in enumerate(node.inputs)
+        if name and i in before
+    ]
+    back = [
+        helper.make_node("Transpose", [inner.output[i]], [name], perm=after[i])
+        for i, name in enumerate(node.outputs)
+        if name
+    ]
+    return [*turn, inner, *back]
 
 
 class _Writer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +13,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from pulsify.errors import InvalidModel
-from pulsify.frontend.model import Dim, Model, Node, Port
+from pulsify.frontend.loops import settle_loops
+from pulsify.frontend.model import Body, Dim, Model, Node, Port
 
 OLDEST_OPSET = 13
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
@@ -31,6 +33,8 @@ def load(source: Source) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
+        settle_loops,
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         _drop_identities,
         common.RemoveUnusedNodesPass(),
         common.NameFixPass(),
@@ -166,7 +170,21 @@ def plain_node(n: ir.Node, version: int, rename: dict[str, str] | None = None) -
     proto.output.extend(outputs)
     attrs = {k: a.value for k, a in n.attributes.items() if isinstance(a, ir.Attr)}
     domain = "" if n.domain == "ai.onnx" else n.domain
-    return Node(n.name or f"{n.op_type}_{outputs[0]}", n.op_type, domain, version, inputs, outputs, attrs, proto)
+    name = n.name or f"{n.op_type}_{outputs[0]}"
+    body = _body(attrs["body"], name, version, rename) if domain == "" and n.op_type in ("Scan", "Loop") else None
+    return Node(name, n.op_type, domain, version, inputs, outputs, attrs, proto, body)
+
+
+def _body(graph: ir.Graph, name: str, version: int, outer: dict[str, str]) -> Body:
+    """A body in names of its own; whatever else it reads is captured."""
+    inner = [*graph.inputs, *(v for n in graph for v in n.outputs)]
+    own = {str(v.name): f"{name}/{v.name}" for v in inner if v.name}
+    nodes = tuple(replace(plain_node(n, version, outer | own), name=f"{name}/{n.name}") for n in graph)
+    made = {*own.values(), ""}
+    captured = dict.fromkeys(i for n in nodes for i in n.reads if i not in made)
+    inputs, outputs = (tuple(own.get(str(v.name), outer.get(str(v.name), str(v.name))) for v in values) for values in (graph.inputs, graph.outputs))
+    captured |= dict.fromkeys(o for o in outputs if o not in made)
+    return Body(inputs, outputs, nodes, tuple(captured))
 
 
 def _port(value: ir.Value) -> Port:

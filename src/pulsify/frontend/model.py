@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 Dim = int | str | None  # a size, the name of a symbolic size, or an unnamed unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """What a Scan or a Loop does once. Its names are unique in the model; `captured` are those of outer values."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    captured: tuple[str, ...]
+
+    @property
+    def nested(self) -> bool:
+        """There are bodies inside."""
+        return any(isinstance(a, ir.Graph) for n in self.nodes for a in n.attrs.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +39,40 @@ class Node:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     proto: onnx.NodeProto
+    body: Body | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All values it depends on, those its body captures included."""
+        return self.inputs if self.body is None else (*self.inputs, *self.body.captured)
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attrs.get(name, default)
 
     def input(self, index: int) -> str:
         return self.inputs[index] if index < len(self.inputs) else ""
+
+
+def renamed(node: Node, names: Mapping[str, str], name: str) -> Node:
+    """The node in terms of other values."""
+    inputs, outputs = (tuple(names.get(v, v) for v in values) for values in (node.inputs, node.outputs))
+    return _settled(node, name, inputs, outputs)
+
+
+def make_node(op: str, inputs: Sequence[str], output: str, version: int, **attrs: Any) -> Node:
+    """A plain node with one output, named after it."""
+    proto = onnx.helper.make_node(op, list(inputs), [output], name=f"{output}/{op}", **attrs)
+    return Node(proto.name, op, "", version, tuple(inputs), (output,), attrs, proto)
+
+
+def _settled(node: Node, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(inputs)
+    proto.output.extend(outputs)
+    proto.name = name
+    return replace(node, name=name, inputs=inputs, outputs=outputs, proto=proto)
 
 
 @dataclass(frozen=True)

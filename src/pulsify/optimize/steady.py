@@ -20,8 +20,11 @@ import onnx
 import onnx_ir as ir
 
 from pulsify.export.metadata import Spec
+from pulsify.optimize.order import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]  # a value for one stream, and for several: what depends on their number shows
+BATCHES = (1, 3)
 COMPARE = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 RISES_WITH = frozenset(["Add", "Min", "Max", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand"])
 BY_CONSTANT = frozenset(["Sub", "Mul", "Div"])  # of something rising and a constant (not negative)
@@ -52,7 +55,7 @@ def steady_form(model: ir.Model, spec: Spec) -> Steady | None:
     since, settled = found
     names = {v.name: a for v, a in settled.items()}
     model = model.clone()
-    _fold(model, names, spec)
+    _fold(model, names)
     counts = _strip(model, spec)
     return Steady(model, since, counts)
 
@@ -106,7 +109,7 @@ def _not_negative(value: ir.Value | None) -> bool:
 
 def _evaluate(
     model: ir.Model, nodes: list[ir.Node], spec: Spec, tested: list[ir.Value]
-) -> tuple[int, dict[ir.Value, Array]] | None:
+) -> tuple[int, dict[ir.Value, Arrays]] | None:
     """The pulse from which on the comparisons stay as they are, and their values then."""
     run = _runner(model, nodes, spec, tested)
     pulses = spec.unknown_length // 2 // spec.pulse
@@ -122,20 +125,22 @@ def _evaluate(
         middle = (low + since) // 2
         same = all(np.array_equal(a, b) for a, b in zip(run(middle), far, strict=True))
         low, since = (low, middle) if same else (middle, since)
-    now = run(since)
-    settled = {v: a for v, a, b in zip(tested, now, far, strict=True) if np.array_equal(a, b)}
+    batches = [run(since, batch) for batch in (BATCHES if spec.batch else BATCHES[:1])]
+    settled: dict[ir.Value, Arrays] = {
+        v: tuple(found) for v, end, *found in zip(tested, far, *batches, strict=True) if np.array_equal(found[0], end)
+    }
     return (since, settled) if settled else None
 
 
-def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.Value]) -> Callable[[int], list[Array]]:
-    """Runs the clock's part of the graph at a pulse number."""
+def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.Value]) -> Callable[..., list[Array]]:
+    """Runs the clock's part of the graph at a pulse number, for a number of streams."""
     read = {v for n in nodes for v in n.inputs if v is not None}
     constants = {v: _array(v) for v in read if v.const_value is not None and v.name != spec.length}
     counters = [v for v in read if v.name in (spec.position, spec.length)]
 
-    def run(pulse: int) -> list[Array]:
+    def run(pulse: int, batch: int = 1) -> list[Array]:
         values = {spec.position: pulse * spec.pulse, spec.length: spec.unknown_length}
-        return evaluate(constants | {v: np.full((1, 1), values[v.name], np.int32) for v in counters})
+        return evaluate(constants | {v: np.full((batch, 1), values[v.name], np.int32) for v in counters})
 
     evaluate = _evaluator(model, nodes, [*constants, *counters], outputs)
     return run
@@ -160,13 +165,13 @@ def _evaluator(
     return run
 
 
-def _fold(model: ir.Model, settled: dict[str | None, Array], spec: Spec) -> None:
+def _fold(model: ir.Model, settled: dict[str | None, Arrays]) -> None:
     """Comparisons become constants, what is made of constants too; a Where whose answer is known falls away."""
     from onnx_ir.passes.common import ShapeInferencePass
 
     ShapeInferencePass()(model)
     graph = model.graph
-    known: dict[ir.Value, Array] = {}
+    known: dict[ir.Value, Arrays] = {}
     for node in list(graph):
         out = node.outputs[0]
         if out.name in settled:
@@ -175,21 +180,35 @@ def _fold(model: ir.Model, settled: dict[str | None, Array], spec: Spec) -> None
             known[out] = _run_one(model, node, known)
         elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
             _choose(node, condition)
-    for value, array in known.items():
-        if any(use.node.outputs[0] not in known for use in value.uses()):
+    for value, arrays in known.items():
+        uses = [use for use in value.uses() if use.node.outputs[0] not in known and _fits(use.node, arrays)]
+        if uses:
+            array = arrays[0]
             constant = ir.Value(name=f"{value.name}/steady", const_value=ir.tensor(array), shape=ir.Shape(array.shape))
             constant.dtype = ir.DataType.from_numpy(array.dtype)
             graph.register_initializer(constant)
-            value.replace_all_uses_with(constant)
+        for use in uses:
+            use.node.replace_input_with(use.idx, constant)
 
 
-def _foldable(node: ir.Node, known: dict[ir.Value, Array]) -> bool:
+def _fits(user: ir.Node, arrays: Arrays) -> bool:
+    """May the value for one stream stand for all? If it is the same, or broadcasts over them."""
+    one, several = arrays[0], arrays[-1]
+    if one.shape == several.shape:
+        return True
+    spread = all(x == y or x == 1 for x, y in zip(one.shape, several.shape, strict=True))
+    return spread and user.op_type in ELEMENTWISE and np.array_equal(np.broadcast_to(one, several.shape), several)
+
+
+def _foldable(node: ir.Node, known: dict[ir.Value, Arrays]) -> bool:
     return len(node.outputs) == 1 and all(v is None or v in known or v.const_value is not None for v in node.inputs)
 
 
-def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Array]) -> Array:
-    arrays = {v: known[v] if v in known else _array(v) for v in node.inputs if v is not None}
-    return _evaluator(model, [node], list(arrays), [node.outputs[0]])(arrays)[0]
+def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Arrays]) -> Arrays:
+    inputs = [v for v in node.inputs if v is not None]
+    run = _evaluator(model, [node], inputs, [node.outputs[0]])
+    count = next(len(known[v]) for v in inputs if v in known)
+    return tuple(run({v: known[v][i] if v in known else _array(v) for v in inputs})[0] for i in range(count))
 
 
 def _array(value: ir.Value) -> Array:
@@ -197,11 +216,11 @@ def _array(value: ir.Value) -> Array:
     return value.const_value.numpy()
 
 
-def _condition(node: ir.Node, known: dict[ir.Value, Array]) -> Array | None:
+def _condition(node: ir.Node, known: dict[ir.Value, Arrays]) -> Array | None:
     """A Where's condition if it is settled, or was a constant all along (a mask that hides nothing in its window)."""
     value = node.inputs[0]
     if value in known:
-        return known[value]
+        return known[value][0]
     return _array(value) if value is not None and value.const_value is not None else None
 
 

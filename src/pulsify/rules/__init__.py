@@ -16,5 +16,6 @@ from pulsify.rules import (  # noqa: F401
     recurrent,
     reshape,
     resize,
+    scan,
     slice,
 )

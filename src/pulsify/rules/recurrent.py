@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -24,11 +25,10 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
-    sequence = 1 if node.attr("layout", 0) else 0
     if wire.layout.axis == 2:
         ctx.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
-    if wire.layout.axis != sequence:
-        return pointwise(ctx, node)
+    if wire.layout.axis == 1:
+        return _over_another_axis(ctx, node)
     if node.attr("direction", "forward") != "forward":
         ctx.refuse(
             node,
@@ -48,9 +48,23 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     return Plan((Read(wire),), layouts, wire.length, emit, exact=True)
 
 
+def _over_another_axis(ctx: Context, node: Node) -> Plan | None:
+    """Time is (part of) the operator's batch: frame by frame. An initial state of zeros is none."""
+    inputs = [
+        "" if i in (FIRST_STATE, FIRST_STATE + 1) and name and _zero(ctx, name) else name
+        for i, name in enumerate(node.inputs)
+    ]
+    return pointwise(ctx, replace(node, inputs=tuple(inputs)))
+
+
+def _zero(ctx: Context, name: str) -> bool:
+    arrays = ctx.known(name)
+    return arrays is not None and not any(a.any() for a in arrays)
+
+
 def _read(ctx: Context, name: str) -> bool:
     """Does anyone want this output?"""
-    return name in ctx.model.outputs or any(name in n.inputs for n in ctx.model.nodes)
+    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
 
 
 def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
@@ -73,17 +87,12 @@ def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
     name = node.input(index)
     if not name:
         return None
-    arrays = ctx.known(name)
-    if arrays is not None and not any(a.any() for a in arrays):
-        return None
-    return ctx.operand(node, name)
+    return None if _zero(ctx, name) else ctx.operand(node, name)
 
 
 def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:
-    """Sizes of Y_h and Y_c: the input's batch axis and the hidden size, in the order of the layout."""
-    batch = wire.layout.sizes[0 if node.attr("layout", 0) else 1]
-    hidden = ctx.dims(node.inputs[2])[2]
-    return (batch, 1, hidden) if node.attr("layout", 0) else (1, batch, hidden)
+    """Sizes of Y_h and Y_c: one direction, the input's batch axis, the hidden size."""
+    return (1, wire.layout.sizes[1], ctx.dims(node.inputs[2])[2])
 
 
 def _emit(
@@ -142,6 +151,5 @@ def _per_row(ctx: Context, real: ir.Value, sizes: tuple[int, ...]) -> ir.Value:
     b = ctx.builder
     rows = next((s for s in sizes if s < 0), None)
     if rows is None:
-        fixed = sizes[1] if sizes[0] == 1 else sizes[0]
-        return b.op("Expand", b.reshape(real, [1]), b.ints(fixed))
+        return b.op("Expand", b.reshape(real, [1]), b.ints(sizes[1]))
     return b.reshape(b.op("Expand", real, b.ints(1, -rows)) if rows < -1 else real, [-1])

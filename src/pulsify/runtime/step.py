@@ -137,6 +137,7 @@ class Step:
     def restore(self, states: Mapping[str, Array], at: int) -> None:
         """at: how many frames have passed, as the position counts them."""
         self._at, self._counted = at, True
+        self._length[:] = self._spec.unknown_length
         for name, array in self._sides[self._side].items():
             array[...] = states[name]
         self._caches = {name: np.ascontiguousarray(states[name]) for name in self._growing}

@@ -18,7 +18,8 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from pulsify.errors import NotStreamable
-from pulsify.frontend.model import Model, Node
+from pulsify.frontend.looped import looped
+from pulsify.frontend.model import Body, Model, Node
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 Array = np.ndarray
@@ -94,6 +95,28 @@ def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array]) 
     return Traced(dtype, dims, True, None, thunk)
 
 
+def _unknown(value: Traced, without: int | None = None) -> Traced:
+    """A value of this type and shape (or of the shape without one axis)."""
+    dims = list(value.dims)
+    if without is not None:
+        del dims[without]
+    return Traced(value.dtype, tuple(dims), False)
+
+
+def turns(node: Node, values: Mapping[str, Traced]) -> int:
+    """How many times a Scan or a Loop turns at this length."""
+    parts = looped(node)
+    if not parts.count:
+        along = parts.scanned[0]
+        return values[along.outer].dims[along.axis]
+    count = values[parts.count]
+    if not count.known:
+        raise NotStreamable(
+            "how often it turns depends on the data", node=node.name, op=node.op, hint="loop over the frames of an input"
+        )
+    return int(count.array.reshape(-1)[0])
+
+
 @dataclass(eq=False)
 class Trace:
     """All values of a model at one stream length and batch size."""
@@ -141,11 +164,30 @@ class Evaluator:
         if node.op in ("Shape", "Size") and node.domain == "":
             assert ins[0] is not None
             values[node.outputs[0]] = known(_shape_or_size(node, ins[0].dims))
+        elif node.body is not None:
+            self._looped(node, node.body, values)
         elif all(v is None or v.known for v in ins) and node.op not in RANDOM:
             self._known(node, ins, values)
         else:
             for name, (dtype, dims) in self._infer(node, ins).items():
                 values[name] = Traced(dtype, dims, False)
+
+    def _looped(self, node: Node, body: Body, values: dict[str, Traced]) -> None:
+        """Shapes around a Scan or a Loop: its body is walked once."""
+        parts, count = looped(node), turns(node, values)
+        inner = {n: values[n] for n in body.captured}
+        inner |= {c.before: _unknown(values[c.start]) for c in parts.carried}
+        inner |= {a.inner: _unknown(values[a.outer], without=a.axis) for a in parts.scanned}
+        if parts.number:
+            inner |= {parts.number: Traced(ir.DataType.INT64, (), False), parts.going: Traced(ir.DataType.BOOL, (), False)}
+        for n in body.nodes:
+            self.step(n, inner)
+        values |= {c.final: _unknown(inner[c.after]) for c in parts.carried if c.final}
+        for a in parts.collected:
+            if a.outer:
+                made = inner[a.inner]
+                at = a.axis % (len(made.dims) + 1)
+                values[a.outer] = Traced(made.dtype, (*made.dims[:at], count, *made.dims[at:]), False)
 
     def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
         if node.op not in BY_VALUE and self._large(node, ins):
@@ -183,7 +225,7 @@ class Evaluator:
                 continue
             types[name] = helper.make_tensor_type_proto(int(v.dtype), v.dims)
             if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
-                data[name] = numpy_helper.from_array(np.ascontiguousarray(v.array), name)
+                data[name] = numpy_helper.from_array(np.asarray(v.array, order="C"), name)
         _check_shapes(node, ins)
         inferred = _infer_types(self.model, node, types, data)
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}

@@ -15,12 +15,13 @@ import onnx_ir as ir
 from onnx import helper
 
 from pulsify.errors import NotStreamable
-from pulsify.frontend.fused import FUSED, parts
+from pulsify.frontend.fused import parts, stands_for_others
 from pulsify.frontend.load import plain_node
-from pulsify.frontend.model import Model, Node
+from pulsify.frontend.model import Model, Node, make_node
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import CannotRun, Evaluator, Traced
+from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, turns
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
+from pulsify.trace.unroll import unrolled
 
 FARTHEST = 1 << 16
 
@@ -30,6 +31,11 @@ def settle(model: Model, time: TimeSpec) -> Model:
     if not any(_stands_for_others(n) for n in model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
+    if first.turns:  # those that turn as often at another length are written out
+        other = _first_walk(model, time, (2 * first.length,)).turns
+        same = frozenset(n for n, count in first.turns.items() if other.get(n) == count)
+        model = _first_walk(model, time, (first.length,), same).model if same else model
+        first = _first_walk(model, time, (first.length,))
     for node, taken in first.decisions.items():
         longer = [_first_walk(model, time, (s,)).decisions.get(node) for s in (2 * first.length, _beyond(model))]
         if any(other != taken for other in longer):
@@ -65,21 +71,24 @@ def _shortest(model: Model, time: TimeSpec, walk: Walk) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The settled model as one length decides it, and the decisions."""
+    """The settled model as one length decides it, and the decisions. turns: of the Scans and Loops left in it."""
 
     length: int
     model: Model
     decisions: dict[str, bool]
+    turns: dict[str, int]
 
 
-def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...]) -> Walk:
+def _first_walk(
+    model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()
+) -> Walk:
     """A walk at the first length that works."""
     problem: CannotRun | None = None
     for scale in scales:
         start = -(-scale // time.step) * time.step
         for length in range(start, start + RESIDUES * time.step, time.step):
             try:
-                return _walk(model, time, length)
+                return _walk(model, time, length, unroll)
             except CannotRun as error:
                 problem = error
     assert problem is not None
@@ -92,11 +101,11 @@ def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...]) -> Walk:
 
 
 def _stands_for_others(node: Node) -> bool:
-    return node.op == "If" or (node.domain, node.op) in FUSED
+    return node.op == "If" or node.body is not None or stands_for_others(node)
 
 
-def _walk(model: Model, time: TimeSpec, length: int) -> Walk:
-    """The settled model and the decisions taken, at one length."""
+def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = frozenset()) -> Walk:
+    """The settled model and the decisions taken, at one length. unroll: names of loops to write out."""
     tracer = Tracer(model, time)
     evaluator = Evaluator(model)
     values = dict(tracer.inputs(length, 1))
@@ -104,14 +113,19 @@ def _walk(model: Model, time: TimeSpec, length: int) -> Walk:
     nodes: list[Node] = []
     constants = dict(model.constants)
     decisions: dict[str, bool] = {}
+    counts: dict[str, int] = {}
     todo = list(reversed(model.nodes))
     while todo:
         node = todo.pop()
-        if not _stands_for_others(node):
+        if not _stands_for_others(node) or (node.body is not None and node.name not in unroll):
             evaluator.step(node, values)
             nodes.append(node)
+            if node.body is not None:
+                counts[node.name] = turns(node, values)
             continue
-        if node.op == "If":
+        if node.body is not None:
+            inner, lifted = unrolled(node, turns(node, values))
+        elif node.op == "If":
             decisions[node.name] = _decide(node, values)
             inner, lifted = _branch(model, node, decisions[node.name])
         else:
@@ -120,7 +134,7 @@ def _walk(model: Model, time: TimeSpec, length: int) -> Walk:
         values.update(evaluator.lazy_constants(lifted))
         todo.extend(reversed(inner))
     settled = dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={})
-    return Walk(length, settled, decisions)
+    return Walk(length, settled, decisions, counts)
 
 
 def _decide(node: Node, values: dict[str, Traced]) -> bool:
@@ -148,14 +162,9 @@ def _branch(model: Model, node: Node, taken: bool) -> tuple[list[Node], dict[str
             passed.append((str(value.name), outer))
     version = model.opset_imports.get("", 0)
     nodes = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in graph]
-    nodes += [_identity(a, b, version) for a, b in passed]
+    nodes += [make_node("Identity", [a], b, version) for a, b in passed]
     lifted = {str(v.name): v.const_value for v in graph.initializers.values() if v.const_value is not None}
     return nodes, lifted
-
-
-def _identity(source: str, target: str, version: int) -> Node:
-    proto = helper.make_node("Identity", [source], [target], name=f"{target}/identity")
-    return Node(proto.name, "Identity", "", version, (source,), (target,), {}, proto)
 
 
 def _parts(model: Model, node: Node, values: dict[str, Traced]) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
@@ -192,7 +201,8 @@ def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
 def _named(protos: Iterable[onnx.NodeProto], node: Node) -> list[onnx.NodeProto]:
     out = []
     for i, proto in enumerate(protos):
-        proto.name = f"{node.name}/{proto.op_type}_{i}"
+        itself = proto.op_type == node.op  # only turned about: refusals name it as the model does
+        proto.name = node.name if itself else f"{node.name}/{proto.op_type}_{i}"
         out.append(proto)
     return out
 

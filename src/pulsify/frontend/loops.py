@@ -1,0 +1,232 @@
+"""Loops as scans: what a for-loop over frames gathers, carries and collects, said in Scan's terms.
+
+    for t in range(T):                        Scan
+        h = step(h, x[:, t])          -->         state h, scan input x along axis 1
+        out.append(h)                             scan output
+    y = stack(out, 1)                             ... along axis 1
+
+What no iteration changes is moved out in front first. A loop that is no scan stays a Loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+SAME_NUMBER = ("Identity", "Cast")  # of an iteration's number
+
+
+def settle_loops(model: ir.Model) -> None:
+    """Rewrites the main graph's loops in place."""
+    for node in list(model.graph):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
+            continue
+        body = node.attributes["body"].as_graph()
+        _hoist(model.graph, node, body)
+        if node.op_type == "Loop":
+            found = _Loop(node, body).read()
+            if found is not None:
+                found.rewrite(model.graph)
+
+
+def _hoist(main: ir.Graph, node: ir.Node, body: ir.Graph) -> None:
+    """Move what depends on nothing inside the body in front of the node."""
+    inner = {*body.inputs, *(v for n in body for v in n.outputs)}
+    for n in list(body):
+        graphs = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in n.attributes.values())
+        if graphs or any(v in inner for v in n.inputs) or any(v in body.outputs for v in n.outputs):
+            continue
+        body.remove(n)
+        main.insert_before(node, n)
+        inner -= set(n.outputs)
+
+
+@dataclass(eq=False)
+class _Gather:
+    """x[..., t, ...] in the body: a scan input along `axis`. kept: the axis stays, of size one."""
+
+    node: ir.Node
+    source: ir.Value
+    axis: int
+    kept: bool
+
+
+@dataclass(eq=False)
+class _Loop:
+    """A Loop, and what has been found in it."""
+
+    node: ir.Node
+    body: ir.Graph
+    gathers: list[_Gather] = field(default_factory=list)
+    lists: dict[int, ir.Node] = field(default_factory=dict)  # carried lists: index -> what appends to them
+
+    def read(self) -> _Loop | None:
+        """All of the loop is a scan, or None."""
+        node, body = self.node, self.body
+        trip, number = node.inputs[0], body.inputs[0]
+        endless = all(_true(v) for v in (node.inputs[1], body.outputs[0]) if v is not None and v is not body.inputs[1])
+        if trip is None or not endless or list(body.inputs[1].uses()):
+            return None
+        for i, (carried, after) in enumerate(zip(body.inputs[2:], body.outputs[1:], strict=False)):
+            insert = after.producer()
+            if insert is not None and insert.op_type == "SequenceInsert":
+                if not self._appends(i, carried, insert):
+                    return None
+                self.lists[i] = insert
+        inner = {*body.inputs, *(v for n in body for v in n.outputs)}
+        for n in body:
+            if n.op_type == "Gather" and n.inputs[0] not in inner and (kept := _numbered(n.inputs[1], number)) is not None:
+                axis = n.attributes["axis"].as_int() if "axis" in n.attributes else 0
+                assert n.inputs[0] is not None
+                self.gathers.append(_Gather(n, n.inputs[0], axis, kept))
+        return self
+
+    def _appends(self, i: int, carried: ir.Value, insert: ir.Node) -> bool:
+        """The list starts empty, is only appended to, and is stacked or joined afterwards."""
+        start, end = self.node.inputs[2 + i], self.node.outputs[i]
+        begun = start.producer() if start is not None else None
+        only = [use.node for use in carried.uses()] == [insert] and len(insert.inputs) == 2
+        users = [use.node for use in end.uses()]
+        return (
+            only
+            and begun is not None
+            and begun.op_type == "SequenceEmpty"
+            and not end.is_graph_output()
+            and all(u.op_type == "ConcatFromSequence" and _collected(insert.inputs[1], u) is not None for u in users)
+        )
+
+    def rewrite(self, main: ir.Graph) -> None:
+        node, body = self.node, self.body
+        count = len(body.inputs) - 2
+        states = [i for i in range(count) if i not in self.lists]
+        scanned, axes, slices = self._scan_inputs(main)
+        made = [*(node.outputs[i] for i in states), *node.outputs[count:]]
+        outputs = [*(body.outputs[1 + i] for i in states), *body.outputs[1 + count :]]
+        out_axes = [0] * (len(node.outputs) - count)
+        for i, insert in self.lists.items():
+            for use in list(node.outputs[i].uses()):
+                collected = _collected(insert.inputs[1], use.node)
+                assert collected is not None
+                outputs.append(collected[0])
+                out_axes.append(collected[1])
+                made.append(use.node.outputs[0])
+        inputs = [*(body.inputs[2 + i] for i in states), *slices]
+        starts = [node.inputs[2 + i] for i in states]
+        body.outputs.clear()
+        for insert in self.lists.values():
+            body.remove(insert, safe=True)
+        body.inputs.clear()
+        body.inputs.extend(inputs)
+        body.outputs.extend(_distinct(body, outputs))
+        attrs = [
+            ir.AttrGraph("body", body),
+            ir.AttrInt64("num_scan_inputs", len(slices)),
+            ir.AttrInt64s("scan_input_axes", axes),
+            ir.AttrInt64s("scan_output_axes", out_axes),
+        ]
+        scan = ir.Node("", "Scan", [*starts, *scanned], attrs, num_outputs=len(made), name=node.name)
+        main.insert_before(node, scan)
+        for old, new in zip(made, scan.outputs, strict=True):
+            _take_over(main, old, new)
+        for use in [u for i in self.lists for u in list(node.outputs[i].uses())]:
+            main.remove(use.node, safe=True)
+        main.remove(node, safe=True)
+
+    def _scan_inputs(self, main: ir.Graph) -> tuple[list[ir.Value], list[int], list[ir.Value]]:
+        """Outer values to scan, along which axes, and what the body sees of them."""
+        node, body, trip = self.node, self.body, self.node.inputs[0]
+        number = body.inputs[0]
+        assert trip is not None
+        outer: list[ir.Value] = []
+        axes: list[int] = []
+        inner: list[ir.Value] = []
+
+        def op(name: str, inputs: list[ir.Value], before: ir.Node = node) -> ir.Value:
+            made = ir.Node("", name, inputs)
+            graph = before.graph
+            assert isinstance(graph, ir.Graph)
+            graph.insert_before(before, made)
+            return made.outputs[0]
+
+        def ints(*values: int, scalar: bool = False) -> ir.Value:
+            array = np.array(values[0] if scalar else values, np.int64)
+            made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))])
+            main.insert_before(node, made)
+            return made.outputs[0]
+
+        seen: dict[tuple[ir.Value, int], ir.Value] = {}
+        for g in self.gathers:
+            if (g.source, g.axis) not in seen:
+                stop = op("Reshape", [trip, ints(1)])
+                outer.append(op("Slice", [g.source, ints(0), stop, ints(g.axis)]))
+                axes.append(g.axis)
+                inner.append(ir.Value(name=f"{g.node.outputs[0].name}/frame"))
+                seen[g.source, g.axis] = inner[-1]
+            frame = seen[g.source, g.axis]
+            if g.kept:
+                frame = op("Unsqueeze", [frame, ints(g.axis)], before=g.node)
+            g.node.outputs[0].replace_all_uses_with(frame, replace_graph_outputs=True)
+            body.remove(g.node, safe=True)
+        if list(number.uses()) or not inner:
+            count = op("Reshape", [trip, ints()])
+            outer.append(op("Range", [ints(0, scalar=True), count, ints(1, scalar=True)]))
+            axes.append(0)
+            inner.append(number)
+        return outer, axes, inner
+
+
+def _take_over(main: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """`new` is what `old` was, by name too."""
+    new.name, old.name = old.name, None
+    new.shape, new.type = old.shape, old.type
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
+def _true(value: ir.Value | None) -> bool:
+    while value is not None and value.const_value is None:
+        node = value.producer()
+        if node is None or node.op_type not in SAME_NUMBER:
+            return False
+        value = node.inputs[0]
+    return value is not None and value.const_value is not None and bool(value.const_value.numpy().all())
+
+
+def _numbered(index: ir.Value | None, number: ir.Value) -> bool | None:
+    """Is this index the iteration's number? True: with an axis of its own; None: it is something else."""
+    kept = False
+    while index is not None and index is not number:
+        node = index.producer()
+        if node is None or node.op_type not in (*SAME_NUMBER, "Unsqueeze") or (kept and node.op_type == "Unsqueeze"):
+            return None
+        kept = kept or node.op_type == "Unsqueeze"
+        index = node.inputs[0]
+    return kept if index is number else None
+
+
+def _collected(frame: ir.Value | None, join: ir.Node) -> tuple[ir.Value, int] | None:
+    """What every iteration adds, without an axis for it, and the axis it is stacked along."""
+    if frame is None:
+        return None
+    axis = join.attributes["axis"].as_int()
+    if "new_axis" in join.attributes and join.attributes["new_axis"].as_int():
+        return frame, axis
+    node = frame.producer()  # joined along an axis of size one: the same without it
+    if node is None or node.op_type != "Unsqueeze" or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    at = node.inputs[1].const_value
+    return (node.inputs[0], axis) if at is not None and at.numpy().tolist() == [axis] else None
+
+
+def _distinct(body: ir.Graph, outputs: list[ir.Value]) -> list[ir.Value]:
+    """Every output is a value of its own, made in the body."""
+    inner = {v for n in body for v in n.outputs}
+    out: list[ir.Value] = []
+    for v in outputs:
+        if v in out or v not in inner:
+            node = ir.Node("", "Identity", [v])
+            body.append(node)
+            v = node.outputs[0]
+        out.append(v)
+    return out
