@@ -178,7 +178,6 @@ def test_fixed_batch(model: Model) -> None:
     check(path, pulsify.stream(path, pulse=1, verify=False), [1, 2, 12])
 
 
-@pytest.mark.xfail(raises=pulsify.NotStreamable, strict=True, reason="a zero initial state [2, B * T, 4] of a GRU")
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_parallel_streams(exporter: str, model: Model) -> None:
     path = model(exporter)

@@ -107,6 +107,15 @@ def fitted_length(ctx: Context, node: Node, frames: Callable[[int], int | None],
     return with_short(ctx, node, found, frames)
 
 
+def measured(ctx: Context, node: Node, wire: Wire) -> Wire:
+    """A known wire with its length, for those who look beyond its ends: all ones, but none behind the last frame."""
+    if wire.length is not None:
+        return wire
+    axis, outer = wire.layout.axis, wire.layout.outer[0]
+    frames = quietly(lambda s: known_at(ctx, wire.name, s).dims[axis] // outer)
+    return replace(wire, length=fitted_length(ctx, node, frames, 1))
+
+
 def with_short(ctx: Context, node: Node, length: Length, frames: Callable[[int], int | None]) -> Length:
     """The same length with the values of streams so short that the model treats them in a way of its own."""
     from pulsify.emit.context import Requirement

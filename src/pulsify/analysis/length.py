@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+FAR = (1500, 4096)  # frames further out, beyond the largest turn looked for
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 
 
@@ -61,10 +62,11 @@ class Length:
         if self.steps and last not in self.floors and not floor:
             m, c, d = self.steps[last]
             if d == 1:
-                merged = (m * multiply, c * multiply + add, divide)
-                return Length((*self.steps[:last], merged), self.table, self.floors, short)
+                merged = _reduced(m * multiply, c * multiply + add, divide)
+                steps = self.steps[:last] if merged == (1, 0, 1) else (*self.steps[:last], merged)
+                return Length(steps, self.table, self.floors, short)
         floors = self.floors | {last + 1} if floor else self.floors
-        return Length((*self.steps, (multiply, add, divide)), self.table, floors, short)
+        return Length((*self.steps, _reduced(multiply, add, divide)), self.table, floors, short)
 
     @property
     def rate(self) -> Fraction:
@@ -117,11 +119,17 @@ def _period(length: Length) -> int:
     return period
 
 
+def _reduced(m: int, c: int, d: int) -> Step:
+    """The same step in lowest terms: floor((33x + 40) / 33) is floor(x + 1)."""
+    g = math.gcd(m, d)
+    return m // g, c // g, d // g
+
+
 def constant(frames: int) -> Length:
     return Length(((0, frames, 1),))
 
 
-def fit(values: Callable[[int], int | None], around: int, period: int = 1, most: int = 1024) -> Length | None:
+def fit(values: Callable[[int], int | None], around: int, period: int = 1, most: int = 2048) -> Length | None:
     """The length function behind `values(S)` (None where the model cannot run), or None if it is not quasi-periodic.
 
     Looks for the smallest multiple of `period` that explains what is seen from `around` on, for several turns.
@@ -134,11 +142,8 @@ def fit(values: Callable[[int], int | None], around: int, period: int = 1, most:
         return seen[s]
 
     for turn in range(period, most + 1, period):
-        grown = {_difference(at(around + r + turn), at(around + r)) for r in range(max(2 * turn, 96))}
-        grown.discard(None)
-        if len(grown) == 1:
-            growth = grown.pop()
-            assert growth is not None
+        growth = _growth(at, around, turn)
+        if growth is not None:
             # Normalise so that the table is indexed by S % period and counts from S // period == 0.
             table: list[int] = [0] * turn
             for r in range(turn):
@@ -149,8 +154,19 @@ def fit(values: Callable[[int], int | None], around: int, period: int = 1, most:
     return None
 
 
-def _difference(x: int | None, y: int | None) -> int | None:
-    return None if x is None or y is None else x - y
+def _growth(at: Callable[[int], int | None], around: int, turn: int) -> int | None:
+    """By how much every turn grows, or None if they do not all grow alike. A few are looked at far out."""
+    growth: int | None = None
+    places = [(around + r, 1) for r in range(max(2 * turn, 96))] + [(around, -(-far // turn)) for far in FAR]
+    for s, turns in places:
+        x, y = at(s), at(s + turn * turns)
+        if x is None or y is None:
+            continue
+        if growth is None:
+            growth = y - x
+        if y - x != growth * turns:
+            return None
+    return growth
 
 
 def _simplify(t: Table) -> Length:

@@ -18,4 +18,5 @@ from pulsify.rules import (  # noqa: F401
     resize,
     scan,
     slice,
+    spectral,
 )

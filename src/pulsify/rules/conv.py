@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import neighbours
+from pulsify.analysis.amounts import measured, neighbours
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
@@ -114,6 +114,7 @@ def conv(ctx: Context, node: Node) -> Plan | None:
         return pointwise(ctx, node)
     if wire.layout.axis == 1:
         ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx, node, wire)
     kernel = ctx.dims(weight)[2:]
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
@@ -154,6 +155,7 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         return pointwise(ctx, node)
     if wire.layout.axis == 1:
         ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx, node, wire)
     kernel = ctx.dims(node.inputs[1])[2:]
     n = len(kernel)
     auto = node.attr("auto_pad", "NOTSET")

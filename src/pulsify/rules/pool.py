@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import measured
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
@@ -28,6 +29,7 @@ def pool(ctx: Context, node: Node) -> Plan | None:
         return pointwise(ctx, node)
     if len(node.outputs) > 1 and node.outputs[1]:
         ctx.refuse(node, "its indices count over the whole stream", "use only the pooled values")
+    wire = measured(ctx, node, wire)
     kernel = node.attr("kernel_shape")
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
