@@ -77,10 +77,11 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Mirror:
-    """`before` frames in front of `source` that show frames of it again, in one of the ways of emit/boundary.py."""
+    """Frames in front of and behind `source` that show frames of it again, in one of the ways of emit/boundary.py."""
 
     source: Wire
     before: int
+    after: int
     mode: str
 
 

@@ -8,14 +8,14 @@ worked out here, the same for all operators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import POINTWISE, Reach
-from pulsify.emit.boundary import Fill, fill, ready
+from pulsify.emit.boundary import Fill, fill, mirrored_wire, ready
 from pulsify.emit.context import Context, Limit, Requirement
 from pulsify.frontend.model import Node
 
@@ -62,6 +62,9 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     if all(r.wire.end is None for r in plan.reads):
         _file_formula(ctx, node, plan)
         return
+    if _before_mirror(plan):
+        _file_mirrored(ctx, node, plan)
+        return
     length = plan.length
     assert length is not None
     p = ctx.frames(length.rate)
@@ -84,6 +87,37 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
             ctx.emitted(name, node.name, value, layout, length, window)
+
+
+def _before_mirror(plan: Plan) -> bool:
+    """Is it all the same whether frames are shown again before or after this? Then later: nobody waits in vain."""
+    if len(plan.reads) != 1 or plan.exact or plan.length is None:
+        return False
+    read = plan.reads[0]
+    mirror = read.wire.mirror
+    return mirror is not None and mirror.source.end is not None and read.reach.pointwise and not read.wire.layout.folded
+
+
+def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
+    """The operator on the frames themselves; its results are shown again instead of its inputs."""
+    mirror = plan.reads[0].wire.mirror
+    assert mirror is not None and plan.length is not None
+    source, window = mirror.source, _own_window(ctx, mirror.source)
+    values = plan.emit([source.take(window)], window)
+    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+        if name and layout is not None and value is not None:
+            like = replace(source, name=name, layout=layout, dtype=ctx.dtype(name))
+            inner = ctx.filed(f"{name}#source", like, value, window)
+            ctx.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
+
+
+def _own_window(ctx: Context, wire: Wire) -> Window:
+    """The latest window in which the wire can be had."""
+    assert wire.end is not None
+    p, end = ctx.frames(wire.rate), wire.end
+    while not ready(wire, POINTWISE, None, Window(p, min(end - p, 0), end)):
+        end -= 1
+    return Window(p, min(end - p, 0), end)
 
 
 def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
@@ -127,11 +161,7 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     """A wire of mirrored frames as one that is emitted, for those who mirror it once more."""
     name = f"{node.outputs[0]}#source"
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
-    assert wire.length is not None and wire.end is not None
-    p, end = ctx.frames(wire.rate), wire.end
-    while not ready(wire, POINTWISE, None, Window(p, min(end - p, 0), end)):
-        end -= 1
-    window = Window(p, min(end - p, 0), end)
+    window = _own_window(ctx, wire)
     value = _emit(ctx, plan, window)[0]
     assert value is not None
     return ctx.filed(name, wire, value, window)

@@ -182,7 +182,10 @@ def _body(graph: ir.Graph, name: str, version: int, outer: dict[str, str]) -> Bo
     nodes = tuple(replace(plain_node(n, version, outer | own), name=f"{name}/{n.name}") for n in graph)
     made = {*own.values(), ""}
     captured = dict.fromkeys(i for n in nodes for i in n.reads if i not in made)
-    inputs, outputs = (tuple(own.get(str(v.name), outer.get(str(v.name), str(v.name))) for v in values) for values in (graph.inputs, graph.outputs))
+    inputs, outputs = (
+        tuple(own.get(str(v.name), outer.get(str(v.name), str(v.name))) for v in values)
+        for values in (graph.inputs, graph.outputs)
+    )
     captured |= dict.fromkeys(o for o in outputs if o not in made)
     return Body(inputs, outputs, nodes, tuple(captured))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsify.frontend.model import Node
+from pulsify.errors import NotStreamable
+from pulsify.frontend.model import Body, Node
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Looped:
 def looped(node: Node) -> Looped:
     body = node.body
     assert body is not None
+    _check(node, body)
     outputs = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
     if node.op == "Loop":
         states = len(body.inputs) - 2
@@ -69,3 +71,19 @@ def looped(node: Node) -> Looped:
         tuple(Along(o, i, a, bool(r)) for o, i, a, r in scanned),
         tuple(Along(o, i, a, bool(r)) for o, i, a, r in collected_all),
     )
+
+
+def _check(node: Node, body: Body) -> None:
+    """frontend/loops has settled the condition of a Loop that never ends early, and the lists that become stacks."""
+    reason = hint = ""
+    settled = node.input(0) and not node.input(1) and body.outputs[0] == body.inputs[1]
+    if node.op == "Loop" and not settled:
+        reason = "it may end early: how often it turns depends on its condition"
+        hint = "loop over the frames of an input"
+    elif body.nested:
+        reason, hint = "there are loops or branches inside its body", "write them out"
+    elif any("Sequence" in n.op for n in body.nodes):
+        reason = "it carries a list that is not merely appended to and stacked"
+        hint = "append one frame a turn to an empty list, and stack the list along time"
+    if reason:
+        raise NotStreamable(reason, node=node.name, op=node.op, hint=hint)

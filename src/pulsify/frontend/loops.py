@@ -19,16 +19,51 @@ SAME_NUMBER = ("Identity", "Cast")  # of an iteration's number
 
 
 def settle_loops(model: ir.Model) -> None:
-    """Rewrites the main graph's loops in place."""
-    for node in list(model.graph):
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
+    """Rewrites the loops of the main graph and of branches in it, in place."""
+    _settle(model.graph, inside=False)
+
+
+def _settle(graph: ir.Graph, inside: bool) -> None:
+    """inside: of another loop's body, where it stays a Loop."""
+    for node in list(graph):
+        looping = node.domain in ("", "ai.onnx") and node.op_type in ("Loop", "Scan")
+        for inner in [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]:
+            _settle(inner, inside or looping)
+        if not looping:
             continue
         body = node.attributes["body"].as_graph()
-        _hoist(model.graph, node, body)
+        _drop_identities(body)
         if node.op_type == "Loop":
+            _settle_condition(graph, node, body, inside)
+        if not inside:
+            _hoist(graph, node, body)
+        if node.op_type == "Loop" and not inside:
             found = _Loop(node, body).read()
             if found is not None:
-                found.rewrite(model.graph)
+                found.rewrite(graph)
+
+
+def _settle_condition(graph: ir.Graph, node: ir.Node, body: ir.Graph, inside: bool) -> None:
+    """A Loop that never ends early says so in one way: it is given no condition and passes on what it finds."""
+    going = body.inputs[1]
+    if not all(v is None or v is going or _true(v) for v in (node.inputs[1], body.outputs[0])):
+        return
+    node.replace_input_with(1, None)
+    body.outputs[0] = going
+    uses = list(going.uses())
+    if uses and not inside:
+        true = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array(True)))])
+        graph.insert_before(node, true)
+        for use in uses:
+            use.node.replace_input_with(use.idx, true.outputs[0])
+
+
+def _drop_identities(body: ir.Graph) -> None:
+    inner = {*body.inputs, *(v for n in body for v in n.outputs)}
+    for n in list(body):
+        if n.op_type == "Identity" and n.inputs[0] is not None and n.inputs[0] in inner:  # no outer value is an output
+            n.outputs[0].replace_all_uses_with(n.inputs[0], replace_graph_outputs=True)
+            body.remove(n, safe=True)
 
 
 def _hoist(main: ir.Graph, node: ir.Node, body: ir.Graph) -> None:
@@ -45,7 +80,7 @@ def _hoist(main: ir.Graph, node: ir.Node, body: ir.Graph) -> None:
 
 @dataclass(eq=False)
 class _Gather:
-    """x[..., t, ...] in the body: a scan input along `axis`. kept: the axis stays, of size one."""
+    """x[..., t, ...] or x[..., t:t+1, ...] in the body: a scan input along `axis`. kept: the axis stays, of size 1."""
 
     node: ir.Node
     source: ir.Value
@@ -66,8 +101,7 @@ class _Loop:
         """All of the loop is a scan, or None."""
         node, body = self.node, self.body
         trip, number = node.inputs[0], body.inputs[0]
-        endless = all(_true(v) for v in (node.inputs[1], body.outputs[0]) if v is not None and v is not body.inputs[1])
-        if trip is None or not endless or list(body.inputs[1].uses()):
+        if trip is None or node.inputs[1] is not None or body.outputs[0] is not body.inputs[1]:
             return None
         for i, (carried, after) in enumerate(zip(body.inputs[2:], body.outputs[1:], strict=False)):
             insert = after.producer()
@@ -75,12 +109,13 @@ class _Loop:
                 if not self._appends(i, carried, insert):
                     return None
                 self.lists[i] = insert
+        if any("Sequence" in n.op_type and n not in self.lists.values() for n in body):
+            return None
         inner = {*body.inputs, *(v for n in body for v in n.outputs)}
         for n in body:
-            if n.op_type == "Gather" and n.inputs[0] not in inner and (kept := _numbered(n.inputs[1], number)) is not None:
-                axis = n.attributes["axis"].as_int() if "axis" in n.attributes else 0
-                assert n.inputs[0] is not None
-                self.gathers.append(_Gather(n, n.inputs[0], axis, kept))
+            source = n.inputs[0] if n.inputs else None
+            if source is not None and source not in inner and (found := _picked(n, number)) is not None:
+                self.gathers.append(_Gather(n, source, *found))
         return self
 
     def _appends(self, i: int, carried: ir.Value, insert: ir.Node) -> bool:
@@ -94,7 +129,7 @@ class _Loop:
             and begun is not None
             and begun.op_type == "SequenceEmpty"
             and not end.is_graph_output()
-            and all(u.op_type == "ConcatFromSequence" and _collected(insert.inputs[1], u) is not None for u in users)
+            and all(u.op_type == "ConcatFromSequence" for u in users)
         )
 
     def rewrite(self, main: ir.Graph) -> None:
@@ -107,10 +142,9 @@ class _Loop:
         out_axes = [0] * (len(node.outputs) - count)
         for i, insert in self.lists.items():
             for use in list(node.outputs[i].uses()):
-                collected = _collected(insert.inputs[1], use.node)
-                assert collected is not None
-                outputs.append(collected[0])
-                out_axes.append(collected[1])
+                axis = use.node.attributes["axis"].as_int()
+                outputs.append(self._collected(main, insert.inputs[1], use.node, axis))
+                out_axes.append(axis)
                 made.append(use.node.outputs[0])
         inputs = [*(body.inputs[2 + i] for i in states), *slices]
         starts = [node.inputs[2 + i] for i in states]
@@ -134,6 +168,21 @@ class _Loop:
             main.remove(use.node, safe=True)
         main.remove(node, safe=True)
 
+    def _collected(self, main: ir.Graph, frame: ir.Value | None, join: ir.Node, axis: int) -> ir.Value:
+        """What every iteration adds, without the axis it is stacked along."""
+        assert frame is not None
+        if "new_axis" in join.attributes and join.attributes["new_axis"].as_int():
+            return frame
+        node = frame.producer()  # joined along an axis of size one: the same without it
+        if node is not None and node.op_type == "Unsqueeze" and _ints(node.inputs[1]) == [axis]:
+            assert node.inputs[0] is not None
+            return node.inputs[0]
+        axes = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array([axis], np.int64)))])
+        main.insert_before(self.node, axes)
+        squeeze = ir.Node("", "Squeeze", [frame, axes.outputs[0]])
+        self.body.append(squeeze)
+        return squeeze.outputs[0]
+
     def _scan_inputs(self, main: ir.Graph) -> tuple[list[ir.Value], list[int], list[ir.Value]]:
         """Outer values to scan, along which axes, and what the body sees of them."""
         node, body, trip = self.node, self.body, self.node.inputs[0]
@@ -144,7 +193,7 @@ class _Loop:
         inner: list[ir.Value] = []
 
         def op(name: str, inputs: list[ir.Value], before: ir.Node = node) -> ir.Value:
-            made = ir.Node("", name, inputs)
+            made = ir.Node("", name, inputs, name=f"{node.name}/{name}")  # refusals lead to the loop
             graph = before.graph
             assert isinstance(graph, ir.Graph)
             graph.insert_before(before, made)
@@ -179,7 +228,7 @@ class _Loop:
 
 def _take_over(main: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """`new` is what `old` was, by name too."""
-    new.name, old.name = old.name, None
+    new.name, old.name = old.name or None, None
     new.shape, new.type = old.shape, old.type
     old.replace_all_uses_with(new, replace_graph_outputs=True)
 
@@ -193,6 +242,36 @@ def _true(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None and bool(value.const_value.numpy().all())
 
 
+def _picked(node: ir.Node, number: ir.Value) -> tuple[int, bool] | None:
+    """Does this node pick the iteration's own frame? Along which axis, and does that axis stay?"""
+    if node.op_type == "Gather" and (kept := _numbered(node.inputs[1], number)) is not None:
+        return node.attributes["axis"].as_int() if "axis" in node.attributes else 0, kept
+    if node.op_type == "Slice" and len(node.inputs) > 3 and _numbered(node.inputs[1], number):
+        axes, steps = _ints(node.inputs[3]), _ints(node.inputs[4]) if len(node.inputs) > 4 else [1]
+        if axes is not None and len(axes) == 1 and steps == [1] and _one_more(node.inputs[2], number):
+            return axes[0], True
+    return None
+
+
+def _one_more(value: ir.Value | None, number: ir.Value) -> bool:
+    """Is this the iteration's number plus one?"""
+    node = value.producer() if value is not None else None
+    if node is not None and node.op_type in (*SAME_NUMBER, "Unsqueeze"):
+        return _one_more(node.inputs[0], number)
+    if node is None or node.op_type != "Add":
+        return False
+    x, y = node.inputs
+    return any(_numbered(a, number) is not None and _ints(b) == [1] for a, b in ((x, y), (y, x)))
+
+
+def _ints(value: ir.Value | None) -> list[int] | None:
+    """A constant's numbers, whatever its shape; None if it is no constant."""
+    while value is not None and value.const_value is None:
+        node = value.producer()
+        value = node.inputs[0] if node is not None and node.op_type in ("Unsqueeze", *SAME_NUMBER) else None
+    return None if value is None or value.const_value is None else value.const_value.numpy().reshape(-1).tolist()
+
+
 def _numbered(index: ir.Value | None, number: ir.Value) -> bool | None:
     """Is this index the iteration's number? True: with an axis of its own; None: it is something else."""
     kept = False
@@ -203,20 +282,6 @@ def _numbered(index: ir.Value | None, number: ir.Value) -> bool | None:
         kept = kept or node.op_type == "Unsqueeze"
         index = node.inputs[0]
     return kept if index is number else None
-
-
-def _collected(frame: ir.Value | None, join: ir.Node) -> tuple[ir.Value, int] | None:
-    """What every iteration adds, without an axis for it, and the axis it is stacked along."""
-    if frame is None:
-        return None
-    axis = join.attributes["axis"].as_int()
-    if "new_axis" in join.attributes and join.attributes["new_axis"].as_int():
-        return frame, axis
-    node = frame.producer()  # joined along an axis of size one: the same without it
-    if node is None or node.op_type != "Unsqueeze" or node.inputs[0] is None or node.inputs[1] is None:
-        return None
-    at = node.inputs[1].const_value
-    return (node.inputs[0], axis) if at is not None and at.numpy().tolist() == [axis] else None
 
 
 def _distinct(body: ir.Graph, outputs: list[ir.Value]) -> list[ir.Value]:

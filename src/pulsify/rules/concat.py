@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import with_short
+from pulsify.analysis.amounts import measured, with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames, mirrored_wire
@@ -87,8 +87,9 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             "join them on another axis, or run them as two streams",
         )
     at = streams[0]
-    wire = ctx.wire(node.inputs[at])
-    assert wire is not None
+    found = ctx.wire(node.inputs[at])
+    assert found is not None
+    wire = measured(ctx, node, found)
     front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
     tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
     if (

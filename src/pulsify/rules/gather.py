@@ -176,7 +176,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
         )
     longest = rows(ctx.traces.longest)
     table = _read(longest, reaches[0], at)
-    if longest.ndim > 1 and (len(table.early) or table.clipped):
+    if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
         ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
     ctx.claim(
         node,
@@ -207,27 +207,46 @@ def _read(rows: Array, reach: Reach, at: int) -> IndexTable:
 
 
 def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir.Value, window: Window) -> ir.Value:
-    """Places that differ near the ends: worked out from the position, stream by stream."""
+    """Places that differ near the ends: worked out from the position, stream by stream.
+
+    A table of several entries a frame is worked out as [B, frames, entries], and taken as so many more frames.
+    """
     b, reach = ctx.builder, table.reach
     assert wire.length is not None
     p = window.p * reach.num // reach.den
     lo, hi = reach.span(window.start, window.end)
+    inner = table.pattern.shape[1:]
+    entries = int(np.prod(inner, dtype=int))
 
     def number(value: int) -> ir.Value:
         return b.constant(np.array(value, np.int32), "int")
 
-    offsets = table.regular(np.arange(window.start, window.end)).astype(np.int32)[None]
-    shown = b.op("Add", ctx.clock.frames(Window(p, 0, 1)), b.constant(offsets, "offsets"))
+    def beside(value: ir.Value, frames: int) -> ir.Value:
+        return b.reshape(value, [-1, frames, 1]) if inner else value
+
+    offsets = table.regular(np.arange(window.start, window.end)).astype(np.int32)
+    offsets = offsets.reshape(1, window.frames, *([entries] if inner else []))
+    shown = b.op("Add", beside(ctx.clock.frames(Window(p, 0, 1)), 1), b.constant(offsets, "offsets"))
     if len(table.early):
         frames = ctx.clock.frames(window)
         held = b.op("Min", b.op("Max", frames, number(0)), number(len(table.early) - 1))
-        first = b.op("Gather", b.constant(table.early.astype(np.int32), "early"), held)
-        shown = b.op("Where", b.op("Less", frames, number(len(table.early))), first, shown)
+        early = table.early.astype(np.int32).reshape(len(table.early), *([entries] if inner else []))
+        first = b.op("Gather", b.constant(early, "early"), held)
+        begun = beside(b.op("Less", frames, number(len(table.early))), window.frames)
+        shown = b.op("Where", begun, first, shown)
     if table.clipped:
-        shown = b.op("Min", shown, b.op("Sub", ctx.clock.end(wire.length), number(1)))
-    place = b.op("Sub", shown, ctx.clock.frames(Window(p, lo, lo + 1)))
+        shown = b.op("Min", shown, beside(b.op("Sub", ctx.clock.end(wire.length), number(1)), 1))
+    place = b.op("Sub", shown, beside(ctx.clock.frames(Window(p, lo, lo + 1)), 1))
     place = b.op("Min", b.op("Max", place, number(0)), number(hi - lo - 1))
-    return gather_frames(ctx, x, place, wire.layout, window.frames)
+    if not inner:
+        return gather_frames(ctx, x, place, wire.layout, window.frames)
+    dims = [window.frames, *inner]
+    if table.axis:
+        place, dims = b.op("Transpose", place, perm=[0, 2, 1]), [*inner, window.frames]
+    count = window.frames * entries
+    taken = gather_frames(ctx, x, b.reshape(place, [-1, count]), wire.layout, count)
+    sizes = [-1 if s < 0 else s for s in wire.layout.sizes]
+    return b.reshape(taken, [*sizes[: wire.layout.axis], *dims, *sizes[wire.layout.axis + 1 :]])
 
 
 @rule("GatherElements", says="along any axis but time")

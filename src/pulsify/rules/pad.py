@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours
+from pulsify.analysis.amounts import fitted_length, fixed, known_at, measured, neighbours
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, shift
@@ -35,6 +35,7 @@ def pad(ctx: Context, node: Node) -> Plan | None:
     mode = node.attr("mode", "constant")
     if mode not in MODES:
         ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
+    wire = measured(ctx, node, wire)
     length = _length(ctx, node, wire, axes, before, after)
     _require(ctx, node, wire, mode, before, after or 0)
     if mode != "constant" and length is not None and after is not None and not any(others):

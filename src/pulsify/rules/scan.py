@@ -25,6 +25,13 @@ from pulsify.frontend.model import Body, Node
 from pulsify.rules.registry import rule
 
 WRITTEN_OUT = 48  # nodes: up to here all turns of a pulse are written out
+WIDER = {  # what ONNX Runtime selects none of (Where), and what holds all its values
+    ir.DataType.BOOL: ir.DataType.UINT8,
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT64: ir.DataType.INT64,
+    ir.DataType.BFLOAT16: ir.DataType.FLOAT,
+}
 
 
 @rule("Scan", says="forward over time; over other axes turn by turn. Loops that gather frames by number are scans")
@@ -43,20 +50,23 @@ def scan(ctx: Context, node: Node) -> Plan:
         real = None
         if finals or window.start < 0:
             real = _one_stream(ctx, real_frames(ctx, window, length, starts=window.start < 0), window)
-        carries = [
-            carry(ctx, f"{node.name}_{i}", ctx.dtype(c.start), ctx.sizes_static(c.start), _start(ctx, node, c.start), window)
-            for i, c in enumerate(parts.carried)
-        ]
-        turns = _Turns(ctx, node, body, parts, values, window.frames)
+        b = ctx.builder
+        carries = [_carry(ctx, node, f"{node.name}_{i}", c.start, window) for i, c in enumerate(parts.carried)]
+        before = [_cast(b, k.value, k.dtype, ctx.dtype(c.start)) for k, c in zip(carries, parts.carried, strict=True)]
+        frames = [_first_stream(ctx, w, v, window) for w, v in zip(wires, values, strict=True)]
+        turns = _Turns(ctx, node, body, parts, frames, window.frames)
         few = window.frames * (len(body.nodes) + 2) <= WRITTEN_OUT
-        after, collected = (turns.written_out if few else turns.scan)(carries, real)
+        after, collected = (turns.written_out if few else turns.scan)(before, real)
         for c, state, value in zip(carries, parts.carried, after, strict=True):
-            c.keep(value)
+            c.keep(_cast(b, value, ctx.dtype(state.start), c.dtype))
             if state.final:
                 ctx.facts[state.final] = Static(value, Final(lengths[0], window))
         return [*(None for _ in parts.carried), *collected]
 
-    layouts = [*(None for _ in parts.carried), *(ctx.layout(node, a.outer) if a.outer else None for a in parts.collected)]
+    layouts = [
+        *(None for _ in parts.carried),
+        *(ctx.layout(node, a.outer) if a.outer else None for a in parts.collected),
+    ]
     reads = tuple(Read(w) for w in wires)
     return Plan(reads, tuple(layouts), lengths[0], emit, exact=True, merges=True)
 
@@ -74,7 +84,7 @@ def _scanned(ctx: Context, node: Node, name: str, axis: int, reverse: bool) -> W
     wire = ctx.wire(name)
     if reverse:
         ctx.refuse(node, "it runs backwards over time, so it reads the whole future", "scan forwards")
-    if wire is None or wire.layout.folded or wire.layout.axis != axis % wire.layout.rank:
+    if wire is None or (wire.layout.folded and wire.end is not None) or wire.layout.axis != axis % wire.layout.rank:
         ctx.refuse(
             node, f"it scans '{name}' along another axis than time", "put time on the axis that is scanned, by itself"
         )
@@ -82,18 +92,24 @@ def _scanned(ctx: Context, node: Node, name: str, axis: int, reverse: bool) -> W
 
 
 def _check(ctx: Context, node: Node, body: Body, parts: Looped) -> None:
-    if body.nested:
-        ctx.refuse(node, "there are loops or branches inside its body", "write them out")
     if any(a.reverse for a in parts.collected):
         ctx.refuse(node, "it writes its frames from the last to the first", "scan forwards")
     for name in body.captured:
         if len(ctx.time_axes(name)):
             ctx.refuse(
-                node, f"every turn reads all of '{name}', whatever the frame", "make it a scan input, or bound what is read"
+                node,
+                f"every turn reads all of '{name}', whatever the frame",
+                "make it a scan input, or bound what is read",
             )
     for c in parts.carried:
         if ctx.time_axes(c.start) or (c.final and ctx.time_axes(c.final)):
             ctx.refuse(node, f"it carries '{c.before}', which holds the whole stream", "carry a state of fixed size")
+        if c.final and ctx.dims(c.final) != ctx.dims(c.start):
+            ctx.refuse(
+                node,
+                f"'{c.before}' changes its shape from {list(ctx.dims(c.start))} to {list(ctx.dims(c.final))}",
+                "start with a state of the shape it keeps",
+            )
 
 
 def _wanted(ctx: Context, name: str) -> bool:
@@ -104,6 +120,23 @@ def _start(ctx: Context, node: Node, name: str) -> ir.Value | None:
     """The first state, or None if it is zero."""
     arrays = ctx.known(name)
     return None if arrays is not None and not any(a.any() for a in arrays) else ctx.operand(node, name)
+
+
+def _carry(ctx: Context, node: Node, name: str, start: str, window: Window) -> Carry:
+    """A state, kept as a type that can be selected."""
+    dtype, first = ctx.dtype(start), _start(ctx, node, start)
+    kept = WIDER.get(dtype, dtype)
+    first = None if first is None else _cast(ctx.builder, first, dtype, kept)
+    return carry(ctx, name, kept, ctx.sizes_static(start), first, window)
+
+
+def _cast(b: Builder, x: ir.Value, dtype: ir.DataType, to: ir.DataType) -> ir.Value:
+    return x if dtype == to else b.op("Cast", x, to=int(to))
+
+
+def _first_stream(ctx: Context, wire: Wire, x: ir.Value, window: Window) -> ir.Value:
+    """A clock has the streams folded in front of time: they go in step, so one will do."""
+    return ctx.builder.slice(x, wire.layout.axis, 0, window.frames) if wire.layout.folded else x
 
 
 def _one_stream(ctx: Context, real: ir.Value, window: Window) -> ir.Value:
@@ -123,14 +156,15 @@ class _Turns:
         self.captured = {n: ctx.operand(node, n) for n in body.captured}
 
     def written_out(
-        self, carries: list[Carry], real: ir.Value | None
+        self, states: list[ir.Value], real: ir.Value | None
     ) -> tuple[list[ir.Value], list[ir.Value | None]]:
         b, parts = self.ctx.builder, self.parts
-        states = [c.value for c in carries]
         frames: list[list[ir.Value]] = [[] for _ in parts.collected]
         for turn in range(self.frames):
             at = b.constant(np.array(turn, np.int64), "turn")
-            names = {a.inner: b.op("Gather", x, at, axis=a.axis) for a, x in zip(parts.scanned, self.scanned, strict=True)}
+            names = {
+                a.inner: b.op("Gather", x, at, axis=a.axis) for a, x in zip(parts.scanned, self.scanned, strict=True)
+            }
             names |= {c.before: s for c, s in zip(parts.carried, states, strict=True)}
             made = self._body(b, names)
             shown = None if real is None else b.op("Gather", real, at)
@@ -142,7 +176,7 @@ class _Turns:
             for a, x in zip(parts.collected, frames, strict=True)
         ]
 
-    def scan(self, carries: list[Carry], real: ir.Value | None) -> tuple[list[ir.Value], list[ir.Value | None]]:
+    def scan(self, before: list[ir.Value], real: ir.Value | None) -> tuple[list[ir.Value], list[ir.Value | None]]:
         b, parts, ctx = self.ctx.builder, self.parts, self.ctx
         inner = b.inside()
         dtypes = [ctx.dtype(c.start) for c in parts.carried] + [ctx.dtype(a.outer) for a in parts.scanned]
@@ -154,7 +188,7 @@ class _Turns:
             shown = ir.Value(name=b.unique(f"{self.node.name}/real"), type=ir.TensorType(ir.DataType.BOOL))
             ports, given, axes = [*ports, shown], [*given, real], [*axes, 0]
         made = self._body(inner, dict(names))
-        states = self._held(inner, made, ports[: len(carries)], shown)
+        states = self._held(inner, made, ports[: len(before)], shown)
         results = [*states, *(made[a.inner] for a in parts.collected)]
         outputs = [inner.op("Identity", v, name=b.unique(f"{self.node.name}/out")) for v in results]
         graph = ir.Graph(ports, outputs, nodes=inner.nodes, name=f"{self.node.name}/body")
@@ -164,9 +198,8 @@ class _Turns:
             "scan_input_axes": axes,
             "scan_output_axes": [a.axis for a in parts.collected] or None,
         }
-        inputs = [*(c.value for c in carries), *given]
-        after = b.ops("Scan", inputs, attrs, outputs=len(results), name=self.node.name)
-        return list(after[: len(carries)]), list(after[len(carries) :])
+        after = b.ops("Scan", [*before, *given], attrs, outputs=len(results), name=self.node.name)
+        return list(after[: len(before)]), list(after[len(before) :])
 
     def _body(self, b: Builder, names: dict[str, ir.Value]) -> Mapping[str, ir.Value]:
         """All values of one turn, by name."""
@@ -184,4 +217,9 @@ class _Turns:
         after = [made[c.after] for c in self.parts.carried]
         if real is None:
             return after
-        return [b.op("Where", real, new, old) for new, old in zip(after, before, strict=True)]
+        types = [self.ctx.dtype(c.start) for c in self.parts.carried]
+        return [self._where(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]
+
+    def _where(self, b: Builder, real: ir.Value, x: ir.Value, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+        wide = WIDER.get(dtype, dtype)
+        return _cast(b, b.op("Where", real, _cast(b, x, dtype, wide), _cast(b, y, dtype, wide)), wide, dtype)

@@ -112,7 +112,10 @@ def turns(node: Node, values: Mapping[str, Traced]) -> int:
     count = values[parts.count]
     if not count.known:
         raise NotStreamable(
-            "how often it turns depends on the data", node=node.name, op=node.op, hint="loop over the frames of an input"
+            "how often it turns depends on the data",
+            node=node.name,
+            op=node.op,
+            hint="loop over the frames of an input",
         )
     return int(count.array.reshape(-1)[0])
 
@@ -179,7 +182,10 @@ class Evaluator:
         inner |= {c.before: _unknown(values[c.start]) for c in parts.carried}
         inner |= {a.inner: _unknown(values[a.outer], without=a.axis) for a in parts.scanned}
         if parts.number:
-            inner |= {parts.number: Traced(ir.DataType.INT64, (), False), parts.going: Traced(ir.DataType.BOOL, (), False)}
+            inner |= {
+                parts.number: Traced(ir.DataType.INT64, (), False),
+                parts.going: Traced(ir.DataType.BOOL, (), False),
+            }
         for n in body.nodes:
             self.step(n, inner)
         values |= {c.final: _unknown(inner[c.after]) for c in parts.carried if c.final}
@@ -276,12 +282,25 @@ def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
             size = x.dims[node.attr("axis", 0)]
             if not -size <= index.array.min() <= index.array.max() < size:
                 raise CannotRun(node, f"an index is outside of its table of {size}")
+    elif node.op in ("Conv", "MaxPool", "AveragePool", "LpPool") and ins[0] is not None:
+        _check_kernel(node, ins[0], ins[1].dims[2:] if node.op == "Conv" and ins[1] else node.attr("kernel_shape"))
     elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
         x, pads = ins[0], ins[1]
         if x is not None and pads is not None and pads.known and len(ins) < 4:
             amounts = pads.array.reshape(2, -1)
             if any(int(a) >= max(d, 1) for row in amounts for a, d in zip(row, x.dims, strict=True)):
                 raise CannotRun(node, "it reflects more frames than there are")
+
+
+def _check_kernel(node: Node, x: Traced, kernel: Sequence[int]) -> None:
+    """Inference rounds towards zero, and so finds a frame where the kernel is longer than its input."""
+    n = len(kernel)
+    if node.attr("auto_pad", "NOTSET").startswith("SAME") or node.attr("ceil_mode", 0):
+        return
+    pads, dilations = node.attr("pads", (0,) * (2 * n)), node.attr("dilations", (1,) * n)
+    for i, (size, k) in enumerate(zip(x.dims[2:], kernel, strict=True)):
+        if size + pads[i] + pads[i + n] < (k - 1) * dilations[i] + 1:
+            raise CannotRun(node, f"its kernel is longer than its input of {size}")
 
 
 def _constant(t: ir.TensorProtocol) -> Traced:

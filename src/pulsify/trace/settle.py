@@ -79,9 +79,7 @@ class Walk:
     turns: dict[str, int]
 
 
-def _first_walk(
-    model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()
-) -> Walk:
+def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()) -> Walk:
     """A walk at the first length that works."""
     problem: CannotRun | None = None
     for scale in scales:

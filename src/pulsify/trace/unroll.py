@@ -1,6 +1,6 @@
 """A Scan or Loop whose turns do not depend on the stream's length is written out, turn by turn.
 
-    turn 0: x[0] -> body -> h, y0        turn 1: x[1], h -> body -> h, y1        ...        y = [y0, y1, ...]
+turn 0: x[0] -> body -> h, y0        turn 1: x[1], h -> body -> h, y1        ...        y = [y0, y1, ...]
 """
 
 from __future__ import annotations
@@ -51,16 +51,19 @@ def unrolled(node: Node, count: int) -> tuple[list[Node], dict[str, ir.TensorPro
     for along in parts.collected:
         if along.outer:
             axes = constant(along.axis, (1,))
-            frames = [op("Unsqueeze", [names.get(along.inner, along.inner), axes], f"{along.outer}/{i}") for i, names in enumerate(turns)]
+            frames = [
+                op("Unsqueeze", [names.get(along.inner, along.inner), axes], f"{along.outer}/{i}")
+                for i, names in enumerate(turns)
+            ]
             op("Concat", frames[::-1] if along.reverse else frames, along.outer, axis=along.axis)
     return nodes, constants
 
 
 def _check(node: Node, body: Body, count: int) -> None:
-    reason = ""
-    if body.nested:
-        reason = "there are loops or branches inside its body"
-    elif count < 1 or count * len(body.nodes) > MOST_NODES:
-        reason = f"it turns {count} times, and {MOST_NODES} nodes are the most that is written out"
-    if reason:
-        raise NotStreamable(reason, node=node.name, op=node.op, hint="write it without the loop, or with fewer turns")
+    if count < 1 or count * len(body.nodes) > MOST_NODES:
+        raise NotStreamable(
+            f"it turns {count} times, and {MOST_NODES} nodes are the most that is written out",
+            node=node.name,
+            op=node.op,
+            hint="write it without the loop, or with fewer turns",
+        )
