@@ -124,7 +124,9 @@ def stream(
     source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
     pulse: frames per call; one granule if not given. time: the name of the time dimension ("T"), or its axis by input
     ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
-    or declares lengths ({"T": "8*n"}). verify: check against the batch model before returning.
+    or declares lengths ({"T": "8*n"}). unbounded: attention that looks back to the start of the stream is refused, or
+    keeps all of it ("grow": exact, and ever slower), or its last N frames (N: bounded, and no longer the batch model's
+    result once the stream is longer). verify: check against the batch model before returning.
     """
     from pulsify.emit.convert import convert
     from pulsify.frontend.load import load as load_onnx

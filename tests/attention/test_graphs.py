@@ -266,8 +266,6 @@ def refusal(model: onnx.ModelProto, **options: Any) -> pulsify.NotStreamable:
     "case",
     [
         pytest.param(Case(Mask("none")), id="no mask"),
-        pytest.param(Case(Mask("none"), padding="bool"), id="a mask of data only"),
-        pytest.param(Case(Mask("none"), padding="keys", applied="nemo"), id="a mask of keys only"),
         pytest.param(Case(Mask("none"), padding="length", batch="B"), id="the length only"),
         pytest.param(Case(Mask("ahead")), id="to the end"),
         pytest.param(Case(Mask("ahead"), Writing("tril"), applied="add_inf", scheme="alibi"), id="to the end, triu"),
@@ -282,6 +280,15 @@ def test_looks_ahead_without_bound(case: Case, unbounded: str | int) -> None:
     error = refusal(build(case).model, unbounded=unbounded)
     assert error.node.startswith("values") and error.op == "MatMul"
     assert "ahead without bound" in error.reason
+    assert "mask" in error.hint
+
+
+@pytest.mark.parametrize("unbounded", ["refuse", "grow", 16])
+@pytest.mark.parametrize(("padding", "applied"), [("bool", "where_inf"), ("keys", "nemo")])
+def test_masks_of_data_bound_nothing(padding: str, applied: str, unbounded: str | int) -> None:
+    error = refusal(build(Case(Mask("none"), padding=padding, applied=applied)).model, unbounded=unbounded)
+    assert error.op == "Where"
+    assert "depends on the data" in error.reason
     assert "mask" in error.hint
 
 

@@ -58,7 +58,7 @@ def meaning(command: Command) -> Command:
     for option in (
         click.option(
             "--unbounded", default="refuse", callback=parse_unbounded, metavar="refuse|grow|N",
-            help="Attention that looks back to the start: refuse it, keep all of the past, or N frames of it.",
+            help="Attention that looks back to the start: refuse it, keep all of it, or N frames (not exact).",
         ),
         click.option(
             "--set", "fixed", multiple=True, callback=parse_set, metavar="NAME=N",

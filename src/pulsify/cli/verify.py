@@ -65,7 +65,8 @@ def _show(facts: dict[str, Any]) -> None:
     verified = facts["verified"]
     lines = [
         ("batch model", facts["model"]),
-        ("stream", facts["stream"] + ("" if facts["made_from_this_file"] else " (made from another file)")),
+        ("stream", facts["stream"]),
+        *([] if facts["made_from_this_file"] else [("", "made from another file")]),
         ("compared", f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"),
         ("limit", f"{verified['tolerance']:g} of the output's scale"),
         (

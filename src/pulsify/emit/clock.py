@@ -26,6 +26,7 @@ class Clock:
     position: ir.Value | None = None
     length: ir.Value | None = None
     absolute: bool = False  # something other than the ends depends on the position
+    phases: set[int] = field(default_factory=set)  # what the number of the pulse is taken modulo
     grown: dict[Window, ir.Value] = field(default_factory=dict)  # the size of windows that grow, int64 [1]
     _lengths: dict[Length, ir.Value] = field(default_factory=dict)
 
@@ -63,12 +64,13 @@ class Clock:
         self.absolute = True
         return self.frames(window)
 
-    def pulse_number(self) -> ir.Value:
-        """How many pulses came before this one, int32 [B, 1]."""
-        self.absolute = True
+    def phase(self, count: int) -> ir.Value:
+        """The number of this pulse modulo `count`, int32 [B, 1]."""
+        self.phases.add(count)
         self.frames(Window(self.pulse, 0, 1))
         assert self.position is not None
-        return self.builder.op("Div", self.position, self._int(self.pulse))
+        number = self.builder.op("Div", self.position, self._int(self.pulse)) if self.pulse > 1 else self.position
+        return self.builder.op("Mod", number, self._int(count))
 
     def end(self, length: Length) -> ir.Value:
         """How many frames there are in the whole stream, int32 [B, 1]."""

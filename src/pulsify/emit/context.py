@@ -90,6 +90,7 @@ class Context:
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
     unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
     last_look: bool = True  # nothing longer will be looked at: what is unclear now stays so
+    beyond: tuple[int, ...] = ()  # numbers that positions are compared with, further than was looked
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
     kept: int | None = None  # the stream is exact only up to so many frames of look-back
     facts: dict[str, Fact] = field(default_factory=dict)

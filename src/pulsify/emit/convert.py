@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pulsify.rules  # noqa: F401  fills the registry
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.analysis.thresholds import thresholds
 from pulsify.emit.assemble import assemble, position_state, taps
 from pulsify.emit.clock import Clock
 from pulsify.emit.context import Context, Limit, Misaligned, Requirement, Unclear
@@ -33,6 +34,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes, which grows with the square of the length
+MOST_BOUND = 4096  # frames: masks that compare positions with no more are looked at until their bound shows
 LONGER = (1, 4, 16, 64, 1024, 16384)  # where what was seen at the first lengths is unclear, look at longer ones
 
 
@@ -98,9 +100,10 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
     problem: Unclear | None = None
     looked = 0
-    for longer in LONGER:
-        pulses = 4 * pulse if pulse < 4096 else pulse
-        at_least = pulses if longer == 1 else longer * max(pulses, 64)
+    pulses = 4 * pulse if pulse < 4096 else pulse
+    looks = [pulses if longer == 1 else longer * max(pulses, 64) for longer in LONGER]
+    while looks:
+        at_least = looks.pop(0)
         try:
             traces = choose(tracer, at_least)
         except NotStreamable as error:
@@ -113,7 +116,9 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
         ctx.unbounded = unbounded
-        ctx.last_look = nothing_longer or longer == LONGER[-1] or 4 * _widest_field(traces) > MOST_FRAMES
+        if nothing_longer or 4 * _widest_field(traces) > MOST_FRAMES:
+            looks = [] if nothing_longer else _to_the_bound(ctx)
+        ctx.last_look = not looks
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except NotStreamable as error:
@@ -121,11 +126,20 @@ def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tupl
             if not isinstance(error, Unclear):
                 raise
             problem = error
-            if ctx.last_look:
-                break
             tracer.forget()
     assert problem is not None
     raise problem
+
+
+def _to_the_bound(ctx: Context) -> list[int]:
+    """One more look, long enough to see the bound of a mask that compares positions with something large."""
+    traces = ctx.traces
+    widest = _widest_field(traces)
+    ctx.beyond = tuple(t for t in thresholds(traces) if t > widest // 2 - ctx.pulse)
+    within = [t for t in ctx.beyond if t <= MOST_BOUND]
+    if not within or widest > MOST_FRAMES:
+        return []
+    return [-(-(max(within) + 8) * traces.lengths[-1] // widest) + 2 * ctx.pulse]
 
 
 def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
@@ -211,7 +225,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     if ctx.model.shortest > 1:
         ctx.require(Requirement(Length(), "If", at_least=ctx.model.shortest))
     lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
-    unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), pulse)
+    unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse)
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
     requirements = tuple(ctx.requirements)

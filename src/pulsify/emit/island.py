@@ -37,6 +37,8 @@ def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int
             hint="train or export the model with an attention mask that bounds how far it looks ahead",
         )  # fmt: skip
     if longest.cols != before.cols:
+        if ctx.last_look and ctx.beyond:
+            _refuse_unseen(ctx, node, needed[-1].shape[1])
         if ctx.last_look and ctx.unbounded != "refuse":
             return _unbounded(ctx, longest)
         raise Unclear(
@@ -45,6 +47,18 @@ def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int
             hint='bound the look-back in the mask, or pass unbounded="grow" to keep all of the past',
         )  # fmt: skip
     return longest
+
+
+def _refuse_unseen(ctx: Context, node: Node, looked: int) -> None:
+    """A bound may lie further back than was looked: whether there is one, nobody can say."""
+    if isinstance(ctx.unbounded, int):
+        return  # so many frames are kept, whatever the mask says
+    ctx.refuse(
+        node,
+        f"it looks back further than was looked ({looked} frames), perhaps without bound: "
+        f"positions are compared with {ctx.beyond[-1]}",
+        "bound the look-back at 4096 frames or less, or compare positions with no such number",
+    )
 
 
 def _unbounded(ctx: Context, view: View) -> View:

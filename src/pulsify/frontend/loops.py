@@ -192,8 +192,11 @@ class _Loop:
         axes: list[int] = []
         inner: list[ir.Value] = []
 
-        def op(name: str, inputs: list[ir.Value], before: ir.Node = node) -> ir.Value:
-            made = ir.Node("", name, inputs, name=f"{node.name}/{name}")  # refusals lead to the loop
+        def op(name: str, inputs: list[ir.Value], before: ir.Node = node, **attrs: int) -> ir.Value:
+            attributes = [ir.AttrInt64(k, v) for k, v in attrs.items()]
+            made = ir.Node(
+                "", name, inputs, attributes, name=f"{node.name or node.op_type}/{name}"
+            )  # refusals lead to the loop
             graph = before.graph
             assert isinstance(graph, ir.Graph)
             graph.insert_before(before, made)
@@ -205,11 +208,18 @@ class _Loop:
             main.insert_before(node, made)
             return made.outputs[0]
 
+        def numbers() -> ir.Value:
+            return op("Range", [ints(0, scalar=True), op("Reshape", [trip, ints()]), ints(1, scalar=True)])
+
+        def sliced(source: ir.Value, axis: int) -> ir.Value:
+            if source.const_value is not None:  # a table: it must not end before the stream does
+                return op("Gather", [source, numbers()], axis=axis)
+            return op("Slice", [source, ints(0), op("Reshape", [trip, ints(1)]), ints(axis)])
+
         seen: dict[tuple[ir.Value, int], ir.Value] = {}
         for g in self.gathers:
             if (g.source, g.axis) not in seen:
-                stop = op("Reshape", [trip, ints(1)])
-                outer.append(op("Slice", [g.source, ints(0), stop, ints(g.axis)]))
+                outer.append(sliced(g.source, g.axis))
                 axes.append(g.axis)
                 inner.append(ir.Value(name=f"{g.node.outputs[0].name}/frame"))
                 seen[g.source, g.axis] = inner[-1]
@@ -219,8 +229,7 @@ class _Loop:
             g.node.outputs[0].replace_all_uses_with(frame, replace_graph_outputs=True)
             body.remove(g.node, safe=True)
         if list(number.uses()) or not inner:
-            count = op("Reshape", [trip, ints()])
-            outer.append(op("Range", [ints(0, scalar=True), count, ints(1, scalar=True)]))
+            outer.append(numbers())
             axes.append(0)
             inner.append(number)
         return outer, axes, inner

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pulsify.optimize.order import permutation
+
 MICROSOFT = "com.microsoft"
 
 
@@ -81,13 +83,15 @@ def _bias(x: ir.Value) -> tuple[ir.Value | None, ir.Value]:
         made = scores.producer() if scores is not None else None
         if made is None or bias is None or scores is None or made.op_type not in ("MatMul", "Mul", "Div"):
             continue
-        if _rank(bias) == 4 and bias.shape is not None and tuple(bias.shape)[-2:] == tuple(x.shape)[-2:]:
+        if bias.shape is None or scores.shape is None or len(bias.shape) != 4 or tuple(scores.shape) != tuple(x.shape):
+            continue
+        if tuple(bias.shape)[2:] == tuple(x.shape)[2:] and all(bias.shape[i] in (1, x.shape[i]) for i in (0, 1)):
             return bias, scores
     return None, x
 
 
 def _scale(x: ir.Value) -> tuple[float, ir.Value]:
-    """x = scores * scale, or divided by a power of two (which is a product all the same)."""
+    """x = scores * scale, or divided by it (checked to come out the same to the last bit)."""
     node = x.producer()
     if node is None or node.op_type not in ("Mul", "Div") or _only_user(x) is None:
         return 1.0, x
@@ -101,7 +105,7 @@ def _scale(x: ir.Value) -> tuple[float, ir.Value]:
 def _untransposed(kt: ir.Value | None) -> ir.Value | None:
     """The keys [B,H,k,d] behind [B,H,d,k]."""
     node = kt.producer() if kt is not None else None
-    if node is None or node.op_type != "Transpose" or list(node.attributes["perm"].as_ints()) != [0, 1, 3, 2]:
+    if node is None or node.op_type != "Transpose" or permutation(node) != [0, 1, 3, 2]:
         return None
     return node.inputs[0]
 
@@ -138,7 +142,7 @@ def _replace(graph: ir.Graph, f: _Found) -> None:
 
 
 def _turns_heads(node: ir.Node) -> bool:
-    return node.op_type == "Transpose" and list(node.attributes["perm"].as_ints()) == [0, 2, 1, 3]
+    return node.op_type == "Transpose" and permutation(node) == [0, 2, 1, 3]
 
 
 def _op(

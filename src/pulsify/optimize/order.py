@@ -80,7 +80,8 @@ def _after(node: ir.Node, f: Following, sources: frozenset[ir.Value]) -> tuple[i
         if op in ("Softmax", "LogSoftmax"):
             axis, turns = f.axis[first], []
         elif op == "Transpose":
-            axis, turns = transposed(node, f.axis[first]), []
+            axis = transposed(node, f.axis[first])
+            turns = None if axis is None else []
         elif op in REGROUP:
             axis = regrouped(first, node.outputs[0], f.axis[first])
             turns = None if axis is None else []
@@ -119,9 +120,17 @@ def _matmul(node: ir.Node, f: Following) -> tuple[int | None, Turns | None]:
     return None, None
 
 
-def transposed(node: ir.Node, axis: int) -> int:
-    perm = node.attributes["perm"].as_ints()
-    return list(perm).index(axis + len(perm)) - len(perm)
+def permutation(node: ir.Node) -> list[int]:
+    """A Transpose's; without the attribute it turns the axes round. Empty if nobody knows how many there are."""
+    if "perm" in node.attributes:
+        return list(node.attributes["perm"].as_ints())
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    return [] if shape is None else list(range(len(shape)))[::-1]
+
+
+def transposed(node: ir.Node, axis: int) -> int | None:
+    perm = permutation(node)
+    return perm.index(axis + len(perm)) - len(perm) if perm else None
 
 
 def regrouped(before: ir.Value, after: ir.Value, axis: int) -> int | None:

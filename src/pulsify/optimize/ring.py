@@ -90,6 +90,8 @@ def ring_form(model: ir.Model, spec: Spec, like: tuple[Ring, ...] | None = None)
     for c in _candidates(model, spec):
         if wanted is not None and c.state.name not in wanted:
             continue
+        if size_at(c.full, c.axis - len(c.state.shape)) != c.size:  # frames in it come twice
+            continue
         groups.setdefault((c.size, c.pulse), []).append(c)
     for (size, _), group in groups.items():
         following = _settle(model, group, size, forced=like is not None)
@@ -183,6 +185,7 @@ class _Turner:
     size: int
     start: ir.Value
     stop: ir.Value
+    name: str  # of the ring: a value may be turned for several
     made: dict[tuple[ir.Value, int], ir.Value] = field(default_factory=dict)
 
     def __call__(self, value: ir.Value, axis: int, before: ir.Node) -> ir.Value:
@@ -196,21 +199,23 @@ class _Turner:
             inputs = list(node.inputs)
             for i, at in operands:
                 inputs[i] = self(inputs[i], at, before)  # type: ignore[arg-type]
-            twin = ir.Node("", node.op_type, inputs, node.attributes.values(), name=f"{node.name}/turned")
+            twin = ir.Node("", node.op_type, inputs, node.attributes.values(), name=f"{node.name}/{self.name}/{axis}")
         else:
             assert value.shape is not None
             at = len(value.shape) + axis
             twice = self._twice(value, at, before)
             axes = self.constant(f"{value.name}/axis/{at}", np.array([at], np.int64))
-            twin = ir.Node("", "Slice", [twice, self.start, self.stop, axes], name=f"{value.name}/turned")
-        return self._add(twin, value, f"{value.name}/turned{axis}", before)
+            twin = ir.Node("", "Slice", [twice, self.start, self.stop, axes], name=f"{value.name}/{self.name}/{axis}")
+        return self._add(twin, value, f"{value.name}/{self.name}/{axis}", before)
 
     def _twice(self, value: ir.Value, at: int, before: ir.Node) -> ir.Value:
         if value.const_value is not None:
             array = value.const_value.numpy()
             return self.constant(f"{value.name}/twice/{at}", np.concatenate([array, array], at))
-        join = ir.Node("", "Concat", [value, value], [ir.AttrInt64("axis", at)], name=f"{value.name}/twice")
-        return self._add(join, None, f"{value.name}/twice/{at}", before)
+        join = ir.Node(
+            "", "Concat", [value, value], [ir.AttrInt64("axis", at)], name=f"{value.name}/{self.name}/twice/{at}"
+        )
+        return self._add(join, None, f"{value.name}/{self.name}/twice/{at}", before)
 
     def _add(self, node: ir.Node, like: ir.Value | None, name: str, before: ir.Node) -> ir.Value:
         out = node.outputs[0]
@@ -233,7 +238,7 @@ def _rewrite(model: ir.Model, group: list[_Candidate], following: Following, num
     size, pulse = group[0].size, group[0].pulse
     start, stop = (ir.val(f"ring_{number}_{end}", ir.DataType.INT64, ir.Shape([1])) for end in ("start", "stop"))
     graph.inputs.extend([start, stop])
-    turner = _Turner(graph, size, start, stop)
+    turner = _Turner(graph, size, start, stop, f"turned_{number}")
     for node, i, axis in following.turns:
         value = node.inputs[i]
         assert value is not None

@@ -170,8 +170,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
 def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
     if node.op == "Softmax":
         return frozenset({node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))}) & frozenset(axes)
-    if node.op in (
-        "Where",
+    if node.op in (  # not Where: rows without any real key are NaN, and it may show what was never there
         "Mul",
         "Identity",
         "Cast",
@@ -307,8 +306,7 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
 
 def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
     b, count = ctx.builder, len(stack)
-    pulse = ctx.clock.positions(Window(1, 0, 1)) if ctx.pulse == 1 else ctx.clock.pulse_number()
-    phase = b.op("Mod", pulse, b.constant(np.array(count, np.int32), "int"))
+    phase = ctx.clock.phase(count)
     table = b.constant(stack, name)
     if ctx.clock.batch is None:
         return b.op("Gather", table, b.reshape(phase, []), axis=0)
@@ -352,7 +350,10 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
         )
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
-    view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
+    try:
+        view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
+    except Unclear as unclear:
+        raise ("ahead" in unclear.reason and _by_data(ctx, field.name)) or unclear from None
     if not view.cols.grows and ctx.kept is None:
         looks = _looks(ctx, field, row, col, view)
         ctx.claim(node, "how far attention looks", looks)
@@ -379,6 +380,26 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
     ctx.emitted(name, node.name, out, ctx.layout(node, name), length, view.rows)
     ctx.cells.clear()  # they grow with the square of the length
+
+
+def _by_data(ctx: Context, name: str) -> Unclear | None:
+    """If a mask made of data alone is what should have bounded a sum: say so, at that mask."""
+    todo, seen = [name], {name}
+    while todo:
+        node = ctx.model.producers.get(todo.pop())
+        if node is None:
+            continue
+        run = ctx.traces.longest
+        if node.op == "Where" and not run[node.inputs[0]].known:
+            return Unclear(
+                f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
+                node=node.name, op=node.op,
+                hint="mask a window of positions as well (a chunk, so many frames back and ahead)",
+            )  # fmt: skip
+        fields = [i for i in node.inputs if i and i not in seen and len(ctx.time_axes(i)) > 1 and not run[i].known]
+        seen.update(fields)
+        todo.extend(fields)
+    return None
 
 
 def _least(*ends: int | None) -> int:

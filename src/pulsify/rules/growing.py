@@ -79,7 +79,7 @@ def horizon(
     if len(phases) == 1:
         reach = b.constant(phases, "horizon")
     else:
-        phase = b.op("Mod", ctx.clock.pulse_number(), b.constant(np.array(len(phases), np.int32), "int"))
+        phase = ctx.clock.phase(len(phases))
         reach = b.op("Gather", b.constant(phases, "horizon"), b.reshape(phase, [-1]))
     begin = ctx.clock.frames(Window(cols.p, 0, 1))
     limit = b.op("Add", begin, reach)  # [B, R]

@@ -10,6 +10,7 @@ Those over any other axis never come here: they have been written out before (se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +21,7 @@ from pulsify.emit.carry import Carry, carry
 from pulsify.emit.context import Context
 from pulsify.emit.graph import Builder
 from pulsify.emit.plan import Plan, Read
+from pulsify.emit.state import Sizes
 from pulsify.frontend.looped import Looped, looped
 from pulsify.frontend.model import Body, Node
 from pulsify.rules.registry import rule
@@ -51,14 +53,18 @@ def scan(ctx: Context, node: Node) -> Plan:
         if finals or window.start < 0:
             real = _one_stream(ctx, real_frames(ctx, window, length, starts=window.start < 0), window)
         b = ctx.builder
-        carries = [_carry(ctx, node, f"{node.name}_{i}", c.start, window) for i, c in enumerate(parts.carried)]
-        before = [_cast(b, k.value, k.dtype, ctx.dtype(c.start)) for k, c in zip(carries, parts.carried, strict=True)]
+        kept = [_Kept(ctx.dtype(c.start), ctx.sizes_static(c.start)) for c in parts.carried]
+        starts = [_start(ctx, node, c.start) for c in parts.carried]
+        carries = [
+            k.carry(ctx, f"{node.name}_{i}", s, window) for i, (k, s) in enumerate(zip(kept, starts, strict=True))
+        ]
+        before = [k.found(b, c.value) for k, c in zip(kept, carries, strict=True)]
         frames = [_first_stream(ctx, w, v, window) for w, v in zip(wires, values, strict=True)]
         turns = _Turns(ctx, node, body, parts, frames, window.frames)
         few = window.frames * (len(body.nodes) + 2) <= WRITTEN_OUT
         after, collected = (turns.written_out if few else turns.scan)(before, real)
-        for c, state, value in zip(carries, parts.carried, after, strict=True):
-            c.keep(_cast(b, value, ctx.dtype(state.start), c.dtype))
+        for c, k, state, value in zip(carries, kept, parts.carried, after, strict=True):
+            c.keep(k.left(b, value))
             if state.final:
                 ctx.facts[state.final] = Static(value, Final(lengths[0], window))
         return [*(None for _ in parts.carried), *collected]
@@ -122,12 +128,29 @@ def _start(ctx: Context, node: Node, name: str) -> ir.Value | None:
     return None if arrays is not None and not any(a.any() for a in arrays) else ctx.operand(node, name)
 
 
-def _carry(ctx: Context, node: Node, name: str, start: str, window: Window) -> Carry:
-    """A state, kept as a type that can be selected."""
-    dtype, first = ctx.dtype(start), _start(ctx, node, start)
-    kept = WIDER.get(dtype, dtype)
-    first = None if first is None else _cast(ctx.builder, first, dtype, kept)
-    return carry(ctx, name, kept, ctx.sizes_static(start), first, window)
+@dataclass(frozen=True)
+class _Kept:
+    """How a state is kept between pulses: as a type that can be selected, a number (of each stream) with an axis."""
+
+    dtype: ir.DataType
+    sizes: Sizes
+
+    @property
+    def bare(self) -> bool:
+        return self.sizes in ((), (-1,))
+
+    def carry(self, ctx: Context, name: str, start: ir.Value | None, window: Window) -> Carry:
+        first = None if start is None else self.left(ctx.builder, start)
+        sizes = (*self.sizes, 1) if self.bare else self.sizes
+        return carry(ctx, name, WIDER.get(self.dtype, self.dtype), sizes, first, window)
+
+    def left(self, b: Builder, x: ir.Value) -> ir.Value:
+        x = _cast(b, x, self.dtype, WIDER.get(self.dtype, self.dtype))
+        return b.op("Unsqueeze", x, b.ints(-1)) if self.bare else x
+
+    def found(self, b: Builder, x: ir.Value) -> ir.Value:
+        x = b.op("Squeeze", x, b.ints(-1)) if self.bare else x
+        return _cast(b, x, WIDER.get(self.dtype, self.dtype), self.dtype)
 
 
 def _cast(b: Builder, x: ir.Value, dtype: ir.DataType, to: ir.DataType) -> ir.Value:
@@ -190,8 +213,12 @@ class _Turns:
         made = self._body(inner, dict(names))
         states = self._held(inner, made, ports[: len(before)], shown)
         results = [*states, *(made[a.inner] for a in parts.collected)]
-        outputs = [inner.op("Identity", v, name=b.unique(f"{self.node.name}/out")) for v in results]
-        graph = ir.Graph(ports, outputs, nodes=inner.nodes, name=f"{self.node.name}/body")
+        named = [b.unique(f"{self.node.name}/out") for _ in results]  # each a node of its own, also for equal values
+        ends = [ir.Node("", "Identity", [v], name=n) for v, n in zip(results, named, strict=True)]
+        outputs = [n.outputs[0] for n in ends]
+        for value, name in zip(outputs, named, strict=True):
+            value.name = name
+        graph = ir.Graph(ports, outputs, nodes=[*inner.nodes, *ends], name=f"{self.node.name}/body")
         attrs = {
             "body": graph,
             "num_scan_inputs": len(given),

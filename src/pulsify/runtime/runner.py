@@ -48,7 +48,8 @@ def open_model(
 def said(error: Exception) -> str:
     """What ONNX Runtime says is wrong, without codes and the places in its own source."""
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error))
-    return re.sub(r"/\S+:\d+ .*?\) (?=[A-Z])", "", text).strip()[:240]
+    text = re.sub(r"/\S+:\d+ .*?\) (?=[A-Z])", "", text).strip()
+    return re.sub(r"/[^\s\"']*/(?=[^\s\"'/]+)", "", text)[:240]  # files by their names
 
 
 def _tensors(model: ir.Model) -> list[ir.TensorProtocol]:

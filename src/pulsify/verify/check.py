@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 CHUNKINGS = ("pulses", "random", "whole")
-WARM = 64  # pulses
+WARM = 4096  # frames: a steady step that begins later is not looked at
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 
 
@@ -61,10 +61,8 @@ def quick(source: Any, stream: Stream, most: int | None = None) -> Report:
 
     most: the longest stream to look at (a stream that forgets what is older is exact up to there).
     """
-    delay = max((int(o.delay / o.rate) for o in stream.outputs if o.axis is not None and o.rate), default=0)
     p = stream.pulse
-    warm = stream.warm if stream.warm <= WARM * p else 0  # the steady step is to be seen too, if it comes soon
-    longer = max(delay, warm) + 3 * p + p // 2 + 1
+    longer = _settling(stream) + 3 * p + p // 2 + 1
     return verify(
         source, stream, lengths=[1, longer if most is None else min(longer, most)], chunkings=("pulses", "random")
     )
@@ -163,9 +161,14 @@ def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.G
 
 
 def _lengths(stream: Stream) -> list[int]:
-    p = stream.pulse
+    p, settling = stream.pulse, _settling(stream)
+    return [1, 2, p - 1, p, p + 1, 2 * p - 1, 3 * p + 1, settling + 4 * p + p // 2 + 1, 2 * settling + 9 * p + 1]
+
+
+def _settling(stream: Stream) -> int:
+    """Frames until the first ones are out and the steady step runs (if that takes not too long)."""
     delay = max((int(o.delay / o.rate) for o in stream.outputs if o.axis is not None and o.rate), default=0)
-    return [1, 2, p - 1, p, p + 1, 2 * p - 1, 3 * p + 1, delay + 4 * p + p // 2 + 1, 2 * delay + 9 * p + 1]
+    return max(delay, stream.warm if stream.warm <= WARM else 0)
 
 
 def valid_length(stream: Stream, wished: int) -> int | None:
