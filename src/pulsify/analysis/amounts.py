@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 SMALL = 4096  # elements of a value worth keeping
+SHORT = 4096  # frames: streams up to here may be treated in a way of their own
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
 
@@ -120,7 +121,7 @@ def with_short(ctx: Context, node: Node, length: Length, frames: Callable[[int],
     """The same length with the values of streams so short that the model treats them in a way of its own."""
     from pulsify.emit.context import Requirement
 
-    seen = [frames(s) for s in range(ctx.traces.lengths[0])]
+    seen = [frames(s) for s in range(min(ctx.traces.lengths[0], SHORT))]
     wrong = [s for s, n in enumerate(seen) if n is not None and n != length.at(s)]
     runs = next((s for s, n in enumerate(seen) if n is not None and s), 1)
     if runs > 1:

@@ -7,6 +7,7 @@ from pulsify.rules import (  # noqa: F401
     expand,
     gather,
     matmul,
+    overlap,
     pad,
     pointwise,
     pool,

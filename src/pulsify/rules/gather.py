@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, known_at, quietly
+from pulsify.analysis.amounts import fitted_length, known_at, neighbours, quietly
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
@@ -137,7 +137,7 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx, node, quietly(lambda s: _table_frames(ctx, node, index, at, own.at(s), s)), wire.length.period
     )
     ctx.require(Requirement(length, node.name, at_least=1))
-    table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis)
+    table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis, own)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         if len(table.early) or table.clipped:
@@ -157,15 +157,11 @@ def _table_frames(ctx: Context, node: Node, index: str, at: int, frames: int, s:
     return table.dims[at]
 
 
-def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, axis: int) -> IndexTable:
+def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, axis: int, own: Length) -> IndexTable:
     """Read the table at the traced lengths; claim that it goes on like that."""
 
     def rows(run: Trace) -> Array:
-        table: Array = run[index].array
-        if node.op == "GatherND":
-            table = table[..., 0]
-        table = np.where(table < 0, table + run[node.inputs[0]].dims[axis], table)
-        return np.moveaxis(table, at, 0)
+        return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
 
     reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:
@@ -176,6 +172,8 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
         )
     longest = rows(ctx.traces.longest)
     table = _read(longest, reaches[0], at)
+    if not table.clipped:  # at other residues the end may be
+        table = replace(table, clipped=any(_departs(ctx, node, index, table, own, s) for s in neighbours(ctx)))
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
         ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
     ctx.claim(
@@ -184,6 +182,22 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
         lambda run: np.array_equal(rows(run), table.rows(len(rows(run)), run[node.inputs[0]].dims[axis])),
     )
     return table
+
+
+def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
+    """The table row by row, counted from the stream's start."""
+    if node.op == "GatherND":
+        table = table[..., 0]
+    return np.moveaxis(np.where(table < 0, table + frames, table), at, 0)
+
+
+def _departs(ctx: Context, node: Node, index: str, table: IndexTable, own: Length, s: int) -> bool:
+    """Is the model's table another one at this length?"""
+    try:
+        rows = _rows(node, known_at(ctx, index, s).array, own.at(s), table.axis)
+    except CannotRun:
+        return False
+    return not np.array_equal(rows, table.rows(len(rows), own.at(s)))
 
 
 def _cover(rows: Array, step: Fraction) -> Reach:
