@@ -173,7 +173,7 @@ def round_trips(draw: st.DrawFn) -> RoundTrip:
         hop,
         how,
         overlap,
-        inverse=draw(st.sampled_from(("matmul", "idft"))),
+        inverse=draw(st.sampled_from(("matmul", "idft") if frame > 2 else ("matmul",))),  # of two bins none is mirrored
         pad=draw(st.sampled_from(PADS)),
         trim=draw(st.sampled_from(("length", "half", "none"))),
         guard=draw(st.booleans()),

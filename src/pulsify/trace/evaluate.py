@@ -22,6 +22,7 @@ from pulsify.frontend.looped import looped
 from pulsify.frontend.model import Body, Model, Node
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
+SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
 Array = np.ndarray
 
 
@@ -237,6 +238,9 @@ class Evaluator:
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
         for name in node.outputs:
             if not name:
+                continue
+            if node.op in SAME_SHAPE and ins[0] is not None:
+                out[name] = (ins[0].dtype, ins[0].dims)
                 continue
             t = inferred[name].tensor_type if name in inferred else None
             if t is None or not t.HasField("shape"):
