@@ -11,7 +11,7 @@ import pytest
 from tests.zoo.manifest import Entry, Exporter, load, runnable
 from tests.zoo.table import check_entry, model_path
 
-SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence"})
+SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence", "signal"})
 
 
 def supported_cases() -> list[Any]:
