@@ -19,12 +19,13 @@ from pulsify.errors import (
 
 if TYPE_CHECKING:
     from pulsify.api import Stream, load, stream, verify
+    from pulsify.frontend.chain import chain
     from pulsify.runtime.session import Session
 
 __version__ = "0.1.0"
 __all__ = [
     "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState", "Mismatch",
-    "NotStreamable", "PulsifyError", "Session", "SessionClosed", "Stream", "load", "stream", "verify",
+    "NotStreamable", "PulsifyError", "Session", "SessionClosed", "Stream", "chain", "load", "stream", "verify",
 ]  # fmt: skip
 
 
@@ -34,6 +35,10 @@ def __getattr__(name: str) -> Any:
         from pulsify import api
 
         return getattr(api, name)
+    if name == "chain":
+        from pulsify.frontend.chain import chain
+
+        return chain
     if name == "Session":
         from pulsify.runtime.session import Session
 
