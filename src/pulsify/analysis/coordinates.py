@@ -88,17 +88,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
     b = ctx.builder
     if node.op in ("Shape", "Size"):
-        fact = ctx.fact(node.inputs[0])
-        if isinstance(fact, Wire):
-            # Only the batch entry can matter: no value here depends on the length.
-            p = ctx.frames(fact.rate)
-            end = p if fact.end is None else min(fact.end, p)
-            source = fact.take(Window(p, end - p, end))
-        else:
-            value = ctx.operand(node, node.inputs[0])
-            assert value is not None
-            source = value
-        return Static(b.op(node.op, source, **node.attrs))
+        return Static(_shape(ctx, node))
     inputs: list[ir.Value | None] = []
     for i in node.inputs:
         if not i:
@@ -114,6 +104,27 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
             inputs.append(fact.value)
     made = b.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
     return Static(made[list(node.outputs).index(name)])
+
+
+def _shape(ctx: Context, node: Node) -> ir.Value:
+    """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
+    b = ctx.builder
+    sizes = ctx.sizes_static(node.inputs[0])
+    sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
+    parts = [b.op("Mul", _streams(ctx), b.ints(-s)) if s < -1 else _streams(ctx) if s < 0 else b.ints(s) for s in sizes]
+    whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+    return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
+
+
+def _streams(ctx: Context) -> ir.Value:
+    """How many streams go in step, int64 [1]."""
+    other = ctx.traces.other_batch
+    assert other is not None
+    for name, value in ctx.builder.inputs.items():
+        for i, (x, y) in enumerate(zip(ctx.dims(name, 0), other[name].dims, strict=True)):
+            if x != y:
+                return ctx.builder.size(value, i)
+    raise AssertionError("a batch that no input has")
 
 
 def same(x: Array, y: Array) -> bool:

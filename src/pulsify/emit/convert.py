@@ -154,7 +154,7 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
 
 
 def _wanted(model: Model) -> set[str]:
-    """Nodes some output depends on."""
+    """Nodes some output depends on. What only has its shape read is not computed."""
     seen: set[str] = set()
     names, todo = set(), list(model.outputs)
     while todo:
@@ -165,7 +165,7 @@ def _wanted(model: Model) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.reads if i)
+            todo.extend(i for i in node.reads if i and node.op not in ("Shape", "Size"))
     return seen
 
 

@@ -109,6 +109,10 @@ class Builder:
     def reshape(self, x: ir.Value, dims: Sequence[int]) -> ir.Value:
         return self.op("Reshape", x, self.ints(*dims))
 
+    def size(self, x: ir.Value, axis: int) -> ir.Value:
+        """The size of one axis, int64 [1]."""
+        return self.op("Gather", self.op("Shape", x), self.ints(axis))
+
     def slice(self, x: ir.Value, axis: int, start: int, stop: int, step: int = 1) -> ir.Value:
         return self.op("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), self.ints(step))
 

@@ -62,7 +62,7 @@ def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir
     if target.batch is None:
         return value
     b = ctx.builder
-    size = b.op("Shape", data, start=target.batch, end=target.batch + 1)
+    size = b.size(data, target.batch)
     ones = [b.ints(1)] * target.rank
     ones[target.batch] = size
     return b.op("Expand", value, b.op("Concat", *ones, axis=0))

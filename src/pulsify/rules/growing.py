@@ -47,7 +47,7 @@ def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Tr
     ctx.horizons[view.cols] = Horizon(view.rows, _phases(ctx, node, last, view), needed)
     measured = value if value.copies else bounded_wire(ctx, value)  # whichever is cached
     axis = value.layout.axis
-    ctx.clock.grown[view.cols] = ctx.builder.op("Shape", measured.take(view.cols), start=axis, end=axis + 1)
+    ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), axis)
 
 
 def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:

@@ -1,0 +1,1 @@
+"""The small recogniser of `pulsify demo`: synthetic speech, model, training and export."""

@@ -1,0 +1,7 @@
+"""Streaming recognition: batch models in, a transcript that grows with the sound out."""
+
+from __future__ import annotations
+
+from pulsify.asr.recogniser import Recogniser, Transcriber
+
+__all__ = ["Recogniser", "Transcriber"]

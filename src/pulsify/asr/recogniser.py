@@ -1,0 +1,176 @@
+"""A recogniser: models shared by all streams, and one small object per stream.
+
+    recogniser = Recogniser.open("model.toml")          once
+    heard = recogniser.transcriber()                    for every stream
+    heard.push(samples) ... heard.push(samples)         the text they add
+    heard.flush(); heard.text                           what the batch models and the decoder say of all samples
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pulsify.asr.greedy import Decoder, open_decoder
+from pulsify.asr.settings import Settings, read_settings
+from pulsify.asr.stages import Array, Running, Stage
+from pulsify.asr.text import Vocabulary, read_vocabulary
+from pulsify.cli.feed import shape_sound
+from pulsify.errors import InvalidChunk
+
+DECODER = "decoder"
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """Read-only: any number of transcribers, in any threads, use it at once."""
+
+    settings: Settings
+    stages: tuple[Stage, ...]  # the preprocessor, if there is one, and the encoder
+    decoder: Decoder
+    vocabulary: Vocabulary
+
+    @staticmethod
+    def open(path: str | os.PathLike[str], *, verify: bool = True) -> Recogniser:
+        """Convert the models named in a TOML file. verify: check each stream against its batch model."""
+        settings = read_settings(Path(path))
+        stages = []
+        if settings.preprocessor is not None:
+            stages.append(Stage.open("preprocessor", settings.preprocessor, settings.preprocessor_options, verify))
+        pulse = {} if settings.pulse is None else {"pulse": settings.pulse}
+        stages.append(Stage.open("encoder", settings.encoder, {**settings.encoder_options, **pulse}, verify))
+        for stage, following in pairwise(stages):
+            stage.check_feeds(following)
+        shape_sound(np.zeros(0, np.float32), stages[0].input)  # the first one takes sound, or says so now
+        decoder = open_decoder(settings, stages[-1].size)
+        vocabulary = read_vocabulary(settings.vocabulary, decoder.size, settings.blank, settings.words)
+        made = Recogniser(settings, tuple(stages), decoder, vocabulary)
+        made.transcriber()  # makes what sessions share
+        return made
+
+    @property
+    def sample_rate(self) -> int:
+        return self.settings.sample_rate
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The models by name, in the order in which sound passes them."""
+        return (*(s.name for s in self.stages), DECODER)
+
+    def transcriber(self) -> Transcriber:
+        """A new stream."""
+        return Transcriber(self)
+
+    def batch(self, samples: Any) -> Transcript:
+        """The offline path: each batch model once, over everything, then the decoder."""
+        models = [stage.batch() for stage in self.stages]
+        clock = Clock(self.parts)
+        frames, length = _sound(samples, self.stages[0]), int(np.size(samples))
+        for model, following in zip(models, [*self.stages[1:], None], strict=True):
+            if not length:  # as a stream without frames: nothing comes out
+                return Transcript("", (), clock.seconds)
+            with clock.running(model.stage.name):
+                frames, length = model.run(frames, length)
+                if following is not None:
+                    frames = model.stage.into(following, frames)
+        with clock.running(DECODER):
+            tokens = self.decoder.decode(self.stages[-1].rows(frames)[:length], self.decoder.start())
+        return Transcript(self.vocabulary.added("", tokens), tuple(tokens), clock.seconds)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What was said, and the seconds each model took."""
+
+    text: str
+    tokens: tuple[int, ...]
+    seconds: dict[str, float]
+
+
+class Transcriber:
+    """One stream of sound and the text it has become. `seconds`: the work of each model so far."""
+
+    def __init__(self, recogniser: Recogniser) -> None:
+        self.recogniser = recogniser
+        self._stages = [Running(stage) for stage in recogniser.stages]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next push starts another stream."""
+        for running in self._stages:
+            running.reset()
+        self._heard = self.recogniser.decoder.start()
+        self._clock = Clock(self.recogniser.parts)
+        self.tokens: list[int] = []
+        self.text = ""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return dict(self._clock.seconds)
+
+    def push(self, samples: Any) -> str:
+        """Take samples (one channel, any number) and return the text they add."""
+        return self._decoded(self._passed(0, _sound(samples, self.recogniser.stages[0])))
+
+    def flush(self) -> str:
+        """End the stream: the text that was still inside."""
+        added = ""
+        for at, running in enumerate(self._stages):
+            with self._clock.running(running.stage.name):
+                rest = running.flush()
+            added += self._decoded(self._passed(at + 1, self._onward(at, rest)))
+        return added
+
+    def _passed(self, first: int, frames: Array) -> Array:
+        """Frames through the stages from `first` on."""
+        for at, running in enumerate(self._stages[first:], first):
+            with self._clock.running(running.stage.name):
+                frames = self._onward(at, running.push(frames))
+        return frames
+
+    def _onward(self, at: int, frames: Array) -> Array:
+        """A stage's output as the next takes it; the last one's stays as it is."""
+        last = at + 1 == len(self._stages)
+        return frames if last else self._stages[at].stage.into(self._stages[at + 1].stage, frames)
+
+    def _decoded(self, frames: Array) -> str:
+        recogniser = self.recogniser
+        with self._clock.running(DECODER):
+            tokens = recogniser.decoder.decode(recogniser.stages[-1].rows(frames), self._heard)
+        added = recogniser.vocabulary.added(self.text, tokens)
+        self.tokens += tokens
+        self.text += added
+        return added
+
+
+class Clock:
+    """Seconds by name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.seconds = dict.fromkeys(names, 0.0)
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+def _sound(samples: Any, stage: Stage) -> Array:
+    array = np.asarray(samples)
+    if array.ndim != 1 or array.dtype.kind != "f":
+        raise InvalidChunk(
+            f"samples are one channel of floats in [-1, 1], an array with one axis; got {array.dtype} "
+            f"{list(array.shape)}"
+        )
+    return shape_sound(array, stage.input)
