@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 SMALL = 4096  # elements of a value worth keeping
+FARTHEST = 1 << 17  # numbers beyond stand for infinity, or are no lengths
+MOST_FAR = 8
 SHORT = 4096  # frames: streams up to here may be treated in a way of their own
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
@@ -71,11 +73,28 @@ def _shaped(ctx: Context, name: str, s: int) -> Traced:
     return Traced(run[name].dtype, tuple(dims), False)
 
 
-def neighbours(ctx: Context) -> range:
+def near(ctx: Context) -> range:
     """Consecutive lengths (of those the caller declared) to look at."""
     step = ctx.traces.tracer.time.step
     base = ctx.traces.lengths[0] // step * step
     return range(base, base + NEIGHBOURS * step, step)
+
+
+def far(ctx: Context) -> list[int]:
+    """Lengths beyond any number in the model that a length may be compared with: a cut at 3000 frames shows there."""
+    step = ctx.traces.tracer.time.step
+    found = set()
+    for tensor in ctx.model.constants.values():
+        if tensor.size == 1 and (tensor.dtype.is_integer() or tensor.dtype.is_floating_point()):
+            value = float(tensor.numpy().item())
+            if ctx.traces.lengths[0] <= abs(value) <= FARTHEST and value == int(value):
+                found.add(abs(int(value)))
+    return [-(-(times * v + 1) // step) * step for v in sorted(found)[-MOST_FAR:] for times in (2, 16)]
+
+
+def neighbours(ctx: Context) -> list[int]:
+    """Lengths of all residues, and some far out, for values of a few numbers."""
+    return [*near(ctx), *far(ctx)]
 
 
 def fixed(ctx: Context, name: str) -> bool:
@@ -95,10 +114,28 @@ def fixed(ctx: Context, name: str) -> bool:
     return first is not None
 
 
-def fitted_length(ctx: Context, node: Node, frames: Callable[[int], int | None], period: int) -> Length:
-    """The length function behind `frames(s)`; short streams it does not hold for are ruled out."""
+def everywhere(ctx: Context, name: str, holds: Callable[[Array, int], bool]) -> bool:
+    """Does something hold for a known value at all lengths looked at?"""
+    if name in ctx.model.constants:
+        return holds(ctx.traces.runs[0][name].array, ctx.traces.lengths[0])
+    for s in neighbours(ctx):
+        try:
+            if not holds(known_at(ctx, name, s).array, s):
+                return False
+        except CannotRun:
+            continue
+    return True
+
+
+def fitted_length(
+    ctx: Context, node: Node, frames: Callable[[int], int | None], period: int, small: bool = True
+) -> Length:
+    """The length function behind `frames(s)`; short streams it does not hold for are ruled out.
+
+    small: only a few numbers are evaluated for it, so that it can be looked at far out.
+    """
     base = ctx.traces.lengths[0]
-    found = fit(frames, base, period)
+    found = fit(frames, base, period, beyond=far(ctx) if small else ())
     if found is None:
         ctx.refuse(
             node,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import SMALL, far, known_at
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.errors import NotStreamable
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Array, CannotRun, Trace
 from pulsify.trace.lengths import BATCHES
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _copy(ctx: Context, node: Node, name: str) -> Fact:
 
 def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
     arrays = [run[name].array for run in ctx.traces.runs]
-    if not all(same(a, arrays[0]) for a in arrays):
+    if not all(same(a, arrays[0]) for a in arrays) or not _same_far_out(ctx, name, arrays[0]):
         return Varying(name)
     other = ctx.traces.other_batch
     if other is not None and not same(other[name].array, arrays[0]):
@@ -82,6 +83,19 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
         return _per_batch(ctx, node, name)
     ctx.claim(node, f"'{name}' being constant", lambda run: same(run[name].array, arrays[0]))
     return Static(ctx.builder.constant(arrays[0], name))
+
+
+def _same_far_out(ctx: Context, name: str, array: Array) -> bool:
+    """Is a small value that looks constant the same beyond every number the length may be compared with?"""
+    if name in ctx.model.constants or array.size > SMALL:
+        return True
+    for s in far(ctx):
+        try:
+            if not same(known_at(ctx, name, s).array, array):
+                return False
+        except CannotRun:
+            continue
+    return True
 
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:

@@ -7,7 +7,7 @@ flushed, and emitted as a few integer nodes where a Boundary needs to know the e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -129,10 +129,13 @@ def constant(frames: int) -> Length:
     return Length(((0, frames, 1),))
 
 
-def fit(values: Callable[[int], int | None], around: int, period: int = 1, most: int = 2048) -> Length | None:
+def fit(
+    values: Callable[[int], int | None], around: int, period: int = 1, most: int = 2048, beyond: Sequence[int] = ()
+) -> Length | None:
     """The length function behind `values(S)` (None where the model cannot run), or None if it is not quasi-periodic.
 
-    Looks for the smallest multiple of `period` that explains what is seen from `around` on, for several turns.
+    Looks for the smallest multiple of `period` that explains what is seen from `around` on, for several turns, and at
+    the lengths `beyond`.
     """
     seen: dict[int, int | None] = {}
 
@@ -142,7 +145,7 @@ def fit(values: Callable[[int], int | None], around: int, period: int = 1, most:
         return seen[s]
 
     for turn in range(period, most + 1, period):
-        growth = _growth(at, around, turn)
+        growth = _growth(at, around, turn, beyond)
         if growth is not None:
             # Normalise so that the table is indexed by S % period and counts from S // period == 0.
             table: list[int] = [0] * turn
@@ -154,10 +157,12 @@ def fit(values: Callable[[int], int | None], around: int, period: int = 1, most:
     return None
 
 
-def _growth(at: Callable[[int], int | None], around: int, turn: int) -> int | None:
+def _growth(at: Callable[[int], int | None], around: int, turn: int, beyond: Sequence[int]) -> int | None:
     """By how much every turn grows, or None if they do not all grow alike. A few are looked at far out."""
     growth: int | None = None
-    places = [(around + r, 1) for r in range(max(2 * turn, 96))] + [(around, -(-far // turn)) for far in FAR]
+    places = [(around + r, 1) for r in range(max(2 * turn, 96))] + [
+        (around, -(-far // turn)) for far in (*FAR, *beyond)
+    ]
     for s, turns in places:
         x, y = at(s), at(s + turn * turns)
         if x is None or y is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pulsify import __version__
+from pulsify.cli.asr import asr
 from pulsify.cli.bench import bench
 from pulsify.cli.demo import demo
 from pulsify.cli.inspect import inspect
@@ -42,7 +43,7 @@ def main() -> None:
     """
 
 
-for command in (stream, inspect, verify, run, bench, demo):
+for command in (stream, inspect, verify, run, asr, bench, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

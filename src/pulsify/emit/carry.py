@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import everywhere
 from pulsify.analysis.facts import Window
 from pulsify.analysis.length import Length
 from pulsify.emit.context import Context
@@ -46,6 +47,21 @@ def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir
         begun = b.op("Greater", first, b.constant(np.array(0, np.int32), "int"))
         value = b.op("Where", per_stream(ctx, begun, sizes), value, initial)
     return Carry(ctx, node, dtype, sizes, before, value)
+
+
+def zero(ctx: Context, name: str) -> bool:
+    """Is a first state zero, at every length?"""
+    arrays = ctx.known(name)
+    return (
+        arrays is not None
+        and not any(a.any() for a in arrays)
+        and everywhere(ctx, name, lambda array, s: not array.any())
+    )
+
+
+def wanted_by_anyone(ctx: Context, name: str) -> bool:
+    """Is a value an output, or read by a node?"""
+    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
 
 
 def per_stream(ctx: Context, x: ir.Value, sizes: Sizes) -> ir.Value:

@@ -50,7 +50,9 @@ def read(source: Source) -> ir.Model:
         if isinstance(source, ir.Model):
             return source.clone()
         if isinstance(source, onnx.ModelProto):
-            return ir.from_proto(source)
+            own = onnx.ModelProto()  # passes rename tensors, which would be the caller's
+            own.CopyFrom(source)
+            return ir.from_proto(own)
         if isinstance(source, bytes):
             return ir.from_proto(onnx.load_from_string(source))
         if not isinstance(source, (str, os.PathLike)):

@@ -76,8 +76,7 @@ def looped(node: Node) -> Looped:
 def _check(node: Node, body: Body) -> None:
     """frontend/loops has settled the condition of a Loop that never ends early, and the lists that become stacks."""
     reason = hint = ""
-    settled = node.input(0) and not node.input(1) and body.outputs[0] == body.inputs[1]
-    if node.op == "Loop" and not settled:
+    if node.op == "Loop" and not (node.input(0) and not node.input(1) and body.outputs[0] == body.inputs[1]):
         reason = "it may end early: how often it turns depends on its condition"
         hint = "loop over the frames of an input"
     elif body.nested:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, known_at, neighbours, quietly
+from pulsify.analysis.amounts import fitted_length, known_at, near, quietly
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
@@ -36,9 +36,26 @@ def gather(ctx: Context, node: Node) -> Plan | None:
             return table_rows(ctx, node, axis, rows)
         if ctx.known(index) is not None and ctx.wire(index) is not None:
             return _looked_up(ctx, node, index, axis)
+        computed = ctx.wire(index) if index in ctx.model.producers else None
+        if computed is not None:
+            return _embedded(ctx, node, computed, axis)
     elif ctx.wire(index) is not None:
         ctx.refuse(node, "it looks up a stream with another stream", "use GatherElements with both aligned in time")
     return pointwise(ctx, node)
+
+
+def _embedded(ctx: Context, node: Node, wire: Wire, axis: int) -> Plan:
+    """A table looked up with computed indices: those of frames that are not real are held inside the table."""
+    rows = ctx.dims(node.inputs[0])[axis]
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        low, high = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (-rows, rows - 1))
+        place = b.op("Min", b.op("Max", values[0], low), high)
+        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+
+    return Plan((Read(wire),), (layout,), wire.length, emit)
 
 
 def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
@@ -133,9 +150,8 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
     at = grown[0]
     own = wire.length
-    length = fitted_length(
-        ctx, node, quietly(lambda s: _table_frames(ctx, node, index, at, own.at(s), s)), wire.length.period
-    )
+    frames = quietly(lambda s: _table_frames(ctx, node, index, at, own.at(s), s))
+    length = fitted_length(ctx, node, frames, wire.length.period, small=False)
     ctx.require(Requirement(length, node.name, at_least=1))
     table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis, own)
 
@@ -173,7 +189,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
     longest = rows(ctx.traces.longest)
     table = _read(longest, reaches[0], at)
     if not table.clipped:  # at other residues the end may be
-        table = replace(table, clipped=any(_departs(ctx, node, index, table, own, s) for s in neighbours(ctx)))
+        table = replace(table, clipped=any(_departs(ctx, node, index, table, own, s) for s in near(ctx)))
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
         ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
     ctx.claim(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire
@@ -54,10 +55,19 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.operand(node, n)
             for i, n in enumerate(node.inputs)
         ]
+        if node.op in ("Div", "Mod") and 1 in given and wires[1].dtype.is_integer():
+            inputs[1] = _not_zero(ctx, wires[1], inputs[1])
         return clone(ctx, node, inputs)
 
     layouts = (target, *(None for _ in node.outputs[1:]))
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
+
+
+def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:
+    """Frames that are not real may divide by zero, which ends the process for whole numbers. Real ones never do."""
+    b = ctx.builder
+    none, one = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (0, 1))
+    return b.op("Where", b.op("Equal", divisor, none), one, divisor)
 
 
 def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:

@@ -57,10 +57,9 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
 
 
 def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
-    """The sum of frames that are all alike: frame k holds k + 1 of them. Whole numbers only, which sum up exactly."""
+    """The sum of frames that are all alike: frame k holds k + 1 of them."""
     name = node.outputs[0]
-    frame = ctx.traces.runs[0][node.inputs[0]].array
-    if not ctx.traces.runs[0][node.inputs[0]].known or not np.array_equal(frame, np.round(frame)):
+    if not ctx.traces.runs[0][node.inputs[0]].known:
         return None
     count = counter(ctx, name, wire.layout.axis, 0 if node.attr("exclusive", 0) else 1, 1)
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.amounts import everywhere
 from pulsify.analysis.facts import Final, Static, Window, Wire
 from pulsify.emit.boundary import gather_frames
-from pulsify.emit.carry import carry, per_stream, real_count, skipped
-from pulsify.emit.context import Context
+from pulsify.emit.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
 from pulsify.rules.pointwise import pointwise, static
@@ -38,7 +39,9 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     if wire.length is None or wire.layout.folded:
         ctx.refuse(node, "it runs over time folded with another axis, or over no data", "use a plain time axis")
     _check_lengths(ctx, node, wire)
-    wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and _read(ctx, o)]
+    wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
+    if node.op == "GRU":  # the runtime takes no empty sequence there
+        ctx.require(Requirement(wire.length, node.name, at_least=1))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         return _emit(ctx, node, wire, values[0], window, wanted)
@@ -51,20 +54,10 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
 def _over_another_axis(ctx: Context, node: Node) -> Plan | None:
     """Time is (part of) the operator's batch: frame by frame. An initial state of zeros is none."""
     inputs = [
-        "" if i in (FIRST_STATE, FIRST_STATE + 1) and name and _zero(ctx, name) else name
+        "" if i in (FIRST_STATE, FIRST_STATE + 1) and name and zero(ctx, name) else name
         for i, name in enumerate(node.inputs)
     ]
     return pointwise(ctx, replace(node, inputs=tuple(inputs)))
-
-
-def _zero(ctx: Context, name: str) -> bool:
-    arrays = ctx.known(name)
-    return arrays is not None and not any(a.any() for a in arrays)
-
-
-def _read(ctx: Context, name: str) -> bool:
-    """Does anyone want this output?"""
-    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
 
 
 def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
@@ -72,14 +65,14 @@ def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
     name = node.input(LENGTHS)
     if not name:
         return
-    for run in ctx.traces.runs:
-        value = run[name]
-        if not value.known or not (value.array == run[wire.name].dims[wire.layout.axis]).all():
-            ctx.refuse(
-                node,
-                "its sequence lengths are data, or not the length of the stream",
-                "leave them out, or bind them to the stream's length",
-            )
+    own = wire.length
+    assert own is not None
+    if ctx.known(name) is None or not everywhere(ctx, name, lambda array, s: bool((array == own.at(s)).all())):
+        ctx.refuse(
+            node,
+            "its sequence lengths are data, or not the length of the stream",
+            "leave them out, or bind them to the stream's length",
+        )
 
 
 def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
@@ -87,7 +80,7 @@ def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
     name = node.input(index)
     if not name:
         return None
-    return None if _zero(ctx, name) else ctx.operand(node, name)
+    return None if zero(ctx, name) else ctx.operand(node, name)
 
 
 def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:

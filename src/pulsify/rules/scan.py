@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Final, Static, Window, Wire
 from pulsify.emit.boundary import real_frames
-from pulsify.emit.carry import Carry, carry
-from pulsify.emit.context import Context
+from pulsify.emit.carry import Carry, carry, wanted_by_anyone, zero
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.graph import Builder
 from pulsify.emit.plan import Plan, Read
 from pulsify.emit.state import Sizes
@@ -45,7 +45,8 @@ def scan(ctx: Context, node: Node) -> Plan:
     lengths = [w.length for w in wires if w.length is not None]
     if not lengths:
         ctx.refuse(node, "it turns for every frame without reading any", "let it read the frames of an input")
-    finals = [c.final for c in parts.carried if c.final and _wanted(ctx, c.final)]
+    ctx.require(Requirement(lengths[0], node.name, at_least=1))  # the runtime takes no empty scan
+    finals = [c.final for c in parts.carried if c.final and wanted_by_anyone(ctx, c.final)]
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         length = lengths[0] if finals else None
@@ -118,14 +119,9 @@ def _check(ctx: Context, node: Node, body: Body, parts: Looped) -> None:
             )
 
 
-def _wanted(ctx: Context, name: str) -> bool:
-    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
-
-
 def _start(ctx: Context, node: Node, name: str) -> ir.Value | None:
     """The first state, or None if it is zero."""
-    arrays = ctx.known(name)
-    return None if arrays is not None and not any(a.any() for a in arrays) else ctx.operand(node, name)
+    return None if zero(ctx, name) else ctx.operand(node, name)
 
 
 @dataclass(frozen=True)

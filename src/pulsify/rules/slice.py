@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, fixed, known_at, neighbours, with_short
+from pulsify.analysis.amounts import far, fitted_length, fixed, known_at, neighbours, with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
@@ -92,8 +92,9 @@ def _seen(ctx: Context, node: Node, wire: Wire) -> list[tuple[int, Range]]:
     for run in runs:
         dims = run[node.inputs[0]].dims
         out.append((dims[wire.layout.axis], _ranges(ctx, node, run.length, dims)[wire.layout.axis]))
-    if wire.length is not None and not all(fixed(ctx, node.input(i)) for i in range(1, 5)):
-        more = ((wire.length.at(s), _on_time_at(ctx, node, wire, s)) for s in neighbours(ctx))
+    if wire.length is not None:
+        computed = not all(fixed(ctx, node.input(i)) for i in range(1, 5))
+        more = ((wire.length.at(s), _on_time_at(ctx, node, wire, s)) for s in (neighbours if computed else far)(ctx))
         out += [(n, r) for n, r in more if r is not None]
     return out
 
@@ -155,6 +156,10 @@ def _on_time(
             x = ctx.builder.slice(x, axis, 0, (window.frames - 1) * step + 1, step)
         return (_cut_others(ctx, x, wire, ranges),)
 
+    if wire.length is not None and length is not None and length.rate * step != wire.length.rate:
+        ctx.refuse(
+            node, "it keeps the first part of the stream, and the rest waits longer and longer", "take every n-th frame"
+        )
     reach = Reach(step, 1, start, start)
     return Plan((Read(wire, reach),), (ctx.layout(node, name),), length, emit)
 

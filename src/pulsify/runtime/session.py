@@ -216,8 +216,11 @@ class Session:
                 at += n
                 self._waiting[port.name] -= n
             if at < port.frames and pad:
-                fill = self._padding if port.dtype.kind == "f" else 0
-                buffer[(slice(None),) * port.axis + (slice(at, None),)] = fill
+                head = (slice(None),) * port.axis
+                if port.dtype.kind == "f":
+                    buffer[(*head, slice(at, None))] = self._padding
+                elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
+                    buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
 
     def _run(
         self, parts: dict[str, list[Array]], length: int | None = None, lengths: Mapping[str, int] | None = None

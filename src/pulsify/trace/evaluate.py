@@ -22,6 +22,7 @@ from pulsify.frontend.looped import looped
 from pulsify.frontend.model import Body, Model, Node
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
+MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
 Array = np.ndarray
 
@@ -216,6 +217,8 @@ class Evaluator:
         if node.op == "Expand" and len(ins) == 2 and ins[0] is not None and ins[1] is not None:
             shape = np.broadcast_shapes(ins[0].dims, tuple(int(d) for d in ins[1].array))
             return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
+        if any(v is not None and math.prod(v.dims) > MOST_ELEMENTS for v in ins):
+            raise CannotRun(node, "it would be too large to look at")
         runner = self._runners.get(node.outputs[0])
         if runner is None:
             runner = self._runners[node.outputs[0]] = _runner(self.model, node)
