@@ -144,11 +144,11 @@ class _Model:
                     )
 
     def fitted(self, name: str, vector: Array) -> Array:
-        """One frame in the shape of an input: its size on the axis declared so (else the last), 1 elsewhere."""
+        """One frame in the shape of an input: its size on the axis declared so (else the second), 1 elsewhere."""
         port = self.inputs[name]
-        axes = [axis for axis, d in enumerate(port.shape) if d == vector.size] or [len(port.shape) - 1]
+        axes = [axis for axis, d in enumerate(port.shape) if d == vector.size] or [min(1, len(port.shape) - 1)]
         dims = [1] * len(port.shape)
-        dims[axes[-1]] = vector.size
+        dims[axes[0]] = vector.size
         return vector.reshape(dims).astype(DTYPES[port.type], copy=False)
 
     def filled(self, name: str, value: int) -> Array:

@@ -1,9 +1,9 @@
 """A recogniser: models shared by all streams, and one small object per stream.
 
-    recogniser = Recogniser.open("model.toml")          once
-    heard = recogniser.transcriber()                    for every stream
-    heard.push(samples) ... heard.push(samples)         the text they add
-    heard.flush(); heard.text                           what the batch models and the decoder say of all samples
+recogniser = Recogniser.open("model.toml")          once
+heard = recogniser.transcriber()                    for every stream
+heard.push(samples) ... heard.push(samples)         the text they add
+heard.flush(); heard.text                           what the batch models and the decoder say of all samples
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsify.asr.settings import Settings, read_settings
 from pulsify.asr.stages import Array, Running, Stage
 from pulsify.asr.text import Vocabulary, read_vocabulary
 from pulsify.cli.feed import shape_sound
-from pulsify.errors import InvalidChunk
+from pulsify.errors import InvalidChunk, InvalidModel
 
 DECODER = "decoder"
 
@@ -39,17 +39,27 @@ class Recogniser:
     vocabulary: Vocabulary
 
     @staticmethod
-    def open(path: str | os.PathLike[str], *, verify: bool = True) -> Recogniser:
-        """Convert the models named in a TOML file. verify: check each stream against its batch model."""
+    def open(path: str | os.PathLike[str], *, pulse: int | None = None, verify: bool = True) -> Recogniser:
+        """Convert the models named in a TOML file.
+
+        pulse: frames of the encoder's input per call, in place of the file's. verify: check each stream against its
+        batch model.
+        """
         settings = read_settings(Path(path))
         stages = []
         if settings.preprocessor is not None:
             stages.append(Stage.open("preprocessor", settings.preprocessor, settings.preprocessor_options, verify))
-        pulse = {} if settings.pulse is None else {"pulse": settings.pulse}
-        stages.append(Stage.open("encoder", settings.encoder, {**settings.encoder_options, **pulse}, verify))
+        options = dict(settings.encoder_options)
+        if chosen := pulse or settings.pulse:
+            options["pulse"] = chosen
+        stages.append(Stage.open("encoder", settings.encoder, options, verify))
         for stage, following in pairwise(stages):
             stage.check_feeds(following)
-        shape_sound(np.zeros(0, np.float32), stages[0].input)  # the first one takes sound, or says so now
+        try:
+            shape_sound(np.zeros(0, np.float32), stages[0].input)
+        except InvalidChunk as error:
+            hint = "; name a preprocessor that makes it of sound" if len(stages) == 1 else ""
+            raise InvalidModel(f"{stages[0].path.name}: {error}{hint}") from error
         decoder = open_decoder(settings, stages[-1].size)
         vocabulary = read_vocabulary(settings.vocabulary, decoder.size, settings.blank, settings.words)
         made = Recogniser(settings, tuple(stages), decoder, vocabulary)

@@ -106,6 +106,7 @@ class _Checker:
                 raise self.wrong(f"unknown {what} {key!r}; they are {', '.join(known)}")
 
     def _value(self, key: str, value: Any) -> Any:
+        kind: Any
         kind, said = TYPES.get(key, (str, "a path"))
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.wrong(f"{key} = {value!r}: expected {said}")

@@ -22,10 +22,7 @@ class Vocabulary:
     def added(self, text: str, tokens: Iterable[int]) -> str:
         """What `tokens` add to a transcript that so far is `text`."""
         pieces = [self.units[t] for t in tokens]
-        if self.words:
-            new = "".join(f" {p}" for p in pieces)
-        else:
-            new = "".join(pieces).replace(SPACE, " ")
+        new = "".join(f" {p}" for p in pieces) if self.words else "".join(pieces).replace(SPACE, " ")
         return new if text else new.lstrip(" ")
 
 
