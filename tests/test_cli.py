@@ -64,11 +64,11 @@ def frames(folder: Path, *shape: int, dtype: str = "float32") -> str:
 
 def test_help_says_what_the_exit_codes_mean() -> None:
     text = pulsify("--help").output
-    for word in ("stream", "inspect", "verify", "run", "bench", "demo", "Exit codes", "not streamable"):
+    for word in ("stream", "inspect", "verify", "run", "bench", "demo", "asr", "Exit codes", "not streamable"):
         assert word in text
 
 
-@pytest.mark.parametrize("command", ["stream", "inspect", "verify", "run", "bench", "demo"])
+@pytest.mark.parametrize("command", ["stream", "inspect", "verify", "run", "bench", "demo", "asr"])
 def test_every_command_has_help_and_takes_json(command: str) -> None:
     assert "--json" in pulsify(command, "--help").output
 

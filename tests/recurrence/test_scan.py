@@ -482,7 +482,8 @@ def test_other_frames(index: Callable[[Body, str, str], str]) -> None:
 
 def test_starts_with_a_frame() -> None:
     error = refusal(over_frames(states=lambda b, x: [b.op("Gather", x, b.scalar(0), axis=1, called="first")]))
-    assert (error.node, error.op) == ("first", "Gather")
+    assert (error.node, error.op) == ("s", "Scan")
+    assert "first frames" in error.reason
 
 
 def test_shape_that_changes() -> None:

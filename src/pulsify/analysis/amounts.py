@@ -65,12 +65,27 @@ def _shaped(ctx: Context, name: str, s: int) -> Traced:
         return run[name]
     fact = ctx.facts.get(name)
     if not isinstance(fact, Wire) or fact.length is None:
-        return ctx.traces.tracer.at(s)[name]
+        return _inferred(ctx, name, s)
     dims = list(run[name].dims)
     dims[fact.layout.axis] = fact.layout.outer[0] * fact.length.at(s)
     if min(dims) <= 0:
         raise CannotRun(ctx.model.nodes[0], f"'{name}' has no frames")
     return Traced(run[name].dtype, tuple(dims), False)
+
+
+def _inferred(ctx: Context, name: str, s: int) -> Traced:
+    """The shape of a data value of which the rules know nothing, from the shapes it is made of."""
+    kept = ctx.known_values.setdefault(s, {})
+    if name not in kept:
+        node = ctx.model.producers.get(name)
+        if node is None:
+            return ctx.traces.tracer.inputs(s, ctx.traces.runs[0].batch)[name]
+        values = {
+            i: known_at(ctx, i, s) if ctx.traces.runs[0][i].known else _shaped(ctx, i, s) for i in node.reads if i
+        }
+        ctx.traces.tracer.evaluator.step(node, values)
+        kept |= {o: values[o] for o in node.outputs if o}
+    return kept[name]
 
 
 def near(ctx: Context) -> range:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, far, known_at
+from pulsify.analysis.amounts import SMALL, far, fitted_length, known_at, quietly
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
 from pulsify.trace.evaluate import Array, CannotRun, Trace
 from pulsify.trace.lengths import BATCHES
@@ -48,7 +49,8 @@ def _looks_like(ctx: Context, node: Node, name: str, axes: list[int]) -> Wire | 
     """What a value is by its looks, where it is no formula of the position (a mask up to the length, say)."""
     if len(axes) != 1:
         return None
-    return _held(ctx, node, name, axes[0]) or _counting(ctx, node, name, axes[0])
+    axis = axes[0]
+    return _held(ctx, node, name, axis) or _counting(ctx, node, name, axis) or _ending(ctx, node, name, axis)
 
 
 def _static_subgraph(ctx: Context, node: Node) -> bool:
@@ -206,6 +208,38 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         return None
     ctx.claim(node, f"'{name}' counting {start}, {start + step}, ...", counts)
     return counter(ctx, name, axis, start, step)
+
+
+def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """A mask that is True up to some frame near the end (or False, and then True): compared with the clock.
+
+    Until the end is known all frames given out lie in front of it: those that may not wait.
+    """
+    if ctx.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in ctx.sizes(name, axis)):
+        return None
+
+    def shown(array: Array) -> int | None:
+        flags = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+        first = flags[:, 0] == flags[0, 0]
+        count = int(first.argmin()) if not first.all() else len(first)
+        regular = (flags == flags[:, :1]).all() and not first[count:].any()
+        return count if regular and bool(flags[0, 0]) == start else None
+
+    start = bool(ctx.traces.longest[name].array.reshape(-1)[0])
+    if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.traces.runs):
+        return None
+    frames = quietly(lambda s: shown(known_at(ctx, name, s).array) or 0)
+    length = fitted_length(ctx, node, frames, 1, small=False)
+    own = fitted_length(ctx, node, quietly(lambda s: known_at(ctx, name, s).dims[axis]), 1, small=False)
+    ctx.claim(node, f"'{name}' ending with the stream", lambda run: shown(run[name].array) == length.at(run.length))
+    layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.sizes(name, axis)), axis)
+
+    def take(window: Window) -> ir.Value:
+        before = "Less" if start else "GreaterOrEqual"
+        flags = ctx.builder.op(before, ctx.clock.frames(window), ctx.clock.end(length))
+        return along(ctx, flags, layout, window.frames)
+
+    return Wire(name, layout, ir.DataType.BOOL, own, length.latest_end(ctx.pulse), take)
 
 
 def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:

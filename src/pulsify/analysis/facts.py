@@ -137,10 +137,14 @@ class Static:
 
 @dataclass(frozen=True, eq=False)
 class Prefix:
-    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning."""
+    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
+
+    bare: the first frame without its time axis.
+    """
 
     wire: Wire
     count: int
+    bare: bool = False
 
 
 @dataclass(frozen=True)

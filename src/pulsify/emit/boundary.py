@@ -13,6 +13,8 @@ end that no output frame reaches.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -97,7 +99,10 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
     """How many frames past the last real one are read, at the most, by an output frame that exists."""
     period = math.lcm(read.period, made.period)
     base = period * 64
-    lengths = range(base, base + min(period, MOST_RESIDUES))
+    lengths: Sequence[int] = range(base, base + period + 1)
+    if period > MOST_RESIDUES:  # it is largest where another output frame has just come into being
+        frames = range(made.at(base, steady=True) + 1, made.at(base + period, steady=True) + 1)
+        lengths = [bisect_left(lengths, n, key=lambda s: made.at(s, steady=True)) + base for n in frames]
     return max(max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths), 0)
 
 
@@ -178,7 +183,14 @@ def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
         return ctx.builder.reshape(_repeat(ctx, x, layout), dims)
     if layout.folded:
         dims[layout.axis] = -1
+    elif ctx.clock.batch is not None:
+        x = _first_stream(ctx, x)
     return ctx.builder.reshape(x, dims)
+
+
+def _first_stream(ctx: Context, x: ir.Value) -> ir.Value:
+    """[B, frames] -> [1, frames], for known values that have one entry for all streams: those go in step."""
+    return ctx.builder.slice(x, 0, 0, 1)
 
 
 def _repeat(ctx: Context, x: ir.Value, layout: Layout) -> ir.Value:
@@ -233,6 +245,7 @@ def gather_frames(ctx: Context, x: ir.Value, place: ir.Value, layout: Layout, fr
     """x at `place` (int [B, frames]) along the time axis, each stream at its own places."""
     b = ctx.builder
     if layout.batch is None:
+        place = place if ctx.clock.batch is None else _first_stream(ctx, place)
         return b.op("Gather", x, b.reshape(place, [frames]), axis=layout.axis)
     dims = [1 if s < 0 else s for s in layout.sizes]
     dims[layout.axis] = 1

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.amounts import fitted_length, known_at, near, quietly
-from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames
@@ -139,6 +139,9 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if ctx.known(index) is None:
         ctx.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.time_axes(index)
+    if not grown and ctx.dims(index) in ((), (1,)) and not ctx.constant(node, index, "index").any():
+        ctx.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.dims(index) == ())
+        return None
     if len(grown) != 1:
         reason = (
             "single frames of the stream are used as a value of their own"

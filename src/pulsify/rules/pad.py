@@ -37,6 +37,8 @@ def pad(ctx: Context, node: Node) -> Plan | None:
         ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
     wire = measured(ctx, node, wire)
     length = _length(ctx, node, wire, axes, before, after)
+    if after is None and mode == "reflect":
+        _require_varying(ctx, node, wire, axes)
     _require(ctx, node, wire, mode, before, after or 0)
     if mode != "constant" and length is not None and after is not None and not any(others):
         source = settled(ctx, node, wire) if wire.mirror is not None else wire
@@ -88,6 +90,16 @@ def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int
         if axis != wire.layout.axis:
             others[axis], others[axis + rank] = tables[0][i], tables[0][i + n]
     return fronts.pop(), backs.pop() if len(backs) == 1 else None, others
+
+
+def _require_varying(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> None:
+    """Streams must be longer than the longest that has too few frames to show again behind it."""
+    if wire.length is None:
+        return
+    at, own = axes.index(wire.layout.axis) + len(axes), wire.length
+    amounts = {s: t[at] for s in range(1, ctx.traces.lengths[0]) if (t := _pads(ctx, node, s)) is not None}
+    short = [own.at(s) for s, amount in amounts.items() if amount >= max(own.at(s), 1)]
+    ctx.require(Requirement(wire.length, node.name, at_least=max(short, default=0) + 1))
 
 
 def _pads(ctx: Context, node: Node, s: int) -> list[int] | None:

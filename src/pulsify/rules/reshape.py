@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
@@ -32,10 +32,13 @@ from pulsify.rules.registry import rule
     says="time kept, merged into or split from other axes, folded into batch",
 )
 def reshape(ctx: Context, node: Node) -> Plan | None:
+    fact, name = ctx.fact(node.inputs[0]), node.outputs[0]
+    if isinstance(fact, Prefix) and fact.bare and ctx.sizes_static(name) == _one_frame(fact.wire.layout):
+        ctx.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
+        return None
     wire = ctx.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
-    name = node.outputs[0]
     axes = ctx.time_axes(name)
     if len(axes) != 1:
         ctx.refuse(
@@ -65,6 +68,10 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _one_frame(layout: Layout) -> tuple[int, ...]:
+    return tuple(1 if i == layout.axis else s for i, s in enumerate(layout.sizes))
 
 
 def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> None:

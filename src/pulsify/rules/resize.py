@@ -48,7 +48,9 @@ def resize(ctx: Context, node: Node) -> Plan | None:
         x = values[0]
         if slack:
             x = ctx.builder.slice(x, wire.layout.axis, begin - lo, hi - lo)
-        if window.end > int((hi - begin) * factor) + int(begin * factor):
+        # a factor in float32, as the runtime has it, may count one frame fewer than the fraction does
+        made = int((hi - begin) * float(np.float32(float(factor))))
+        if window.end > min(made, int((hi - begin) * factor)) + int(begin * factor):
             x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
         out = _emit(ctx, node, wire, x, factor)
         skip = window.start - int(begin * factor)

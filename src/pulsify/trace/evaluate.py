@@ -215,7 +215,13 @@ class Evaluator:
 
     def run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
         if node.op == "Expand" and len(ins) == 2 and ins[0] is not None and ins[1] is not None:
-            shape = np.broadcast_shapes(ins[0].dims, tuple(int(d) for d in ins[1].array))
+            wanted = tuple(int(d) for d in ins[1].array)
+            if min(wanted, default=0) < 0:
+                raise CannotRun(node, f"the output would have shape {list(wanted)}")
+            try:
+                shape = np.broadcast_shapes(ins[0].dims, wanted)
+            except ValueError as error:
+                raise CannotRun(node, str(error)[:200]) from error
             return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
         if any(v is not None and math.prod(v.dims) > MOST_ELEMENTS for v in ins):
             raise CannotRun(node, "it would be too large to look at")
@@ -242,8 +248,9 @@ class Evaluator:
         for name in node.outputs:
             if not name:
                 continue
-            if node.op in SAME_SHAPE and ins[0] is not None:
-                out[name] = (ins[0].dtype, ins[0].dims)
+            own = _own_shape(node, ins)
+            if own is not None and ins[0] is not None:
+                out[name] = (ins[0].dtype, own)
                 continue
             t = inferred[name].tensor_type if name in inferred else None
             if t is None or not t.HasField("shape"):
@@ -297,6 +304,25 @@ def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
             amounts = pads.array.reshape(2, -1)
             if any(int(a) >= max(d, 1) for row in amounts for a, d in zip(row, x.dims, strict=True)):
                 raise CannotRun(node, "it reflects more frames than there are")
+
+
+def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
+    """Shapes that inference does not know, or gets wrong."""
+    x = ins[0]
+    if x is None or node.op not in (*SAME_SHAPE, "STFT"):
+        return None
+    if node.op in SAME_SHAPE:
+        return x.dims
+    hop, window, size = ins[1], ins[2] if len(ins) > 2 else None, ins[3] if len(ins) > 3 else None
+    if hop is None or not hop.known or (size is not None and not size.known):
+        raise NotStreamable(
+            "its hop or frame length depends on the data", node=node.name, op=node.op, hint="make them constants"
+        )
+    frame = int(size.array.reshape(-1)[0]) if size is not None else window.dims[0] if window is not None else 0
+    if x.dims[1] < frame:
+        raise CannotRun(node, f"its frame of {frame} is longer than its input of {x.dims[1]}")
+    frames = (x.dims[1] - frame) // int(hop.array.reshape(-1)[0]) + 1
+    return (x.dims[0], frames, frame // 2 + 1 if node.attr("onesided", 1) else frame, 2)
 
 
 def _check_kernel(node: Node, x: Traced, kernel: Sequence[int]) -> None:
