@@ -6,6 +6,8 @@ writes train.npz, test.npz (voices never trained on) and accent.npz (nor their a
 end, `ends` of the utterances, their texts and voices. Everything follows from the seeds.
 """
 
+# ruff: noqa: SIM905
+
 from __future__ import annotations
 
 import argparse
@@ -14,7 +16,7 @@ import math
 import os
 import subprocess
 import wave
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,7 @@ def resampled(x: np.ndarray[Any, Any], ratio: float) -> np.ndarray[Any, Any]:
 
 
 def synthesise(path: Path, utterances: list[Utterance], jobs: int) -> None:
-    with ThreadPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs) as pool:
         spoken = list(pool.map(speak, utterances, chunksize=64))
     texts = [u.text.replace(",", "") for u in utterances]
     ends = np.cumsum([len(s) for s in spoken])
@@ -127,13 +129,13 @@ class Corpus:
 
 
 def spoil(
-    audio: Tensor, lengths: Tensor, g: torch.Generator, snr: tuple[float, float], spared: float = 0.0, wet: float = 0.5
+    audio: Tensor, lengths: Tensor, g: torch.Generator, snr: tuple[float, float], spared: float = 0.0, mute: int = 0
 ) -> Tensor:
-    """Rooms, microphones, coloured noise and mains hum; `spared` of the utterances get no noise, 1 - `wet` no room."""
+    """Rooms, microphones, coloured noise and mains hum; `spared` of them get no noise, the first `mute` no speech."""
     batch, size = audio.shape
     length = 1 << (size + RATE // 4).bit_length()
     frequency = torch.fft.rfftfreq(length, 1 / RATE, device=audio.device)
-    room = _room(g, batch, wet)
+    room = _room(g, batch)
     spectrum = torch.fft.rfft(audio, length) * torch.fft.rfft(room, length) * _microphone(g, batch, frequency)
     heard = torch.fft.irfft(spectrum, length)[:, :size]
     heard = heard / heard.abs().amax(1, keepdim=True).clamp_min(1e-6) * 10 ** (_uniform(g, (batch, 1), -30, 0) / 20)
@@ -142,17 +144,18 @@ def spoil(
     noise = _unit(torch.fft.irfft(torch.fft.rfft(noise, length) * colour, length)[:, :size])
     noise = _unit(noise + _hum(g, batch, size) * (_uniform(g, (batch, 1), 0, 1) < 0.3) * _uniform(g, (batch, 1), 0, 2))
     level = heard.square().mean(1, keepdim=True).sqrt() * 10 ** (-_uniform(g, (batch, 1), *snr) / 20)
+    heard[:mute] = 0
     heard = heard + noise * level * (_uniform(g, (batch, 1), 0, 1) >= spared)
     return heard * (torch.arange(size, device=audio.device) < lengths.unsqueeze(1))
 
 
-def _room(g: torch.Generator, batch: int, wet: float) -> Tensor:
-    """Impulse responses of 0.2 s: the direct sound and decaying noise."""
+def _room(g: torch.Generator, batch: int) -> Tensor:
+    """Impulse responses of 0.2 s, of half the utterances: the direct sound and decaying noise."""
     time = torch.arange(RATE // 5, device=g.device) / RATE
     tail = torch.randn(batch, len(time), generator=g, device=g.device)
     tail = tail * torch.exp(-time * 6.9 / _uniform(g, (batch, 1), 0.1, 0.5))
     tail = tail / tail.norm(dim=1, keepdim=True) * _uniform(g, (batch, 1), 0.1, 0.8)
-    tail = tail * (_uniform(g, (batch, 1), 0, 1) < wet)
+    tail = tail * (_uniform(g, (batch, 1), 0, 1) < 0.5)
     return torch.cat([torch.ones_like(tail[:, :1]), tail[:, 1:]], 1)
 
 

@@ -113,7 +113,14 @@ def check_delay(graph: Graph, made: Tensor, factor: int | None) -> None:
     out = stream.outputs[0]
     pulses = (LENGTH * 3 // 4) // stream.pulse
     want = smallest_delay(needed, stream.pulse, out.frames, pulses)
-    assert out.delay == want, f"pulse {stream.pulse}: delay {out.delay}, {want} would do\n{graph!r}"
+    most = want + interpolations(graph.model([made])) * (-(-out.frames // stream.pulse) + 1)
+    assert want <= out.delay <= most, f"pulse {stream.pulse}: delay {out.delay}, {want} would do\n{graph!r}"
+
+
+def interpolations(model: onnx.ModelProto) -> int:
+    """Linear Resizes read one frame more: the runtime's places are rounded, ever more coarsely."""
+    linear = onnx.helper.make_attribute("mode", "linear")
+    return sum(n.op_type == "Resize" and linear in n.attribute for n in model.graph.node)
 
 
 @pytest.mark.parametrize("family", WINDOWED)

@@ -10,8 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
-from pulsify.emit.boundary import Fill
+from pulsify.emit.boundary import Fill, along, gather_frames
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
@@ -37,6 +38,11 @@ def resize(ctx: Context, node: Node) -> Plan | None:
     _check(ctx, node)
     reach = _reach(node, factor)
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
+    if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
+        # An output of one frame alone is placed by a rule of its own, which nobody can know before the end.
+        ctx.require(Requirement(length, node.name, at_least=2))
+    if length is not None and _rounds(ctx, node, wire, factor):
+        return _by_clock(ctx, node, wire, factor, reach, length)
 
     slack = factor.denominator - 1
     wider = Reach(reach.num, reach.den, min(reach.lo, 0) - slack * reach.den, reach.hi)
@@ -56,12 +62,63 @@ def resize(ctx: Context, node: Node) -> Plan | None:
         skip = window.start - int(begin * factor)
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
-    if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
-        # An output of one frame alone is placed by a rule of its own, which nobody can know before the end.
-        ctx.require(Requirement(length, node.name, at_least=2))
     past = {"linear": 1, "cubic": 2}.get(node.attr("mode", "nearest"), 0)
     fill = Fill("edge", past=past)
     return Plan((Read(wire, wider, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _rounds(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> bool:
+    """Are places in the input no short binary fractions? The runtime rounds them to float32, ever more coarsely."""
+    others = [i for i in range(wire.layout.rank) if i != wire.layout.axis]
+    made, read = ctx.dims(node.outputs[0]), ctx.dims(node.inputs[0])
+    alone = all(made[i] == read[i] for i in others) and not wire.layout.folded
+    simple = factor.numerator & (factor.numerator - 1) == 0
+    return alone and not simple and node.attr("mode", "nearest") == "linear" and wire.dtype == ir.DataType.FLOAT
+
+
+def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, reach: Reach, length: Length) -> Plan:
+    """Every output frame works out its place in float32 from its number in the stream, just as the runtime does.
+
+    Rounding may move a place across a frame, so that one more is read on either side.
+    """
+    assert wire.length is not None
+    ends, own = wire.length, Reach(reach.num, reach.den, reach.lo - reach.den, reach.hi + reach.den)
+    layout = ctx.layout(node, node.outputs[0])
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+
+        def number(value: float) -> ir.Value:
+            return b.constant(np.array(value, np.float32), "float")
+
+        def cast(value: ir.Value, to: ir.DataType) -> ir.Value:
+            return b.op("Cast", value, to=int(to))
+
+        last = cast(b.op("Sub", ctx.clock.end(ends), b.constant(np.array(1, np.int32), "int")), ir.DataType.FLOAT)
+        place = cast(ctx.clock.positions(window), ir.DataType.FLOAT)
+        if _coordinates(node) != "asymmetric":
+            place = b.op("Add", place, number(0.5))
+        place = b.op("Div", place, number(float(factor)))
+        if _coordinates(node) != "asymmetric":
+            place = b.op("Sub", place, number(0.5))
+        place = b.op("Min", b.op("Max", place, number(0)), last)
+        left = b.op("Floor", place)
+        right = b.op("Add", left, number(1))
+        lo, hi = own.span(window.start, window.end)
+        begin = ctx.clock.frames(Window(window.p * own.num // own.den, lo, lo + 1))
+
+        def taken(at: ir.Value) -> ir.Value:
+            slot = b.op("Sub", cast(b.op("Min", at, last), ir.DataType.INT32), begin)
+            low, high = (b.constant(np.array(v, np.int32), "int") for v in (0, hi - lo - 1))
+            return gather_frames(ctx, values[0], b.op("Min", b.op("Max", slot, low), high), wire.layout, window.frames)
+
+        parts = [
+            b.op("Mul", taken(at), along(ctx, b.op("Abs", b.op("Sub", place, other)), layout, window.frames))
+            for at, other in ((left, right), (right, left))
+        ]
+        return (b.op("Add", *parts, name=node.name),)
+
+    return Plan((Read(wire, own),), (layout,), length, emit)
 
 
 def _extended(ctx: Context, x: ir.Value, wire: Wire, frames: int) -> ir.Value:
