@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 Grow = Callable[[float, str, str], None]  # seconds of sound so far, text added, all text
 Stopped = Callable[[], bool]
+BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser"
 RESAMPLE = "ffmpeg -i {name} -ar {rate} -ac 1 -c:a pcm_s16le resampled.wav"
 
 
 @click.command(short_help="Recognise speech as it comes: a .wav file or the microphone.")
 @click.argument("wav", required=False)
-@click.option("-m", "--model", required=True, metavar="TOML", help="What the recogniser is made of (docs/asr.md).")
+@click.option(
+    "-m", "--model", metavar="TOML", help="What the recogniser is made of (docs/asr.md). [default: the built-in one]"
+)
 @click.option("--live", is_flag=True, help="Listen to the microphone until Ctrl-C (needs pulsify[live]).")
 @click.option("--realtime/--no-realtime", default=True, help="Feed a file as fast as it was spoken. [default: yes]")
 @click.option(
@@ -42,7 +47,7 @@ RESAMPLE = "ffmpeg -i {name} -ar {rate} -ac 1 -c:a pcm_s16le resampled.wav"
 @guarded
 def asr(
     wav: str | None,
-    model: str,
+    model: str | None,
     live: bool,
     realtime: bool,
     chunk_ms: float,
@@ -55,12 +60,17 @@ def asr(
     """Recognise the speech in the file WAV, or what the microphone hears, while it comes in.
 
     The batch models named in the TOML file are converted on the way. -p: frames of the encoder's input per call.
+    Without --model, a small recogniser of English digits and commands is used, and without WAV a sound of its own.
 
     \b
+    pulsify asr
     pulsify asr speech.wav --model model.toml
     pulsify asr speech.wav --model model.toml --no-realtime --batch-check
     pulsify asr --live --model model.toml
     """
+    if model is None:
+        wav = wav if wav is not None or live else os.fspath(BUILT_IN / "lights.wav")
+        model = os.fspath(BUILT_IN / "model.toml")
     if live == (wav is not None):
         raise InvalidArgument("give either a .wav file or --live, for the microphone")
     with working(f"opening {short(model)}", as_json):
