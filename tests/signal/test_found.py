@@ -80,3 +80,14 @@ def test_shapes_that_cannot_be() -> None:
     ones = b.op("Expand", b.like(np.ones((1, 1, 1))), b.shape(1, 1, count))
     y = b.op("Add", b.cut("x", 2, 5), ones)
     assert isinstance(check(b.finish(y=(y, 3)), 3, [6, 7, 20]), pulsify.Stream)
+
+
+def test_a_mask_that_hides_a_frame_at_some_lengths_only() -> None:
+    """One frame more than counts, and every other one taken: the last is hidden or not, by the length."""
+    b = Sound(1, "T")
+    spectra = b.op("Tanh", spectrum(b, centred(b, "x", 256, "constant"), 256, 64, window(256), "conv"))
+    slow = b.cut(spectra, 1, 1, step=2)
+    count = b.op("Div", b.op("Div", b.size("x", 1), b.scalar(64)), b.scalar(2))
+    shown = b.unsqueeze(b.op("Less", b.range(b.size(slow, 1)), count), 0, 2, 3)
+    y = b.op("Where", shown, slow, b.like(-7.0))
+    check(b.finish(y=(y, 4), expect={"tolerance": 1e-5}), 1, [64 * n + 5 for n in range(2, 9)])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SMALL = 4096  # elements of a value worth keeping
 FARTHEST = 1 << 17  # numbers beyond stand for infinity, or are no lengths
 MOST_FAR = 8
+SPACED = 17  # more than the residues of a few strides by two
 SHORT = 4096  # frames: streams up to here may be treated in a way of their own
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
@@ -95,6 +96,14 @@ def near(ctx: Context) -> range:
     return range(base, base + NEIGHBOURS * step, step)
 
 
+def spaced(ctx: Context) -> list[int]:
+    """Lengths that bring one frame more of every wire so far, whatever its rate: all residues of slow wires."""
+    step = ctx.traces.tracer.time.step
+    base = ctx.traces.lengths[0] // step * step
+    rates = [d for d in sorted(ctx.denominators) if d > 1]
+    return sorted({-(-(base + n * d) // step) * step for d in rates for n in range(1, SPACED + 1)})
+
+
 def far(ctx: Context) -> list[int]:
     """Lengths beyond any number in the model that a length may be compared with: a cut at 3000 frames shows there."""
     step = ctx.traces.tracer.time.step
@@ -109,7 +118,7 @@ def far(ctx: Context) -> list[int]:
 
 def neighbours(ctx: Context) -> list[int]:
     """Lengths of all residues, and some far out, for values of a few numbers."""
-    return [*near(ctx), *far(ctx)]
+    return [*near(ctx), *spaced(ctx), *far(ctx)]
 
 
 def fixed(ctx: Context, name: str) -> bool:

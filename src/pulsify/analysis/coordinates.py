@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, far, fitted_length, known_at, quietly
+from pulsify.analysis.amounts import SMALL, far, fitted_length, known_at, quietly, spaced
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
@@ -172,10 +172,22 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     def alike(run: Trace) -> bool:
         return same(np.broadcast_to(frame, run[name].dims), run[name].array)
 
-    if not frame.size or not all(alike(run) for run in ctx.traces.runs):
+    if not frame.size or not all(alike(run) for run in ctx.traces.runs) or not _at_all_residues(ctx, name, frame):
         return None
     ctx.claim(node, f"'{name}' being the same at every frame", alike)
     return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
+
+
+def _at_all_residues(ctx: Context, name: str, frame: Array) -> bool:
+    """Are all frames like this one at lengths of other residues too? A mask may hide the last frame at some only."""
+    for s in spaced(ctx):
+        try:
+            value = known_at(ctx, name, s)
+        except CannotRun:
+            continue
+        if not same(np.broadcast_to(frame, value.dims), value.array):
+            return False
+    return True
 
 
 def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
