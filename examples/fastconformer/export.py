@@ -8,10 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import io
-import logging
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +16,7 @@ import onnx
 import torch
 
 from examples.fastconformer.model import SIZES, Encoder, build
+from examples.quiet import quiet
 
 INPUTS, OUTPUTS = ["audio_signal", "length"], ["outputs", "encoded_lengths"]
 OPSETS = {"legacy": 17, "dynamo": 18}
@@ -30,7 +28,7 @@ def export(encoder: Encoder, path: str | Path, exporter: str = "legacy", opset: 
     path.parent.mkdir(parents=True, exist_ok=True)
     frames = 8 * 3 * encoder.config.chunk + 5
     example = (torch.randn(2, encoder.config.mels, frames), torch.tensor([frames, frames - 9]))
-    with _quiet():
+    with quiet():
         if exporter == "legacy":
             axes = {"audio_signal": {0: "B", 2: "T"}, "length": {0: "B"}}
             axes |= {"outputs": {0: "B", 2: "tokens"}, "encoded_lengths": {0: "B"}}
@@ -64,19 +62,6 @@ def _one_file(encoder: Encoder, path: Path) -> Iterator[Path]:
         yield scattered
         (path.parent / f"{path.name}.data").unlink(missing_ok=True)
         onnx.save(onnx.load(scattered), path, save_as_external_data=True, location=f"{path.name}.data")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Both exporters have much to say."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -9,17 +9,13 @@ One export a process: PyTorch's newer exporter takes lengths for constants in a 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from examples.gtcrn.by_hand import Step
 from examples.gtcrn.model import Denoiser, build
+from examples.quiet import quiet
 
 OPSETS = {"legacy": 17, "dynamo": 18}
 
@@ -34,7 +30,7 @@ def export(
     how = {"dynamic_axes": {"spec": free, "out": free}, "dynamo": False}
     if exporter == "dynamo":
         how = {"dynamic_shapes": {"spec": free}, "dynamo": True, "external_data": False, "verbose": False}
-    with _quiet():
+    with quiet():
         torch.onnx.export(
             model, example, str(path), input_names=["spec"], output_names=["out"],
             opset_version=opset or OPSETS[exporter], **how,
@@ -46,26 +42,13 @@ def export_step(model: Denoiser, path: str | Path) -> Path:
     """The stream written by hand."""
     path, step = Path(path), Step(model).eval()
     states = step.states()
-    with _quiet():
+    with quiet():
         torch.onnx.export(
             step, (torch.randn(1, model.config.bins, 1, 2), *states.values()), str(path), dynamo=False,
             input_names=["spec", *states], output_names=["out", *(f"new_{name}" for name in states)],
             opset_version=OPSETS["legacy"],
         )  # fmt: skip
     return path
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Both exporters have much to say."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def main(argv: list[str] | None = None) -> None:

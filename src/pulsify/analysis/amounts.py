@@ -7,7 +7,7 @@ hundreds of lengths, of every residue, can be looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -138,11 +138,13 @@ def fixed(ctx: Context, name: str) -> bool:
     return first is not None
 
 
-def everywhere(ctx: Context, name: str, holds: Callable[[Array, int], bool]) -> bool:
-    """Does something hold for a known value at all lengths looked at?"""
+def everywhere(
+    ctx: Context, name: str, holds: Callable[[Array, int], bool], lengths: Iterable[int] | None = None
+) -> bool:
+    """Does something hold for a known value at these lengths (at all that are looked at), where the model runs?"""
     if name in ctx.model.constants:
         return holds(ctx.traces.runs[0][name].array, ctx.traces.lengths[0])
-    for s in neighbours(ctx):
+    for s in neighbours(ctx) if lengths is None else lengths:
         try:
             if not holds(known_at(ctx, name, s).array, s):
                 return False

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, far, fitted_length, known_at, quietly, spaced
+from pulsify.analysis.amounts import SMALL, everywhere, far, fitted_length, known_at, quietly, spaced
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
-from pulsify.trace.evaluate import Array, CannotRun, Trace
+from pulsify.trace.evaluate import Array, Trace
 from pulsify.trace.lengths import BATCHES
 
 if TYPE_CHECKING:
@@ -89,15 +89,7 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
 
 def _same_far_out(ctx: Context, name: str, array: Array) -> bool:
     """Is a small value that looks constant the same beyond every number the length may be compared with?"""
-    if name in ctx.model.constants or array.size > SMALL:
-        return True
-    for s in far(ctx):
-        try:
-            if not same(known_at(ctx, name, s).array, array):
-                return False
-        except CannotRun:
-            continue
-    return True
+    return array.size > SMALL or everywhere(ctx, name, lambda value, s: same(value, array), far(ctx))
 
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
@@ -180,14 +172,7 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
 def _at_all_residues(ctx: Context, name: str, frame: Array) -> bool:
     """Are all frames like this one at lengths of other residues too? A mask may hide the last frame at some only."""
-    for s in spaced(ctx):
-        try:
-            value = known_at(ctx, name, s)
-        except CannotRun:
-            continue
-        if not same(np.broadcast_to(frame, value.dims), value.array):
-            return False
-    return True
+    return everywhere(ctx, name, lambda value, s: same(np.broadcast_to(frame, value.shape), value), spaced(ctx))
 
 
 def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pulsify.rules.pointwise import BROADCAST, UNARY
+from pulsify.rules.pointwise import ELEMENTWISE
 
-ELEMENTWISE = frozenset([*UNARY.split(), *BROADCAST.split()])
 REGROUP = frozenset(["Reshape", "Unsqueeze", "Squeeze"])
 
 

@@ -19,7 +19,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.export.metadata import Dims, Spec, State
-from pulsify.optimize.order import ELEMENTWISE, REGROUP, Following, Stuck, follow, regrouped, size_at
+from pulsify.optimize.order import REGROUP, Following, Stuck, follow, regrouped, size_at
+from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
 SMALLEST = 1 << 14  # bytes of a cache below which copying it is as quick (benchmarks/caches.py)

@@ -20,7 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from pulsify.export.metadata import Spec
-from pulsify.optimize.order import ELEMENTWISE
+from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # a value for one stream, and for several: what depends on their number shows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from pulsify.emit.context import Context
 from pulsify.frontend.model import Node
@@ -10,7 +11,7 @@ from pulsify.frontend.model import Node
 AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there is summed over
 
 
-def axis_maps(ctx: Context, node: Node, broadcast: set[str]) -> list[AxisMap] | None:
+def axis_maps(ctx: Context, node: Node, broadcast: Set[str]) -> list[AxisMap] | None:
     """For every input; None if the operator does not keep axes apart (a reshape that tears them, a gather)."""
     out = len(ctx.dims(node.outputs[0]))
     ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]

@@ -118,10 +118,9 @@ def conv(ctx: Context, node: Node) -> Plan | None:
     kernel = ctx.dims(weight)[2:]
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
-    length = None
-    if wire.length is not None:
-        length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
-        ctx.require(Requirement(length, node.name, at_least=1))
+    assert wire.length is not None
+    length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
+    ctx.require(Requirement(length, node.name, at_least=1))
     fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -167,10 +166,9 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
     first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame
     reach = Reach(1, t.stride, first, t.before)
-    length = None
-    if wire.length is not None:
-        length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
-        ctx.require(Requirement(length, node.name, at_least=1))
+    assert wire.length is not None
+    length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
+    ctx.require(Requirement(length, node.name, at_least=1))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = without_time_pads(node, n, t.spatial)

@@ -23,11 +23,8 @@ from pulsify.emit.island import choose_view
 from pulsify.frontend.model import Node
 from pulsify.rules.axismap import AxisMap, axis_maps
 from pulsify.rules.growing import grow, growing_template, horizon
-from pulsify.rules.pointwise import BROADCAST, UNARY, aligned, clone
+from pulsify.rules.pointwise import ELEMENTWISE, aligned, clone
 from pulsify.trace.evaluate import Array, Trace, known
-
-ELEMENTWISE = set(UNARY.split()) | set(BROADCAST.split())
-
 
 FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
 KEEPS_CELLS = ("Softmax", "LogSoftmax", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Split")

@@ -28,6 +28,7 @@ BROADCAST = (
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Div Equal Greater GreaterOrEqual Less LessOrEqual Max "
     "Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
 )
+ELEMENTWISE = frozenset([*UNARY.split(), *BROADCAST.split()])
 
 
 @rule(*UNARY.split(), *BROADCAST.split(), says="frame by frame, any operand on any side, with broadcasting")

@@ -87,7 +87,7 @@ class Session:
         parts = self._run_full_pulses()
         lengths = {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
         last: Mapping[str, Array] = {}
-        while not last or self._missing(lengths, total):
+        while not last or self._missing(lengths):
             self._load(pad=True)
             last = self._run(parts, length=total, lengths=lengths)
         for o in self.spec.outputs:
@@ -262,7 +262,7 @@ class Session:
         self._step.set_back(back)
         self._rebased += back
 
-    def _missing(self, lengths: Mapping[str, int], total: int) -> bool:
+    def _missing(self, lengths: Mapping[str, int]) -> bool:
         return any(o.frames and self._pulses * o.frames - o.delay < lengths[o.name] for o in self.spec.outputs)
 
     # ---- the end
