@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pulsify.analysis.facts import Wire
-from pulsify.analysis.length import Length, fit
 from pulsify.trace.evaluate import Array, CannotRun, Traced
 
 if TYPE_CHECKING:
     from pulsify.emit.context import Context
-    from pulsify.frontend.model import Node
 
 SMALL = 4096  # elements of a value worth keeping
 FARTHEST = 1 << 17  # numbers beyond stand for infinity, or are no lengths
 MOST_FAR = 8
 SPACED = 17  # more than the residues of a few strides by two
-SHORT = 4096  # frames: streams up to here may be treated in a way of their own
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
 
@@ -151,54 +147,3 @@ def everywhere(
         except CannotRun:
             continue
     return True
-
-
-def fitted_length(
-    ctx: Context, node: Node, frames: Callable[[int], int | None], period: int, small: bool = True
-) -> Length:
-    """The length function behind `frames(s)`; short streams it does not hold for are ruled out.
-
-    small: only a few numbers are evaluated for it, so that it can be looked at far out.
-    """
-    base = ctx.traces.lengths[0]
-    found = fit(frames, base, period, beyond=far(ctx) if small else ())
-    if found is None:
-        ctx.refuse(
-            node,
-            "the length of its output is no regular function of the stream's length",
-            "cut or pad by a fixed amount, or to a multiple of a fixed number",
-        )
-    return with_short(ctx, node, found, frames)
-
-
-def measured(ctx: Context, node: Node, wire: Wire) -> Wire:
-    """A known wire with its length, for those who look beyond its ends: all ones, but none behind the last frame."""
-    if wire.length is not None:
-        return wire
-    axis, outer = wire.layout.axis, wire.layout.outer[0]
-    frames = quietly(lambda s: known_at(ctx, wire.name, s).dims[axis] // outer)
-    return replace(wire, length=fitted_length(ctx, node, frames, 1))
-
-
-def with_short(ctx: Context, node: Node, length: Length, frames: Callable[[int], int | None]) -> Length:
-    """The same length with the values of streams so short that the model treats them in a way of its own."""
-    from pulsify.emit.context import Requirement
-
-    seen = [frames(s) for s in range(min(ctx.traces.lengths[0], SHORT))]
-    wrong = [s for s, n in enumerate(seen) if n is not None and n != length.at(s)]
-    runs = next((s for s, n in enumerate(seen) if n is not None and s), 1)
-    if runs > 1:
-        ctx.require(Requirement(Length(), node.name, at_least=runs))
-    return replace(length, short=tuple(n or 0 for n in seen[: wrong[-1] + 1])) if wrong else length
-
-
-def quietly(compute: Callable[[int], int]) -> Callable[[int], int | None]:
-    """None where the model cannot run."""
-
-    def at(s: int) -> int | None:
-        try:
-            return compute(s)
-        except CannotRun:
-            return None
-
-    return at

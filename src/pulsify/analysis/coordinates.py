@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, everywhere, far, fitted_length, known_at, quietly, spaced
+from pulsify.analysis.amounts import SMALL, everywhere, far, known_at, spaced
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.fitted import fitted_length, quietly
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace

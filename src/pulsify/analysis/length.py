@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 FAR = (1500, 4096)  # frames further out, beyond the largest turn looked for
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 
@@ -52,6 +55,18 @@ class Length:
             if i in self.floors and not steady:
                 x = max(x, 0)
         return x
+
+    def each(self, lengths: range) -> NDArray[np.int64]:
+        """`at` for many lengths at once."""
+        s = np.array(lengths, np.int64)
+        x = s
+        if self.table:
+            x = self.table.growth * (s // self.table.period) + np.array(self.table.values)[s % self.table.period]
+        for i, (m, c, d) in enumerate(self.steps):
+            x = (m * x + c) // d
+            x = np.maximum(x, 0) if i in self.floors else x
+        count = len(self.short)
+        return np.where(s < count, np.array((*self.short, 0))[np.minimum(s, count)], x)
 
     def then(self, multiply: int = 1, add: int = 0, divide: int = 1, floor: bool = False) -> Length:
         """This length after one more step; neighbouring whole steps are merged."""

@@ -103,6 +103,7 @@ class Context:
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see analysis/amounts
+    fitted: dict[Length, None] = field(default_factory=dict)  # lengths found by looking, see analysis/fitted
     cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 

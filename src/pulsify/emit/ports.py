@@ -9,9 +9,10 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, known_at, quietly
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Layout, Static, Varying, Window, Wire
-from pulsify.analysis.length import Length, fit
+from pulsify.analysis.fitted import fitted, fitted_length, quietly, with_short
+from pulsify.analysis.length import Length
 from pulsify.analysis.reach import POINTWISE
 from pulsify.emit.boundary import ready
 from pulsify.emit.context import Context
@@ -147,7 +148,7 @@ def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
     dtype = ctx.dtype(name)
     value = quietly(lambda s: int(known_at(ctx, name, s).array.reshape(-1)[0]))
     alike = all(np.all(run[name].array == run[name].array.reshape(-1)[0]) for run in ctx.traces.runs)
-    length = fit(value, ctx.traces.lengths[0]) if dtype.is_integer() and alike else None
+    length = fitted(ctx, value) if dtype.is_integer() and alike else None
     if length is None:
         raise NotStreamable(
             f"output '{name}' depends on the total length in an irregular way",
@@ -155,6 +156,7 @@ def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
             op=node.op if node else "",
             hint="compute it outside the model, after the stream",
         )
+    length = with_short(ctx, node, length, value) if node else length
     b, sizes = ctx.builder, ctx.sizes_static(name)
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
     x = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import measured, with_short
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.fitted import measured, with_short
 from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames, mirrored_wire
 from pulsify.emit.context import Context, Requirement

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import measured, neighbours
+from pulsify.analysis.amounts import neighbours
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.fitted import measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement

@@ -437,17 +437,16 @@ def _looks(ctx: Context, o: Operand, row: int, col: int, view: object) -> Callab
 
 
 def _check_last_rows(
-    ctx: Context, node: Node, needed: Array, lengths: tuple[Length, Length], looks: Callable[[Trace], bool]
+    ctx: Context, node: Node, needed: Array, sides: tuple[Length, Length], looks: Callable[[Trace], bool]
 ) -> None:
     """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
-    tracer, (rows, cols) = ctx.traces.tracer, lengths
+    tracer, (rows, cols) = ctx.traces.tracer, sides
     first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
-    blind = [
-        s
-        for s in range(tracer.time.step, ctx.traces.lengths[-1], tracer.time.step)
-        if 0 < rows.at(s) <= len(first) and first[rows.at(s) - 1] >= cols.at(s)
-    ]
-    for s in blind[-3:]:
+    lengths = range(tracer.time.step, ctx.traces.lengths[-1], tracer.time.step)
+    r, c = rows.each(lengths), cols.each(lengths)
+    within = (r > 0) & (r <= len(first))
+    blind = np.flatnonzero(within & (first[np.where(within, r, 1) - 1] >= c))
+    for s in (lengths[i] for i in blind[-3:]):
         if tracer.works(s) and not looks(tracer.at(s)):
             ctx.refuse(
                 node,

@@ -9,8 +9,9 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, known_at, near, quietly
+from pulsify.analysis.amounts import known_at, near
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.fitted import fitted_length, quietly
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames

@@ -17,8 +17,9 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, known_at, measured, quietly
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.fitted import fitted_length, measured, quietly
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill

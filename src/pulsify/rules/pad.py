@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fitted_length, fixed, known_at, measured, neighbours
+from pulsify.analysis.amounts import fixed, known_at, neighbours
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.fitted import fitted_length, measured
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, shift
 from pulsify.emit.boundary import Fill, mirrored_wire

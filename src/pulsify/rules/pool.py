@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import measured
 from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.fitted import measured
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill, along, overrun, real_frames

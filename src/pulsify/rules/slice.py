@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import far, fitted_length, fixed, known_at, neighbours, with_short
+from pulsify.analysis.amounts import far, fixed, known_at, neighbours
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.fitted import fitted_length, with_short
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Limit, Requirement

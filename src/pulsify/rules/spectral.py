@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import measured
 from pulsify.analysis.facts import Window
+from pulsify.analysis.fitted import measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
