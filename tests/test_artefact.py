@@ -285,6 +285,62 @@ def test_external_weights(external: Path, tmp_path: Path) -> None:
     close(stream_with_onnx_runtime(target, x), want)
 
 
+def test_external_weights_are_shared_beside_the_batch_model(external: Path) -> None:
+    folder, x = external.parent, frames(1, 2, 37)
+    before = (folder / "weights.bin").read_bytes()
+    target = folder / "stream.onnx"
+    pulsify.stream(external, pulse=8).save(target)
+    assert {p.name for p in folder.iterdir()} == {"model.onnx", "weights.bin", "stream.onnx"}
+    assert (folder / "weights.bin").read_bytes() == before
+    want = run_batch(models.look_ahead(), x)["y"]
+    close(run_stream(pulsify.load(target).session(), x, [5]), want)
+    close(stream_with_onnx_runtime(target, x), want)
+    pulsify.load(target).save(folder / "own.onnx", share=False)
+    assert {p.name for p in folder.iterdir()} == {
+        "model.onnx",
+        "weights.bin",
+        "stream.onnx",
+        "own.onnx",
+        "own.onnx.data",
+    }
+    (folder / "weights.bin").unlink()
+    close(run_stream(pulsify.load(folder / "own.onnx").session(), x, [5]), want)
+    with pytest.raises(pulsify.InvalidModel, match=r"shares with its batch model are gone: put back 'weights\.bin'"):
+        pulsify.load(target)
+
+
+def test_shared_weights_that_have_changed(external: Path) -> None:
+    """Another export over the same file is no longer what the stream was checked with."""
+    target, weights = external.parent / "stream.onnx", external.parent / "weights.bin"
+    pulsify.stream(external, pulse=8).save(target)
+    weights.write_bytes(bytes(b ^ 1 for b in weights.read_bytes()))
+    with pytest.raises(pulsify.InvalidModel, match=r"has changed since.*convert the model again"):
+        pulsify.load(target)
+
+
+def test_external_weights_from_two_folders(external: Path, tmp_path: Path) -> None:
+    """What lies below the stream's folder is shared, the rest is written beside it."""
+    far = tmp_path / "far" / "model.onnx"
+    far.parent.mkdir()
+    conv = node("Conv", "y v", "z", pads=[2, 0])
+    second = model([conv], {"y": [1, 3, "T"]}, ["z"], {"v": weights(8, 3, 3)})
+    onnx.save(
+        onnx.ModelProto.FromString(second.SerializeToString()),
+        far,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    x, target = frames(1, 2, 37), external.parent / "stream.onnx"
+    pulsify.stream(pulsify.chain(external, far), pulse=8).save(target)
+    far.with_name("weights.bin").unlink()
+    assert {p.name for p in target.parent.iterdir()} == {"model.onnx", "weights.bin", "stream.onnx", "stream.onnx.data"}
+    assert target.with_name("stream.onnx.data").stat().st_size == weights(8, 3, 3).nbytes
+    want = run_batch(second, run_batch(models.look_ahead(), x)["y"])["z"]
+    close(run_stream(pulsify.load(target).session(), x, [5]), want)
+    close(stream_with_onnx_runtime(target, x), want)
+
+
 def test_external_weights_are_not_read_to_convert(external: Path) -> None:
     """Their values do not matter to the conversion: without them, only verifying fails."""
     (external.parent / "weights.bin").unlink()

@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
+from pulsify.export.weights import check_shared, weight_bytes, write
 from pulsify.optimize.forms import Forms, forms
-from pulsify.runtime.runner import IN_MEMORY, embedded_bytes, external_folders, open_model
+from pulsify.runtime.runner import open_model
 from pulsify.runtime.session import Session
 from pulsify.runtime.step import Form
 
@@ -70,6 +71,11 @@ class Stream:
     def _portable_form(self) -> Form:
         return Form(open_model(self._path or self.model))
 
+    def let_go(self, more_than: int = 0) -> None:
+        """Close the graph as `save` writes it, if its weights take more bytes: it is opened again when asked for."""
+        if weight_bytes(self.model) > more_than:
+            self.__dict__.pop("_portable_form", None)
+
     @cached_property
     def _unfused_form(self) -> Form:
         return Form(open_model(self._path or self.model, optimize=False))
@@ -97,11 +103,13 @@ class Stream:
             form = self._unfused_form
         return Session(form, self.spec, batch=batch, padding=padding, check=check, statics=given)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """One plain ONNX file (large weights go beside it, as external data)."""
-        path = Path(path)
-        beside = embedded_bytes(self.model) > IN_MEMORY or external_folders(self.model)
-        ir.save(self.model, path, external_data=f"{path.name}.data" if beside else None)
+    def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
+        """One plain ONNX file. Large weights lie beside it, as external data.
+
+        Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
+        them once more, for a stream that stands on its own.
+        """
+        write(self.model, Path(path), share)
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
@@ -180,7 +188,9 @@ def load(path: str | os.PathLike[str]) -> Stream:
         model = ir.load(path)
     except Exception as error:
         raise InvalidModel(f"{path.name!r} is not a readable ONNX model ({type(error).__name__})") from error
-    return Stream(model, Spec.from_properties(model.metadata_props), os.fspath(path))
+    spec = Spec.from_properties(model.metadata_props)
+    check_shared(model, path.parent)
+    return Stream(model, spec, os.fspath(path))
 
 
 def verify(source: Any, stream: Stream, **options: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.export.metadata import Spec
+from pulsify.export.weights import weight_bytes
 from pulsify.optimize.attention import fuse_attention
 from pulsify.optimize.ring import Ring, ring_form
 from pulsify.optimize.steady import steady_form
@@ -27,8 +28,7 @@ class Forms:
 
 def forms(model: ir.Model, spec: Spec) -> Forms:
     general, rings = ring_form(model, spec)
-    weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
-    warm = steady_form(model, spec) if weights <= TWICE else None
+    warm = steady_form(model, spec) if weight_bytes(model) <= TWICE else None
     if warm is None:
         return Forms(general, rings)
     steady, same = ring_form(warm.model, spec, like=rings)
