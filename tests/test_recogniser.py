@@ -52,12 +52,27 @@ def test_a_stream_longer_than_the_table_of_positions(recogniser: Recogniser) -> 
     assert set(words) <= set((FOLDER / "vocabulary.txt").read_text().split())
 
 
+@pytest.mark.parametrize("chunk", [160, 1280, 5120])
+def test_the_delay(recogniser: Recogniser, chunk: int) -> None:
+    """As computed, and as seen: how late a stretch of frames comes out, at the most."""
+    transcriber, late, given = recogniser.transcriber(), 0.0, 0
+    for samples in range(chunk, 20 * 5120, chunk):
+        rows = transcriber._passed(0, np.zeros((1, chunk), np.float32))
+        out = rows.shape[1]
+        if out:
+            late = max(late, samples / 16000 - (given + 1) * 0.08)
+            given += out
+    assert recogniser.delay(chunk) == pytest.approx(late)
+    assert late <= 0.33 + chunk / 16000
+
+
 def test_on_the_command_line() -> None:
     arguments = ["asr", str(FOLDER / "lights.wav"), "-m", str(FOLDER / "model.toml"), "--no-realtime", "--batch-check"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0
     assert SAID["lights.wav"] in done.output
     assert "agrees" in done.output
+    assert "320 ms after its sound at the latest" in done.output
 
 
 def test_it_is_small() -> None:

@@ -33,8 +33,10 @@ kind = "ctc"
 sample_rate = {RATE}
 preprocessor = "preprocessor.onnx"
 encoder = "encoder.onnx"
+pulse = {8 * CONFIG.chunk}  # one attention chunk: no layer waits for the next one
 vocabulary = "vocabulary.txt"
 blank = {BLANK}
+words = true
 """
 
 

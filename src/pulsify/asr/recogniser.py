@@ -8,6 +8,7 @@ heard.flush(); heard.text                           what the batch models and th
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -21,9 +22,9 @@ import numpy as np
 
 from pulsify.asr.greedy import Decoder, open_decoder
 from pulsify.asr.settings import Settings, read_settings
+from pulsify.asr.sound import shape_sound
 from pulsify.asr.stages import Array, Running, Stage
 from pulsify.asr.text import Vocabulary, read_vocabulary
-from pulsify.cli.feed import shape_sound
 from pulsify.errors import InvalidChunk, InvalidModel
 
 DECODER = "decoder"
@@ -74,6 +75,22 @@ class Recogniser:
     def parts(self) -> tuple[str, ...]:
         """The models by name, in the order in which sound passes them."""
         return (*(s.name for s in self.stages), DECODER)
+
+    def delay(self, chunk: int = 1) -> float:
+        """Seconds by which a frame of the encoder's output comes later, at the most, than the sound it stands for.
+
+        chunk: samples per push. All frames wait for their stage's pulse to fill, and for what the stage looks ahead.
+        """
+        rate = math.prod(stage.output.rate / stage.input.rate for stage in self.stages)
+        given, worst = 0, 0.0
+        for samples in range(chunk, int(64 * self.stages[-1].stream.pulse / rate) + chunk, chunk):
+            out = samples
+            for stage in self.stages:
+                out = stage.given(out)
+            if out > given:
+                worst = max(worst, samples - float((given + 1) / rate))
+                given = out
+        return worst / self.sample_rate
 
     def transcriber(self) -> Transcriber:
         """A new stream."""

@@ -55,6 +55,11 @@ class Stage:
         sizes = [d for axis, d in enumerate(self.output.dims) if axis != self.output.axis and isinstance(d, int)]
         return int(np.prod(sizes))
 
+    def given(self, frames: int) -> int:
+        """Output frames that are out once so many frames have come in."""
+        pulses = frames // self.input.frames
+        return max(pulses * self.output.frames - self.output.delay, 0)
+
     def check_feeds(self, following: Stage) -> None:
         """Frames of this stage must be frames of the next."""
         made, taken = (

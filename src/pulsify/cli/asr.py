@@ -89,6 +89,7 @@ def asr(
         facts = transcribe(heard, chunks, grow, keep=batch_check)
         facts["interrupted"] = samples is not None and stopped()
     facts = {"model": model, "input": wav, "sample_rate": recogniser.sample_rate, "chunk_ms": chunk_ms, **facts}
+    facts["delay_seconds"] = recogniser.delay(chunk)
     kept = facts.pop("samples")
     if batch_check:
         with working("running the batch models on everything", as_json):
@@ -267,6 +268,7 @@ def _show(facts: Facts) -> None:
     lines = [
         ("text", facts["text"]),
         ("sound", sound + (", interrupted" if facts["interrupted"] else "")),
+        ("delay", f"a frame is given out {facts['delay_seconds'] * 1000:.0f} ms after its sound at the latest"),
         *_work_lines(facts),
     ]
     if "batch" in facts:
