@@ -6,6 +6,7 @@ frame  5  6  2  3  4        the state of the portable model: the last size - pul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,15 +28,14 @@ class RingStore:
         self._places = {c.index: _places(c, ring.pulse, batch) for c in ring.caches}
         self.inputs: dict[str, Array] = {ring.start: self._bounds[0], ring.stop: self._bounds[1], **self._places}
         self._columns = [p[..., -1] for p in self._places.values()]
-        self._new = np.arange(ring.pulse)
+        self._slots = {at: (np.arange(ring.pulse) + at) % ring.size for at in _turn(ring)}
         self._at = 0
 
     def aim(self) -> None:
         """Before a pulse: where its frames go, and where turned windows start."""
         ring, at = self._ring, self._at
-        slots = (self._new + at) % ring.size
         for column in self._columns:
-            column[...] = slots
+            column[...] = self._slots[at]
         start = -(at + ring.pulse) % ring.size
         self._bounds[0][0], self._bounds[1][0] = start, start + ring.size
 
@@ -62,6 +62,12 @@ class RingStore:
         """The ring with its axes as the portable state has them."""
         array = self.arrays[cache.state]
         return array.swapaxes(-1, -2) if cache.swapped else array
+
+
+def _turn(ring: Ring) -> list[int]:
+    """The slots at which pulses begin, from any of those that a stream or a restored one starts at."""
+    step = math.gcd(ring.size, ring.pulse)
+    return list(range(0, ring.size, step))
 
 
 def _places(cache: Cache, pulse: int, batch: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,11 @@ class Session:
         self._padding, self._check = padding, check
         self._step = Step(form, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
         self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
+        self._ports = {i.name: i for i in spec.inputs}
+        self._axis = {i.name: i.axis for i in spec.inputs}
+        self._timed = [(o.name, o.frames, o.delay, (slice(None),) * o.axis) for o in spec.outputs if o.axis is not None]
+        self._tables = [c for c in spec.conditions if c.at_most is not None]
+        self._only = spec.inputs[0] if len(spec.inputs) == 1 and not self._tables else None
         self.reset()
 
     # ---- the public contract
@@ -61,8 +67,12 @@ class Session:
         """Take frames (any number, also none) and return the output frames that are now ready."""
         if self._closed:
             raise SessionClosed("this stream has been flushed; call reset() to start another")
+        if not chunks and self._whole_pulse(chunk):
+            parts = self._no_parts()
+            self._run(parts)
+            return self._result(parts, final=False)
         given = self._given(chunk, chunks)
-        for condition in self.spec.conditions:
+        for condition in self._tables:
             self._check_table(condition, given)
         for name, array in given.items():
             if array.shape[self._axis[name]]:
@@ -82,7 +92,7 @@ class Session:
         total = self._total()
         if total == 0:
             self._closed = True
-            return self._result({o.name: [] for o in self.spec.outputs}, final=False)
+            return self._result(self._no_parts(), final=False)
         self._check_length(total)
         parts = self._run_full_pulses()
         lengths = {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
@@ -99,7 +109,6 @@ class Session:
     def reset(self) -> None:
         """Forget everything: the next push starts a new stream."""
         self._step.reset()
-        self._axis = {i.name: i.axis for i in self.spec.inputs}
         self._backlog: dict[str, deque[Array]] = {i.name: deque() for i in self.spec.inputs}
         self._waiting = {i.name: 0 for i in self.spec.inputs}  # frames in the backlog
         self._received = {i.name: 0 for i in self.spec.inputs}
@@ -126,6 +135,23 @@ class Session:
 
     # ---- chunks in
 
+    def _whole_pulse(self, chunk: Any) -> bool:
+        """Just one pulse and nothing waiting goes straight to the model's input, if there is nothing to say against it.
+
+        False: nothing was taken; the long way does it, or says what is wrong.
+        """
+        port = self._only
+        if port is None or type(chunk) is not np.ndarray or chunk.dtype != port.dtype:
+            return False
+        buffer = self._step.inputs[port.name]
+        if chunk.shape != buffer.shape or self._waiting[port.name]:
+            return False
+        np.copyto(buffer, chunk)
+        if self._check and port.dtype.kind == "f" and _has_nan(buffer):
+            return False
+        self._received[port.name] += port.frames
+        return True
+
     def _given(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
         if chunk is not None and not isinstance(chunk, Mapping):
             if len(self.spec.inputs) > 1:
@@ -145,7 +171,7 @@ class Session:
             array = np.asarray(value)
         except ValueError as error:
             raise InvalidChunk(f"input '{name}' takes an array, and this is none ({error})") from error
-        port = next(i for i in self.spec.inputs if i.name == name)
+        port = self._ports[name]
         if array.dtype != port.dtype:
             raise InvalidChunk(
                 f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})"
@@ -170,8 +196,7 @@ class Session:
 
     def _check_table(self, condition: Condition, given: Mapping[str, Array]) -> None:
         """A finite table (learned positions) must not run out: said before anything is taken."""
-        if condition.at_most is None:
-            return
+        assert condition.at_most is not None
         units = [
             (self._received[i.name] + (given[i.name].shape[i.axis] if i.name in given else 0)) // int(i.rate)
             for i in self.spec.inputs
@@ -189,11 +214,14 @@ class Session:
         if not parts:
             shape = list(self._shapes[name])
             shape[self._axis[name]] = 0
-            return np.empty(shape, next(i.dtype for i in self.spec.inputs if i.name == name))
+            return np.empty(shape, self._ports[name].dtype)
         return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), self._axis[name]))
 
+    def _no_parts(self) -> dict[str, list[Array]]:
+        return {o.name: [] for o in self.spec.outputs}
+
     def _run_full_pulses(self) -> dict[str, list[Array]]:
-        parts: dict[str, list[Array]] = {o.name: [] for o in self.spec.outputs}
+        parts = self._no_parts()
         while all(self._waiting[i.name] >= i.frames for i in self.spec.inputs):
             self._load(pad=False)
             self._run(parts)
@@ -235,14 +263,15 @@ class Session:
                 f"the model failed on this chunk ({said(error)}); the stream ends here: reset(), or restore() "
                 "an earlier state()"
             ) from error
-        for o in self.spec.outputs:
-            if o.axis is None:
+        for name, frames, delay, before in self._timed:
+            begin = self._pulses * frames - delay
+            if begin >= 0 and lengths is None:
+                parts[name].append(out[name].copy())
                 continue
-            begin = self._pulses * o.frames - o.delay
             first = max(0, -begin)
-            last = o.frames if lengths is None else min(o.frames, lengths[o.name] - begin)
+            last = frames if lengths is None else min(frames, lengths[name] - begin)
             if last > first:
-                parts[o.name].append(out[o.name][(slice(None),) * o.axis + (slice(first, last),)].copy())
+                parts[name].append(out[name][(*before, slice(first, last))].copy())
         self._pulses += 1
         return out
 
@@ -300,8 +329,9 @@ class Session:
 
 
 def _has_nan(array: Array) -> bool:
-    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs
-        return bool(np.isnan(array.sum())) and bool(np.isnan(array).any())
+    flat = array.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isnan(np.dot(flat, flat))  # squares: infinities of both signs do not cancel
 
 
 def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
