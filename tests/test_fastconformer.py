@@ -197,6 +197,15 @@ def test_causal_context(pulse: int, model: Model) -> None:
     check(path, streamed(path, pulse), [*SHORT, *leftovers(8 * 75)])
 
 
+@pytest.mark.parametrize(("context", "pulse"), [((70, 6), 56), ((70, 1), 16)])
+def test_contexts_between(context: tuple[int, int], pulse: int, model: Model) -> None:
+    path = model(context=context)
+    stream = streamed(path, pulse)
+    assert stream.outputs[0].delay == 0
+    check(path, stream, [1, 9, *leftovers(8 * 84)])
+    check(path, stream, [2, 8 * 84 + 1], batch=2)
+
+
 @pytest.mark.parametrize(("context", "pulse"), [(SMALL, 32), (FULL, 112), (CAUSAL, 8)])
 def test_parallel_streams(context: tuple[int, int], pulse: int, model: Model) -> None:
     path = model(context=context)

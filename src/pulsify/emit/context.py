@@ -105,11 +105,12 @@ class Context:
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see analysis/amounts
     fitted: dict[Length, None] = field(default_factory=dict)  # lengths found by looking, see analysis/fitted
     cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
+    same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     def release(self) -> None:
         """Let go of all that is large: closures refer to the context in circles, which are collected late."""
-        for kept in (self.cells, self.known_values, self.facts, self.bounded, self.horizons):
+        for kept in (self.cells, self.same_cells, self.known_values, self.facts, self.bounded, self.horizons):
             kept.clear()
         self.claims.clear()
 

@@ -40,6 +40,8 @@ class TimeSpec:
                 out.append(length * self.streams[port.name][1])
             elif isinstance(dim, int):
                 out.append(dim)
+            elif port.name in self.bound and split_product(dim)[1] not in sizes:
+                out.append(batch if self.batch else 1)  # a length a stream, whatever the dimension is called
             else:
                 factor, symbol = split_product(dim)
                 out.append(factor * sizes[symbol])

@@ -17,6 +17,8 @@ def axis_maps(ctx: Context, node: Node, broadcast: Set[str]) -> list[AxisMap] | 
     ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]
     if node.op in broadcast or node.op == "Expand":
         return [{a: a + out - r for a in range(r)} for r in ranks]
+    if node.op == "Tile" and _repeats_one(ctx.dims(node.inputs[0]), ctx.dims(node.outputs[0])):
+        return [{a: a for a in range(out)}, {}]  # what is repeated is one frame: an Expand
     if node.op == "MatMul":
         return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
     if node.op == "Einsum":
@@ -80,3 +82,8 @@ def _reshape(ctx: Context, node: Node) -> AxisMap | None:
         if x[a] != y[b] or math.prod(x[:a]) != math.prod(y[:b]):
             return None
     return dict(zip(before, after, strict=True))
+
+
+def _repeats_one(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Is all that is repeated a single frame?"""
+    return all(x in (1, y) for x, y in zip(before, after, strict=True))

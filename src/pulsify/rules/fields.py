@@ -6,6 +6,7 @@ that sums over one of the two time axes looks at the cells, chooses the windows,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,13 +14,16 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import cells as cell
+from pulsify.analysis.amounts import everywhere, near, spaced
 from pulsify.analysis.cells import Cells
+from pulsify.analysis.coordinates import same
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.template import find
 from pulsify.emit.boundary import along, bounded_wire, real_frames
 from pulsify.emit.context import Context, Unclear
 from pulsify.emit.island import choose_view
+from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Node
 from pulsify.rules.axismap import AxisMap, axis_maps
 from pulsify.rules.growing import grow, growing_template, horizon
@@ -27,8 +31,8 @@ from pulsify.rules.pointwise import ELEMENTWISE, aligned, clone
 from pulsify.trace.evaluate import Array, Trace, known
 
 FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
-KEEPS_CELLS = ("Softmax", "LogSoftmax", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Split")
-SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand")
+SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile")
+KEEPS_CELLS = (*SHAPING, "Softmax", "LogSoftmax", "Transpose", "Split")
 
 
 def meets(ctx: Context, node: Node) -> bool:
@@ -69,11 +73,40 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
     if len(times) > 2:
         ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
     if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
-        return Operand(index, name, None, axes)
+        constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
+        return Operand(index, name, None if constant else _parts(ctx, node, name), axes)
     fact = ctx.fact(name)
     if isinstance(fact, (Prefix, Varying)):
         ctx.operand(node, name)  # refuses
     return Operand(index, name, fact if isinstance(fact, (Wire, Field)) else None, axes)
+
+
+def _same_at_all_lengths(ctx: Context, name: str) -> bool:
+    """Is cell (i, j) the same whatever the length? A mask may hide the last frame at some lengths only."""
+    if name not in ctx.same_cells:
+        full: Array = ctx.traces.longest[name].array
+
+        def agrees(value: Array, s: int) -> bool:
+            both = tuple(slice(0, min(n, m)) for n, m in zip(value.shape, full.shape, strict=True))
+            return same(value[both], full[both])
+
+        ctx.same_cells[name] = everywhere(
+            ctx, name, agrees,
+            [*ctx.traces.lengths, *near(ctx)[: max(ctx.denominators, default=1)], *spaced(ctx)],
+        )  # fmt: skip
+    return ctx.same_cells[name]
+
+
+def _parts(ctx: Context, node: Node, name: str) -> Field:
+    """A known value as the field its own operator makes of its inputs: what of it depends on the end waits for that."""
+    with contextlib.suppress(NotStreamable):
+        if isinstance(fact := ctx.fact(name), Field):
+            return fact
+    ctx.refuse(
+        node,
+        f"'{name}' shows or hides some frames at some lengths of the stream only, in a way no rule is known for",
+        "make it of comparisons with the length, joined by And, Or, Not, Where",
+    )
 
 
 def _is_table(ctx: Context, node: Node, name: str, times: list[int]) -> bool:
@@ -217,7 +250,7 @@ def _emit(
         dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
         assert inputs[0] is not None
         return (ctx.builder.reshape(inputs[0], dims),)
-    if node.op == "Expand":
+    if node.op in ("Expand", "Tile"):
         sizes = ctx.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
         return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
