@@ -20,12 +20,13 @@ from pulsify.errors import (
 if TYPE_CHECKING:
     from pulsify.api import Stream, load, stream, verify
     from pulsify.frontend.chain import chain
+    from pulsify.runtime.pool import Pool
     from pulsify.runtime.session import Session
 
 __version__ = "0.1.0"
 __all__ = [
     "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState", "Mismatch",
-    "NotStreamable", "PulsifyError", "Session", "SessionClosed", "Stream", "chain", "load", "stream", "verify",
+    "NotStreamable", "Pool", "PulsifyError", "Session", "SessionClosed", "Stream", "chain", "load", "stream", "verify",
 ]  # fmt: skip
 
 
@@ -39,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from pulsify.frontend.chain import chain
 
         return chain
+    if name == "Pool":
+        from pulsify.runtime.pool import Pool
+
+        return Pool
     if name == "Session":
         from pulsify.runtime.session import Session
 

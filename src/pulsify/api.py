@@ -16,10 +16,10 @@ import onnx_ir as ir
 from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
 from pulsify.export.weights import check_shared, weight_bytes, write
-from pulsify.optimize.forms import Forms, forms
+from pulsify.optimize.forms import Forms, forms, single, without_rings
 from pulsify.runtime.runner import open_model
-from pulsify.runtime.session import Session
-from pulsify.runtime.step import Form
+from pulsify.runtime.session import Session, check_batch, check_statics
+from pulsify.runtime.step import Form, Step
 
 if TYPE_CHECKING:
     from pulsify.emit.convert import Converted
@@ -57,10 +57,23 @@ class Stream:
     @cached_property
     def _form(self) -> Form:
         """What sessions run: the model as it is quickest here."""
-        made = self._forms
+        return self._opened(self._forms)
+
+    @cached_property
+    def _single_form(self) -> Form:
+        """The same for one stream."""
+        made = single(self._forms, self.spec)
+        return self._form if made is self._forms else self._opened(made)
+
+    @cached_property
+    def _pool_form(self) -> Form:
+        """For streams at different places: no rings, which turn for all of them at once."""
+        return self._opened(without_rings(self.model, self.spec))
+
+    def _opened(self, made: Forms) -> Form:
         general = self._portable_form.runner if made.general is self.model else open_model(made.general)
         steady = open_model(made.steady) if made.steady is not None else None
-        return Form(general, made.rings, steady, made.since, made.counts)
+        return Form(general, made.rings, steady, made.since, made.counts, made.rows, made.tails)
 
     @property
     def warm(self) -> int:
@@ -98,10 +111,14 @@ class Stream:
         portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
         given = {**(statics or {}), **named}
-        form = self._portable_form if portable else self._form
+        count = check_batch(self.spec, batch)
+        form = self._portable_form if portable else self._single_form if count == 1 else self._form
         if self.quantised and not fuse_quantised:
             form = self._unfused_form
-        return Session(form, self.spec, batch=batch, padding=padding, check=check, statics=given)
+        return Session(
+            Step(form, self.spec, count, check_statics(self.spec, given, count)), self.spec,
+            batch=count, padding=padding, check=check,
+        )  # fmt: skip
 
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data.

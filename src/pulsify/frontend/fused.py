@@ -30,8 +30,14 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def stands_for_others(node: Node) -> bool:
-    """Is it written out as other nodes? Recurrences with the batch in front are: no runtime takes those."""
-    return (node.domain, node.op) in FUSED or (node.op in RECURRENT and bool(node.attr("layout", 0)))
+    """Is it written out as other nodes?
+
+    Recurrences with the batch in front are: no runtime takes those. So are transposed convolutions without a stride,
+    which are convolutions read backwards: those need no frames beyond their own, and are quicker.
+    """
+    if node.op in RECURRENT:
+        return bool(node.attr("layout", 0))
+    return (node.domain, node.op) in FUSED or (node.op == "ConvTranspose" and _spreads_nothing(node))
 
 
 def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
@@ -40,6 +46,8 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
         return _multi_head(node, types) if node.op == "MultiHeadAttention" else _rotary(node, types)
     if node.op in RECURRENT:
         return _batch_second(node)
+    if node.op == "ConvTranspose":
+        return _backwards(node, types)
     if node.op == "CastLike":  # reads the other input's type, not its values
         return [helper.make_node("Cast", [node.inputs[0]], node.outputs, to=types[1].tensor_type.elem_type)]
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
@@ -63,6 +71,41 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
         copy.output.extend(outer(o, False) for o in inner.output)
         out.append(copy)
     return out
+
+
+def _spreads_nothing(node: Node) -> bool:
+    """Are its strides one, and its padding such that a convolution has the same frames?"""
+    kernel, pads = node.attr("kernel_shape", ()), node.attr("pads", ())
+    wide = [d * (k - 1) for k, d in zip(kernel, node.attr("dilations", (1,) * len(kernel)), strict=True)]
+    return (
+        bool(kernel)
+        and set(node.attr("strides", (1,))) == {1}
+        and not any(node.attr("output_padding", ()))
+        and not node.attr("output_shape", ())
+        and node.attr("auto_pad", "NOTSET") in ("NOTSET", b"NOTSET")
+        and all(p <= w for p, w in zip(pads, wide * 2, strict=False))
+    )
+
+
+def _backwards(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
+    """y[t] = sum of x[t - k] w[k]: a convolution with the taps in reverse, padded by what the kernel reaches over."""
+    w, groups, (inputs, outputs, *kernel) = _Writer(node), node.attr("group", 1), _dims(types[1])
+    axes = range(len(kernel))
+    dilations = list(node.attr("dilations", (1,) * len(kernel)))
+    pads = node.attr("pads", (0,) * (2 * len(kernel)))
+    split = w.op("Reshape", node.inputs[1], w.constant([groups, inputs // groups, outputs, *kernel]))
+    turned = w.op("Transpose", split, perm=[0, 2, 1, *(a + 3 for a in axes)])
+    joined = w.op("Reshape", turned, w.constant([groups * outputs, inputs // groups, *kernel]))
+    ends = (w.constant([n] * len(kernel)) for n in (-1, -(1 << 31)))
+    weights = w.op("Slice", joined, *ends, w.constant([a + 2 for a in axes]), w.constant([-1] * len(kernel)))
+    wide = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    w.op(
+        "Conv", node.inputs[0], weights, *node.inputs[2:], out=node.outputs[0],
+        group=groups, dilations=dilations, kernel_shape=kernel, strides=[1] * len(kernel),
+        pads=[a - p for a, p in zip(wide * 2, pads, strict=True)],
+    )  # fmt: skip
+    w.nodes[-1].name = node.name  # refusals name it as the model does
+    return w.nodes
 
 
 def _batch_second(node: Node) -> list[onnx.NodeProto]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -10,7 +11,9 @@ from pulsify.export.metadata import Spec
 from pulsify.export.weights import weight_bytes
 from pulsify.optimize.attention import fuse_attention
 from pulsify.optimize.ring import Ring, ring_form
+from pulsify.optimize.rows import Tail, for_one, row_form
 from pulsify.optimize.steady import steady_form
+from pulsify.optimize.tidy import tidied
 
 TWICE = 64 << 20  # bytes of weights up to which they are held twice; larger models have little to win from it
 
@@ -24,6 +27,8 @@ class Forms:
     steady: ir.Model | None = None
     since: int = 0
     counts: bool = True
+    rows: frozenset[str] = frozenset()  # ports that are rows, see `rows`
+    tails: Mapping[str, Tail] = field(default_factory=dict)
 
 
 def forms(model: ir.Model, spec: Spec) -> Forms:
@@ -35,3 +40,35 @@ def forms(model: ir.Model, spec: Spec) -> Forms:
     if same != rings:
         return Forms(general, rings)
     return Forms(general, rings, fuse_attention(steady), warm.since, warm.counts)
+
+
+def without_rings(model: ir.Model, spec: Spec) -> Forms:
+    """General and steady step, all caches as the model has them."""
+    warm = steady_form(model, spec) if weight_bytes(model) <= TWICE else None
+    if warm is None:
+        return Forms(model)
+    return Forms(model, (), fuse_attention(warm.model), warm.since, warm.counts)
+
+
+def single(made: Forms, spec: Spec) -> Forms:
+    """The same for one stream, where every size is known: convolutions over rows where that pays, fewer nodes."""
+    if weight_bytes(made.general) > TWICE:
+        return made
+    made = _over_rows(made, spec) or made
+    steady = None if made.steady is None else tidied(for_one(made.steady))
+    return replace(made, general=tidied(for_one(made.general)), steady=steady)
+
+
+def _over_rows(made: Forms, spec: Spec) -> Forms | None:
+    apart = frozenset(c.state for ring in made.rings for c in ring.caches)
+    general = row_form(made.general, spec, apart)
+    if general is None:
+        return None
+    if made.steady is None:
+        return replace(made, general=general.model, rows=general.ports, tails=general.tails)
+    steady = row_form(made.steady, spec, apart, like=general)
+    if steady is not None and steady.tails != general.tails:
+        general = row_form(made.general, spec, apart, like=steady)
+    if steady is None or general is None or general.tails != steady.tails:
+        return None
+    return replace(made, general=general.model, steady=steady.model, rows=general.ports, tails=general.tails)

@@ -238,6 +238,9 @@ def _strip(model: ir.Model, spec: Spec) -> bool:
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     graph = model.graph
+    last = {o.name for o in spec.outputs if o.axis is None}  # what comes out of flush alone: not of this step
+    for v in [v for v in graph.outputs if v.name in last]:
+        graph.outputs.remove(v)
     RemoveUnusedNodesPass()(model)
     counts = False
     if spec.position is not None:

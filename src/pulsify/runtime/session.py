@@ -5,21 +5,35 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsify.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
-from pulsify.export.metadata import Condition, Output, concrete
+from pulsify.export.metadata import Condition, Input, Output, concrete
 from pulsify.runtime import snapshot
+from pulsify.runtime.engine import Slot
 from pulsify.runtime.runner import said
-from pulsify.runtime.step import Form, Step
+from pulsify.runtime.step import Step
 
 if TYPE_CHECKING:
     from pulsify.export.metadata import Spec
 
 Array = np.ndarray[Any, Any]
 Result = Any  # an array, or a dict of arrays by name
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A model's one input and one output in memory; `checked` is looked at for NaN; `settled`: pulses of delay."""
+
+    port: Input
+    into: Array
+    checked: Array | None
+    name: str
+    out: Array
+    settled: int
 
 
 class Session:
@@ -34,77 +48,46 @@ class Session:
     _closed: bool
 
     def __init__(
-        self,
-        form: Form,
-        spec: Spec,
-        *,
-        batch: int | None = None,
-        padding: float = 0.0,
-        check: bool = True,
-        statics: Mapping[str, Any] | None = None,
+        self, step: Step | Slot, spec: Spec, *, batch: int = 1, padding: float = 0.0, check: bool = True
     ) -> None:
-        if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-            raise InvalidArgument(f"batch={batch!r}: expected a whole number of streams, at least 1")
-        if batch not in (None, 1) and spec.batch is None:
-            raise InvalidArgument(
-                f"batch={batch}: this model's batch size is fixed; export it with a dynamic batch axis, "
-                "or open one session per stream"
-            )
-        self.spec, self.batch = spec, batch or 1
-        self._padding, self._check = padding, check
-        self._step = Step(form, spec, self.batch, _check_statics(spec, statics or {}, self.batch))
+        self.spec, self.batch = spec, batch
+        self._padding, self._check, self._step = padding, check, step
         self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
         self._ports = {i.name: i for i in spec.inputs}
         self._axis = {i.name: i.axis for i in spec.inputs}
         self._timed = [(o.name, o.frames, o.delay, (slice(None),) * o.axis) for o in spec.outputs if o.axis is not None]
         self._tables = [c for c in spec.conditions if c.at_most is not None]
-        self._only = spec.inputs[0] if len(spec.inputs) == 1 and not self._tables else None
+        self._direct = self._direct_ports()
         self.reset()
 
     # ---- the public contract
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
         """Take frames (any number, also none) and return the output frames that are now ready."""
+        if self._direct is not None and not chunks and (out := self._whole_pulse(chunk, self._direct)) is not None:
+            return out
         if self._closed:
             raise SessionClosed("this stream has been flushed; call reset() to start another")
-        if not chunks and self._whole_pulse(chunk):
-            parts = self._no_parts()
-            self._run(parts)
-            return self._result(parts, final=False)
-        given = self._given(chunk, chunks)
-        for condition in self._tables:
-            self._check_table(condition, given)
-        for name, array in given.items():
-            if array.shape[self._axis[name]]:
-                self._backlog[name].append(array)
-                self._waiting[name] += array.shape[self._axis[name]]
-                self._received[name] += array.shape[self._axis[name]]
-        parts = self._run_full_pulses()
-        for name in given:  # what is left of a chunk is the caller's memory until copied; older pieces are ours
-            if self._backlog[name]:
-                self._backlog[name][-1] = self._backlog[name][-1].copy()
-        return self._result(parts, final=False)
+        parts, given = self.no_parts(), self._given(chunk, chunks)
+        self._queue(given)
+        self._run_full_pulses(parts)
+        self._own(given)
+        return self.result(parts, final=False)
 
     def flush(self) -> Result:
         """End the stream: the frames still inside come out, and the last chunk need not be a whole pulse."""
         if self._closed:
             raise SessionClosed("this stream has been flushed already; call reset() to start another")
-        total = self._total()
-        if total == 0:
-            self._closed = True
-            return self._result(self._no_parts(), final=False)
-        self._check_length(total)
-        parts = self._run_full_pulses()
-        lengths = {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
-        last: Mapping[str, Array] = {}
-        while not last or self._missing(lengths):
-            self._load(pad=True)
-            last = self._run(parts, length=total, lengths=lengths)
-        for o in self.spec.outputs:
-            if o.axis is None:
-                parts[o.name] = [last[o.name].copy()]
+        parts, total = self.no_parts(), self.ending()
+        if total:
+            self._run_full_pulses(parts)
+            started = False
+            while not started or self.unfinished(total):
+                self.load(pad=True)
+                self._run(parts, total)
+                started = True
         self._closed = True
-        return self._result(parts, final=True)
+        return self.result(parts, final=total > 0)
 
     def reset(self) -> None:
         """Forget everything: the next push starts a new stream."""
@@ -114,6 +97,7 @@ class Session:
         self._received = {i.name: 0 for i in self.spec.inputs}
         self._pulses = 0
         self._rebased = 0
+        self._until = self._pulses_left()
         self._closed = False
 
     def state(self) -> bytes:
@@ -132,25 +116,67 @@ class Session:
         self._waiting = {n: a.shape[self._axis[n]] for n, a in backlog.items()}
         self._received = {n: counts[f"received.{n}"] for n in self._received}
         self._pulses, self._rebased, self._closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
+        self._until = self._pulses_left()
 
     # ---- chunks in
 
-    def _whole_pulse(self, chunk: Any) -> bool:
-        """Just one pulse and nothing waiting goes straight to the model's input, if there is nothing to say against it.
+    def take(self, chunk: Any, chunks: Mapping[str, Any]) -> None:
+        """Take frames without computing anything."""
+        given = self._given(chunk, chunks)
+        self._queue(given)
+        self._own(given)
 
-        False: nothing was taken; the long way does it, or says what is wrong.
+    def _queue(self, given: Mapping[str, Array]) -> None:
+        for condition in self._tables:
+            self._check_table(condition, given)
+        for name, array in given.items():
+            if array.shape[self._axis[name]]:
+                self._backlog[name].append(array)
+                self._waiting[name] += array.shape[self._axis[name]]
+                self._received[name] += array.shape[self._axis[name]]
+
+    def _own(self, given: Mapping[str, Array]) -> None:
+        """What is left of a chunk is the caller's memory until copied; older pieces are ours."""
+        for name in given:
+            if self._backlog[name]:
+                self._backlog[name][-1] = self._backlog[name][-1].copy()
+
+    def _direct_ports(self) -> Direct | None:
+        """Where a whole pulse goes in and out, if there is but one way."""
+        spec, step = self.spec, self._step
+        given = [o for o in spec.outputs if o.axis is not None]
+        if len(spec.inputs) != 1 or len(given) != 1 or self._tables or isinstance(step, Slot):
+            return None
+        taken, made = spec.inputs[0], given[0]
+        into = step.inputs[taken.name]
+        flat = into.reshape(-1) if into.flags.c_contiguous else into[0].T.reshape(-1)
+        checked = flat if self._check and taken.dtype.kind == "f" else None
+        return Direct(taken, into, checked, made.name, step.outputs[made.name], -(-made.delay // made.frames))
+
+    def _whole_pulse(self, chunk: Any, direct: Direct) -> Result:
+        """Just one pulse, nothing waiting, both ends out of sight: straight through the model.
+
+        Little is done here, because after a model has run nothing of Python is in the processor's caches any more.
+        None: nothing was taken; the long way does it, or says what is wrong.
         """
-        port = self._only
-        if port is None or type(chunk) is not np.ndarray or chunk.dtype != port.dtype:
-            return False
-        buffer = self._step.inputs[port.name]
-        if chunk.shape != buffer.shape or self._waiting[port.name]:
-            return False
-        np.copyto(buffer, chunk)
-        if self._check and port.dtype.kind == "f" and _has_nan(buffer):
-            return False
+        port, into = direct.port, direct.into
+        if (
+            type(chunk) is not np.ndarray
+            or chunk.shape != into.shape
+            or chunk.dtype != into.dtype
+            or not direct.settled <= self._pulses < self._until
+            or self._waiting[port.name]
+            or self._closed
+        ):
+            return None
+        into[...] = chunk
+        if direct.checked is not None and (top := np.maximum.reduce(direct.checked)) != top:  # NaN
+            return None
         self._received[port.name] += port.frames
-        return True
+        self._stepped(None)
+        self._pulses += 1
+        out = direct.out.copy()
+        return out if len(self.spec.outputs) == 1 else {direct.name: out}
 
     def _given(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
         if chunk is not None and not isinstance(chunk, Mapping):
@@ -217,17 +243,19 @@ class Session:
             return np.empty(shape, self._ports[name].dtype)
         return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), self._axis[name]))
 
-    def _no_parts(self) -> dict[str, list[Array]]:
+    def no_parts(self) -> dict[str, list[Array]]:
         return {o.name: [] for o in self.spec.outputs}
 
-    def _run_full_pulses(self) -> dict[str, list[Array]]:
-        parts = self._no_parts()
-        while all(self._waiting[i.name] >= i.frames for i in self.spec.inputs):
-            self._load(pad=False)
-            self._run(parts)
-        return parts
+    def ready(self) -> bool:
+        """Is there a whole pulse of frames?"""
+        return all(self._waiting[i.name] >= i.frames for i in self.spec.inputs)
 
-    def _load(self, pad: bool) -> None:
+    def _run_full_pulses(self, parts: dict[str, list[Array]]) -> None:
+        while self.ready():
+            self.load(pad=False)
+            self._run(parts)
+
+    def load(self, pad: bool) -> None:
         """Move one pulse of frames from the backlog to the model's input."""
         for port in self.spec.inputs:
             buffer, at = self._step.inputs[port.name], 0
@@ -250,32 +278,48 @@ class Session:
                 elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
                     buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
 
-    def _run(
-        self, parts: dict[str, list[Array]], length: int | None = None, lengths: Mapping[str, int] | None = None
-    ) -> Mapping[str, Array]:
-        """One pulse; its real frames are added to `parts`."""
-        self._rebase()
+    def _run(self, parts: dict[str, list[Array]], total: int | None = None) -> None:
+        """One pulse; its real frames are added to `parts`. total: the stream's length, at its end."""
+        self.rebase()
+        self.collect(self._stepped(self.relative(total)), parts, total)
+
+    def _stepped(self, length: int | None) -> Mapping[str, Array]:
+        """One run of the model."""
+        assert isinstance(self._step, Step)
         try:
-            out = self._step.run(None if length is None else length - self._rebased)
+            return self._step.run(length)
         except Exception as error:  # ONNX Runtime has no common class for them
             self._closed = True
             raise InvalidChunk(
                 f"the model failed on this chunk ({said(error)}); the stream ends here: reset(), or restore() "
                 "an earlier state()"
             ) from error
+
+    def collect(self, out: Mapping[str, Array], parts: dict[str, list[Array]], total: int | None) -> None:
+        """Add the real frames of a pulse's outputs to `parts`; at the end also what has no frames."""
         for name, frames, delay, before in self._timed:
             begin = self._pulses * frames - delay
-            if begin >= 0 and lengths is None:
+            if begin >= 0 and total is None:
                 parts[name].append(out[name].copy())
                 continue
             first = max(0, -begin)
-            last = frames if lengths is None else min(frames, lengths[name] - begin)
+            last = frames if total is None else min(frames, self._frames(total)[name] - begin)
             if last > first:
                 parts[name].append(out[name][(*before, slice(first, last))].copy())
         self._pulses += 1
-        return out
+        for o in self.spec.outputs if total is not None else ():
+            if o.axis is None:
+                parts[o.name] = [out[o.name].copy()]
 
-    def _rebase(self) -> None:
+    def relative(self, total: int | None) -> int | None:
+        """The length as the counters have it, which may have been set back."""
+        return None if total is None else total - self._rebased
+
+    def _pulses_left(self) -> int:
+        """The number of the pulse before which counters have to be looked at."""
+        return (self.spec.unknown_length // 2 + self._rebased) // self.spec.pulse
+
+    def rebase(self) -> None:
         """Counters are 32 bits wide: set them back before they run over (nothing but both ends depends on them)."""
         spec = self.spec
         at = self._pulses * spec.pulse - self._rebased
@@ -290,11 +334,24 @@ class Session:
         back = (at // 2) // spec.rebase * spec.rebase
         self._step.set_back(back)
         self._rebased += back
-
-    def _missing(self, lengths: Mapping[str, int]) -> bool:
-        return any(o.frames and self._pulses * o.frames - o.delay < lengths[o.name] for o in self.spec.outputs)
+        self._until = self._pulses_left()
 
     # ---- the end
+
+    def ending(self) -> int:
+        """The length of the stream, if it may end here."""
+        total = self._total()
+        if total:
+            self._check_length(total)
+        return total
+
+    def _frames(self, total: int) -> dict[str, int]:
+        return {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
+
+    def unfinished(self, total: int) -> bool:
+        """Are there frames that have not come out yet?"""
+        frames = self._frames(total)
+        return any(o.frames and self._pulses * o.frames - o.delay < frames[o.name] for o in self.spec.outputs)
 
     def _total(self) -> int:
         """The stream's length in units of time; all inputs must agree."""
@@ -317,7 +374,7 @@ class Session:
 
     # ---- frames out
 
-    def _result(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
+    def result(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
         out = {
             o.name: _join(o, parts[o.name], self.spec, self.batch)
             for o in self.spec.outputs
@@ -345,7 +402,19 @@ def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
     return np.empty(shape, o.dtype)
 
 
-def _check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str, Array]:
+def check_batch(spec: Spec, batch: int | None) -> int:
+    """How many streams go in step."""
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise InvalidArgument(f"batch={batch!r}: expected a whole number of streams, at least 1")
+    if batch not in (None, 1) and spec.batch is None:
+        raise InvalidArgument(
+            f"batch={batch}: this model's batch size is fixed; export it with a dynamic batch axis, "
+            "or open one session per stream"
+        )
+    return batch or 1
+
+
+def check_statics(spec: Spec, given: Mapping[str, Any], batch: int) -> dict[str, Array]:
     names = {s.name for s in spec.statics}
     if set(given) != names:
         missing, unknown = sorted(names - set(given)), sorted(set(given) - names)

@@ -6,19 +6,22 @@ pulse n+1    B -> model -> A          rings are written in place: they have one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsify.export.metadata import Spec, concrete
 from pulsify.runtime.rings import RingStore
+from pulsify.runtime.runner import quick_call
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
     from pulsify.optimize.ring import Ring
+    from pulsify.optimize.rows import Tail
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +38,8 @@ class Form:
     steady: ort.InferenceSession | None = None
     since: int = 0
     counts: bool = True
+    rows: frozenset[str] = frozenset()  # inputs, outputs and states that lie in memory as [frames, channels]
+    tails: Mapping[str, Tail] = field(default_factory=dict)  # states that are the end of an output
 
 
 class Step:
@@ -42,17 +47,19 @@ class Step:
 
     def __init__(self, form: Form, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
         self._form, self._spec = form, spec
-        self.inputs = {i.name: np.zeros(concrete(i.dims, batch), i.dtype) for i in spec.inputs}
+        self.inputs = {i.name: self._place(i.name, concrete(i.dims, batch), i.dtype) for i in spec.inputs}
         self._statics = dict(statics)
         self._length = np.full((batch, 1), spec.unknown_length, np.int32)
-        self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
+        self.outputs = {o.name: self._place(o.name, concrete(o.dims, batch), o.dtype) for o in spec.outputs}
         types = {s.name: s.dtype for s in spec.states}
         self._rings = [RingStore(ring, types, batch) for ring in form.rings]
         in_rings = {c.state for ring in form.rings for c in ring.caches}
         fixed = [s for s in spec.states if not s.grows and s.name not in in_rings]
         self._growing = {s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states if s.grows}
         self._caches = dict(self._growing)
-        self._sides = [{s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in fixed} for _ in range(2)]
+        self._sides = [
+            {s.name: self._place(s.name, concrete(s.shape, batch), s.dtype) for s in fixed} for _ in range(2)
+        ]
         self._bindings = {
             runner: [self._bind(runner, self._sides[i], self._sides[1 - i]) for i in range(2)]
             for runner in (form.runner, form.steady)
@@ -60,15 +67,30 @@ class Step:
         }
         self._side = 0
         self._at = 0  # the position
-        self._since = form.since * spec.pulse if form.steady is not None else None
+        self._since: float = form.since * spec.pulse if form.steady is not None else math.inf
+        self._calls = {r: [quick_call(r, b) for b in bindings] for r, bindings in self._bindings.items()}
         self._counted = True  # the position's state says so too
+
+    def _place(self, name: str, dims: tuple[int, ...], dtype: Any) -> Array:
+        """Memory for a port, seen as the portable model has it."""
+        if name not in self._form.rows:
+            return np.zeros(dims, dtype)
+        _, channels, frames = dims
+        tail = self._form.tails.get(name)
+        memory = np.zeros((tail.frames if tail else frames, channels), dtype)
+        return memory[len(memory) - frames :].T[None]
 
     def _bind(
         self, runner: ort.InferenceSession, before: Mapping[str, Array], after: Mapping[str, Array]
     ) -> ort.IOBinding:
         binding = runner.io_binding()
         fed = {**self.inputs, **self._statics, **before}
-        made = {**self.outputs, **{f"new_{n}": a for n, a in after.items()}}
+        made = {**self.outputs}
+        for n, a in after.items():
+            if n in self._form.tails:
+                made[self._form.tails[n].full] = np.asarray(a.base)
+            else:
+                made[f"new_{n}"] = a
         for ring in self._rings:
             fed |= ring.inputs | ring.arrays
             made |= {f"new_{n}": a for n, a in ring.arrays.items()}
@@ -76,18 +98,19 @@ class Step:
             fed[self._spec.length] = self._length
         takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
         gives = {o.name for o in runner.get_outputs()}
+        rows = self._form.rows | {f"new_{n}" for n in self._form.rows}
         for name, array in fed.items():
             if name in takes:
-                binding.bind_input(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+                attach(binding.bind_input, name, array if name not in rows else array[0].T)
         for name, array in made.items():
             if name in gives:
-                binding.bind_output(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+                attach(binding.bind_output, name, array if name not in rows else array[0].T)
         return binding
 
     def run(self, length: int | None = None) -> Mapping[str, Array]:
         """One pulse. The arrays returned are overwritten by the next one."""
-        runner = self._form.runner
-        if length is None and self._since is not None and self._at >= self._since:
+        runner, side = self._form.runner, self._side
+        if length is None and self._at >= self._since:
             assert self._form.steady is not None
             runner = self._form.steady
             self._counted = self._form.counts
@@ -95,21 +118,26 @@ class Step:
             self._count()
             if self._spec.length:
                 self._length[:] = self._spec.unknown_length if length is None else length
-        binding = self._bindings[runner][self._side]
-        for name, array in self._caches.items():  # of another size at every pulse
-            binding.bind_cpu_input(name, array)
-            binding.bind_output(f"new_{name}", "cpu")
         for ring in self._rings:
             ring.aim()
-        runner.run_with_iobinding(binding)
+        if self._caches:
+            self._run_growing(runner, self._bindings[runner][side])
+        else:
+            self._calls[runner][side]()
         for ring in self._rings:
             ring.advance()
-        if self._caches:
-            made = binding.get_outputs()[-len(self._caches) :]
-            self._caches = {name: value.numpy() for name, value in zip(self._caches, made, strict=True)}
         self._side = 1 - self._side
         self._at += self._spec.pulse
         return self.outputs
+
+    def _run_growing(self, runner: ort.InferenceSession, binding: ort.IOBinding) -> None:
+        """Caches that are of another size at every pulse."""
+        for name, array in self._caches.items():
+            binding.bind_cpu_input(name, array)
+            binding.bind_output(f"new_{name}", "cpu")
+        runner.run_with_iobinding(binding)
+        made = binding.get_outputs()[-len(self._caches) :]
+        self._caches = {name: value.numpy() for name, value in zip(self._caches, made, strict=True)}
 
     def _count(self) -> None:
         """Bring the position's state up to date after steady pulses."""
@@ -149,6 +177,11 @@ class Step:
         self._at -= by
         if self._spec.position is not None and self._counted:
             self._sides[self._side][self._spec.position] -= np.int32(by)
+
+
+def attach(bind: Callable[..., None], name: str, array: Array) -> None:
+    """Bind a name to memory, once and for all."""
+    bind(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
 
 
 def _type(array: Array) -> Any:

@@ -199,7 +199,7 @@ def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
 def _named(protos: Iterable[onnx.NodeProto], node: Node) -> list[onnx.NodeProto]:
     out = []
     for i, proto in enumerate(protos):
-        itself = proto.op_type == node.op  # only turned about: refusals name it as the model does
+        itself = proto.op_type == node.op or proto.name == node.name  # refusals name it as the model does
         proto.name = node.name if itself else f"{node.name}/{proto.op_type}_{i}"
         out.append(proto)
     return out

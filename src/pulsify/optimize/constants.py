@@ -1,0 +1,47 @@
+"""What is made of constants alone is computed once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from pulsify.optimize.views import constant, sizes
+
+Array = np.ndarray[Any, Any]
+RANDOM = ("RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout")
+LARGEST = 1 << 18  # elements of a result worth keeping
+
+
+def fold(graph: ir.Graph, node: ir.Node) -> None:
+    """A node of constants only becomes one, if that is not large and nothing random."""
+    given = [constant(v) for v in node.inputs if v is not None]
+    shapes = [sizes(o) for o in node.outputs]
+    small = all(s is not None and math.prod(s) <= LARGEST for s in shapes)
+    bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
+    if not given or not small or bodies or node.op_type in RANDOM or any(a is None for a in given):
+        return
+    made = _run(graph, node)
+    for out, array in zip(node.outputs, made, strict=True):
+        if out in graph.outputs:
+            continue
+        value = ir.Value(name=f"{out.name}/folded", const_value=ir.tensor(array))
+        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
+        graph.register_initializer(value)
+        out.replace_all_uses_with(value)
+
+
+def _run(graph: ir.Graph, node: ir.Node) -> list[Array]:
+    from onnx.reference import ReferenceEvaluator
+
+    part = onnx.GraphProto(name="part")
+    part.node.append(ir.to_proto(node))
+    feeds = {str(v.name): array for v in node.inputs if v is not None and (array := constant(v)) is not None}
+    part.input.extend(onnx.ValueInfoProto(name=name) for name in feeds)
+    part.output.extend(onnx.ValueInfoProto(name=o.name) for o in node.outputs)
+    opsets = [onnx.helper.make_opsetid(k, v) for k, v in graph.opset_imports.items()]
+    evaluator = ReferenceEvaluator(onnx.helper.make_model(part, opset_imports=opsets))
+    return [np.asarray(a) for a in evaluator.run(None, feeds)]

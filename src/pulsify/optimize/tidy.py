@@ -1,0 +1,216 @@
+"""Fewer nodes where every size is known: what only renames axes is a Reshape, and one Reshape is enough.
+
+[1, 8, 1] -Transpose-> [1, 1, 8] -Reshape-> [1, 1, 1, 8]      nothing moves: one Reshape, or none
+
+Every node costs the runtime about a microsecond, however little it does; at a frame or two a pulse that is most of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.optimize.constants import fold
+from pulsify.optimize.unfold import fold_back
+from pulsify.optimize.views import constant, ints, is_view, new_node, reshaped, sizes, source, tensor
+from pulsify.rules.pointwise import ELEMENTWISE
+
+
+def tidied(model: ir.Model) -> ir.Model:
+    """The same model with fewer nodes; sizes must have been inferred. Changes it in place."""
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    graph = model.graph
+    for rewrite in (fold, _neutral, fold_back, _fold_norm, _product, _sink, _cut, _join, _view):
+        for node in list(graph):
+            rewrite(graph, node)
+        RemoveUnusedNodesPass()(model)
+    return model
+
+
+# ---- what does nothing
+
+
+def _neutral(graph: ir.Graph, node: ir.Node) -> None:
+    """Times one, a choice that is always the same, a repetition that its reader does by itself."""
+    if node.op_type == "Expand":
+        _not_expanded(node)
+    kept, out = _kept(node), node.outputs[0]
+    if kept is not None and sizes(kept) == sizes(out) is not None and out not in graph.outputs:
+        out.replace_all_uses_with(kept)
+
+
+def _kept(node: ir.Node) -> ir.Value | None:
+    """The input that a node gives out as it is, if its others are constants that make it so."""
+    if node.op_type == "Where":
+        choice = constant(node.inputs[0])
+        same = choice is not None and (choice.all() or not choice.any())
+        return node.inputs[1 if choice.all() else 2] if same and choice is not None else None
+    if node.op_type in ("Mul", "Div"):
+        x, y = node.inputs
+        if (ones := constant(y)) is not None and (ones == 1).all():
+            return x
+        if node.op_type == "Mul" and (ones := constant(x)) is not None and (ones == 1).all():
+            return y
+    return None
+
+
+def _not_expanded(node: ir.Node) -> None:
+    """Whoever has the whole shape from another input repeats by itself."""
+    out, before = node.outputs[0], node.inputs[0]
+    for use in list(out.uses()):
+        others = [v for v in use.node.inputs if v is not None and v is not out]
+        if use.node.op_type in ELEMENTWISE and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
+            use.node.replace_input_with(use.idx, before)
+
+
+# ---- views
+
+
+def _view(graph: ir.Graph, node: ir.Node) -> None:
+    """One Reshape of what the elements first came from, or nothing at all."""
+    if not is_view(node):
+        return
+    out, shape = node.outputs[0], sizes(node.outputs[0])
+    origin = source(out)
+    assert shape is not None
+    ports = origin.producer() is None and any(use.node.op_type == "Identity" for use in out.uses())
+    if sizes(origin) == shape and out not in graph.outputs and not ports:
+        out.replace_all_uses_with(origin)
+    elif (node.op_type != "Reshape" or origin is not node.inputs[0]) and out not in graph.outputs:
+        out.replace_all_uses_with(reshaped(graph, node, origin, shape))
+
+
+def _sink(graph: ir.Graph, node: ir.Node) -> None:
+    """What works element by element does so before the view, which then meets the next one."""
+    if node.op_type not in ELEMENTWISE or len(node.outputs) != 1 or node.op_type == "Identity":
+        return
+    shape = sizes(node.outputs[0])
+    data = [v for v in node.inputs if v is not None and not _single(v)]
+    sources = [source(v) for v in data]
+    if shape is None or not data or any(sizes(v) != shape or len(list(v.uses())) != 1 for v in data):
+        return
+    inner = {sizes(v) for v in sources}
+    if len(inner) != 1 or None in inner or inner == {shape}:
+        return
+    given: dict[ir.Value | None, ir.Value] = dict(zip(data, sources, strict=True))
+    attrs = {k: a.value for k, a in node.attributes.items()}
+    (before,) = (d for d in inner if d is not None)
+    made = new_node(graph, node, node.op_type, [given.get(v, v) for v in node.inputs], before, node.outputs[0], **attrs)
+    node.outputs[0].replace_all_uses_with(reshaped(graph, node, made, shape))
+
+
+def _single(value: ir.Value) -> bool:
+    """One number, whatever its rank: it broadcasts against anything (of at least that rank)."""
+    array = constant(value)
+    return array is not None and array.ndim == 0
+
+
+def _cut(graph: ir.Graph, node: ir.Node) -> None:
+    """A piece of a view: a piece of its source, if that has the same axis."""
+    whole, piece = sizes(node.inputs[0]), sizes(node.outputs[0])
+    axes = constant(node.inputs[3]) if node.op_type == "Slice" and len(node.inputs) == 5 else None
+    if axes is None or axes.size != 1 or whole is None or piece is None or node.inputs[0] is None:
+        return
+    axis, origin = int(axes.reshape(-1)[0]) % len(whole), source(node.inputs[0])
+    dims = sizes(origin)
+    at = None if dims is None else _same_axis(whole, axis, dims)
+    if origin is node.inputs[0] or dims is None or at is None or dims[at] != whole[axis]:
+        return
+    cut = (*dims[:at], piece[axis], *dims[at + 1 :])
+    made = new_node(
+        graph, node, "Slice", [origin, *node.inputs[1:3], ints(graph, (at,)), node.inputs[4]], cut, node.outputs[0]
+    )
+    node.outputs[0].replace_all_uses_with(reshaped(graph, node, made, piece))
+
+
+def _same_axis(dims: tuple[int, ...], axis: int, others: tuple[int, ...]) -> int | None:
+    """The axis of another view of the same elements that has as many in front of it and behind."""
+    outer, inner = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
+    fits = (a for a in range(len(others)) if (math.prod(others[:a]), math.prod(others[a + 1 :])) == (outer, inner))
+    return next(fits, None)
+
+
+def _join(graph: ir.Graph, node: ir.Node) -> None:
+    """Views joined: their sources joined, if those have the same place to do it."""
+    shape, out = sizes(node.outputs[0]), node.outputs[0]
+    if node.op_type != "Concat" or shape is None or any(v is None for v in node.inputs) or out in graph.outputs:
+        return
+    axis = node.attributes.get_int("axis", 0) % len(shape)
+    sources = [source(v) for v in node.inputs if v is not None]
+    dims = [d for v in sources if (d := sizes(v)) is not None]
+    if sources == list(node.inputs) or len(dims) < len(sources) or len({len(d) for d in dims}) != 1:
+        return
+    at = _same_axis(shape, axis, dims[0])
+    if at is None or len({(*d[:at], *d[at + 1 :]) for d in dims}) != 1:
+        return
+    total = (*dims[0][:at], sum(d[at] for d in dims), *dims[0][at + 1 :])
+    made = new_node(graph, node, "Concat", list(sources), total, out, axis=at)
+    out.replace_all_uses_with(reshaped(graph, node, made, shape))
+
+
+# ---- products
+
+
+def _product(graph: ir.Graph, node: ir.Node) -> None:
+    """A product with a constant matrix, and the bias behind it: one Gemm over all rows."""
+    weights, taken = constant(node.inputs[1]) if node.op_type == "MatMul" else None, sizes(node.inputs[0])
+    out, shape = node.outputs[0], sizes(node.outputs[0])
+    if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or taken is None or shape is None:
+        return
+    uses = list(out.uses())
+    add = uses[0].node if len(uses) == 1 and uses[0].node.op_type == "Add" else None
+    bias = None if add is None else next((v for v in add.inputs if v is not out and v is not None), None)
+    array = constant(bias)
+    if add is None or array is None or array.shape != (shape[-1],) or sizes(add.outputs[0]) != shape:
+        return
+    rows, width = int(np.prod(taken[:-1])), taken[-1]
+    assert node.inputs[0] is not None
+    flat = reshaped(graph, node, node.inputs[0], (rows, width))
+    made = new_node(graph, node, "Gemm", [flat, node.inputs[1], bias], (rows, shape[-1]), out)
+    add.outputs[0].replace_all_uses_with(reshaped(graph, add, made, shape))
+
+
+# ---- norms of fixed statistics
+
+
+def _fold_norm(graph: ir.Graph, node: ir.Node) -> None:
+    """Scale and shift by channel become part of the (transposed) convolution in front, if only the norm reads it."""
+    conv = _behind_cuts(node) if node.op_type == "BatchNormalization" else None
+    if conv is None or conv.op_type != "ConvTranspose":
+        return
+    given = [constant(v) for v in (*node.inputs[1:5], conv.inputs[1])]
+    if len(node.outputs) != 1 or any(a is None or a.dtype != np.float32 for a in given):
+        return
+    gain, shift, mean, variance, weights = (a for a in given if a is not None)
+    gain = gain / np.sqrt(variance + np.float32(node.attributes.get_float("epsilon", 1e-5)))
+    bias = constant(conv.inputs[2]) if len(conv.inputs) > 2 else np.zeros_like(mean)
+    if bias is None:
+        return
+    groups = conv.attributes.get_int("group", 1)
+    split = weights.reshape(groups, -1, *weights.shape[1:])  # [group, in, out, ...]
+    scale = gain.reshape(groups, 1, -1, *[1] * (weights.ndim - 2))
+    folded = ir.node(
+        "ConvTranspose",
+        [conv.inputs[0], *(tensor(graph, f"{node.name}/{n}", a) for n, a in (
+            ("weights", (split * scale).reshape(weights.shape)), ("bias", (bias - mean) * gain + shift)))],
+        dict(conv.attributes), name=f"{conv.name}/scaled",
+    )  # fmt: skip
+    before, fresh = conv.outputs[0], folded.outputs[0]
+    fresh.name, fresh.shape, fresh.type = f"{before.name}/scaled", before.shape, before.type
+    graph.insert_before(conv, [folded])
+    before.replace_all_uses_with(fresh)
+    assert node.inputs[0] is not None
+    node.outputs[0].replace_all_uses_with(node.inputs[0])
+
+
+def _behind_cuts(node: ir.Node) -> ir.Node | None:
+    """What makes a node's input, seen through slices; None if anything else reads it on the way."""
+    value = node.inputs[0]
+    while value is not None and len(list(value.uses())) == 1 and (maker := value.producer()) is not None:
+        if maker.op_type != "Slice":
+            return maker
+        value = maker.inputs[0]
+    return None

@@ -1,0 +1,90 @@
+"""Values that are others seen in another shape, and small helpers to rewrite a graph whose sizes are all known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+Array = np.ndarray[Any, Any]
+VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def sizes(value: ir.Value | None) -> tuple[int, ...] | None:
+    """All sizes of a value, or None if some are not known."""
+    if value is None or value.shape is None:
+        return None
+    dims = [d for d in value.shape if isinstance(d, int)]
+    return tuple(dims) if len(dims) == len(value.shape) else None
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """A constant's elements; None for all others, inputs with a default too."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def is_view(node: ir.Node | None) -> bool:
+    """Are its output's elements those of its first input, in the same order?"""
+    if node is None or node.domain or len(node.outputs) != 1 or not node.inputs:
+        return False
+    taken, given = sizes(node.inputs[0]), sizes(node.outputs[0])
+    if taken is None or given is None or np.prod(taken) != np.prod(given):
+        return False
+    if node.op_type in VIEWS:
+        return True
+    if node.op_type == "Transpose":
+        perm = node.attributes.get_ints("perm", tuple(reversed(range(len(taken)))))
+        moved = [axis for axis in perm if taken[axis] != 1]
+        return moved == sorted(moved)
+    if node.op_type == "Gather":
+        places = constant(node.inputs[1])
+        size = taken[node.attributes.get_int("axis", 0)]
+        return places is not None and np.array_equal(places.reshape(-1) % size, np.arange(size))
+    return node.op_type == "Slice" and taken == given and _forwards(node)
+
+
+def _forwards(node: ir.Node) -> bool:
+    steps = constant(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
+    return steps is not None and bool((steps > 0).all())
+
+
+def source(value: ir.Value) -> ir.Value:
+    """What a value's elements come from, in the same order."""
+    while (maker := value.producer()) is not None and is_view(maker) and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+    return value
+
+
+def reshaped(graph: ir.Graph, at: ir.Node, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    return value if sizes(value) == shape else new_node(graph, at, "Reshape", [value, ints(graph, shape)], shape, value)
+
+
+def new_node(
+    graph: ir.Graph, at: ir.Node, op: str, inputs: list[Any], shape: tuple[int, ...], like: ir.Value, **attrs: Any
+) -> ir.Value:
+    """A node in front of `at`, with an output of this shape and another value's type."""
+    made = ir.node(op, inputs, attrs, domain=at.domain if op == at.op_type else "")
+    out = made.outputs[0]
+    made.name = f"{at.name}/tidy/{op}_{len(graph)}"  # a graph being tidied only grows
+    out.name, out.shape, out.type = f"{made.name}/out", ir.Shape(shape), like.type
+    graph.insert_before(at, [made])
+    return out
+
+
+def ints(graph: ir.Graph, numbers: tuple[int, ...]) -> ir.Value:
+    name = "view/" + "x".join(map(str, numbers))
+    if name not in graph.initializers:
+        value = ir.Value(name=name, const_value=ir.tensor(np.array(numbers, np.int64)))
+        value.shape, value.dtype = ir.Shape([len(numbers)]), ir.DataType.INT64
+        graph.register_initializer(value)
+    return graph.initializers[name]
+
+
+def tensor(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    value = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(array, np.float32)))
+    value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.FLOAT
+    graph.register_initializer(value)
+    return value

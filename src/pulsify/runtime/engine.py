@@ -1,0 +1,198 @@
+"""The memory of a pool, and one call of the model for any of its streams.
+
+slot       0     1     2     3          a row of every input and state for each stream
+ready            x           x
+batch      [1  3] -> model -> [1  3]    rows are taken out, and put back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.errors import InvalidArgument
+from pulsify.export.metadata import Dims, Spec, concrete
+from pulsify.runtime.runner import quick_call
+from pulsify.runtime.step import attach
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from pulsify.runtime.step import Form
+
+Array = np.ndarray[Any, Any]
+LOOKS = 8  # pulses in which states should have heard of their stream
+
+
+class Engine:
+    """Rows for up to `most` streams. Nothing here knows which of them are open."""
+
+    def __init__(self, form: Form, spec: Spec, most: int) -> None:
+        self._form, self._spec = form, spec
+        ports: list[Any] = [*spec.inputs, *(s for s in spec.states if s.name != spec.position)]
+        dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
+        self._dims = dims | {o.name: o.dims for o in spec.outputs}
+        self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
+        _check_apart(form.runner, spec)
+        self._kept = [s.name for s in spec.states if s.name != spec.position]
+        self.rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
+        self._memory: dict[str, Array] = {}
+        self._most = most
+        self._calls: dict[tuple[bool, int], _Call] = {}
+
+    def place(self, at: int, length: int | None) -> Hashable:
+        """Streams of which this is equal can be computed together."""
+        form, spec = self._form, self._spec
+        if self._steady(at, length):
+            return "steady", at if form.counts else None
+        return at if spec.position else None, length
+
+    def _steady(self, at: int, length: int | None) -> bool:
+        return self._form.steady is not None and length is None and at >= self._form.since * self._spec.pulse
+
+    def run(self, slots: Sequence[int], at: int, length: int | None) -> list[dict[str, Array]]:
+        """One pulse of these streams. Their outputs, valid until the next call."""
+        steady = self._steady(at, length)
+        key = steady, len(slots)
+        if key not in self._calls:
+            self._calls[key] = self._call(*key)
+        call, chosen = self._calls[key], list(slots)
+        for name, view in call.taken.items():
+            _take(self.rows[name], chosen, view)
+        for array in call.position:
+            array[...] = at
+        call.length[...] = self._spec.unknown_length if length is None else length
+        call.run()
+        for name, view in call.kept.items():
+            self.rows[name][chosen] = view
+        return [{name: view[i] for name, view in call.outputs.items()} for i in range(len(chosen))]
+
+    def _call(self, steady: bool, count: int) -> _Call:
+        """A model bound to the pool's memory, for a number of streams."""
+        spec, runner = self._spec, self._form.steady if steady else self._form.runner
+        assert runner is not None
+        takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
+        gives = {o.name for o in runner.get_outputs()}
+        binding = runner.io_binding()
+        call = _Call(quick_call(runner, binding), binding, np.zeros((count, 1), np.int32))
+        for name in self.rows:
+            array = self._array(name, name, count)
+            attach(call.binding.bind_input, name, array)
+            call.taken[name] = self._by_stream(name, array, count)
+        for name in self._kept:
+            array = self._array(f"new_{name}", name, count)
+            attach(call.binding.bind_output, f"new_{name}", array)
+            call.kept[name] = self._by_stream(name, array, count)
+        for output in (o for o in spec.outputs if o.name in gives):
+            array = self._array(output.name, output.name, count)
+            attach(call.binding.bind_output, output.name, array)
+            call.outputs[output.name] = self._by_stream(output.name, array, count)
+        if spec.length is not None and spec.length in takes:
+            attach(call.binding.bind_input, spec.length, call.length)
+        position = spec.position or ""
+        for port, bind in ((position, binding.bind_input), (f"new_{position}", binding.bind_output)):
+            if port in takes | gives:
+                call.position.append(np.zeros((count, 1), np.int32))
+                attach(bind, port, call.position[-1])
+        return call
+
+    def _array(self, memory: str, name: str, count: int) -> Array:
+        """The first part of a port's memory, in the shape it has for so many streams."""
+        dims = self._dims[name]
+        if memory not in self._memory:
+            self._memory[memory] = np.zeros(int(np.prod(concrete(dims, self._most))), self._types[name])
+        shape = concrete(dims, count)
+        return self._memory[memory][: int(np.prod(shape))].reshape(shape)
+
+    def _by_stream(self, name: str, array: Array, count: int) -> Array:
+        """The same memory with the streams in front: [count, *the shape for one]."""
+        dims = self._dims[name]
+        axis = stream_axis(dims)
+        if axis is None:  # the same for all
+            return np.broadcast_to(array, (count, *array.shape))
+        each = array.shape[axis] // count
+        return np.moveaxis(array.reshape(*array.shape[:axis], count, each, *array.shape[axis + 1 :]), axis, 0)
+
+
+@dataclass(eq=False)
+class _Call:
+    """A binding, and its memory by stream."""
+
+    run: Callable[[], None]
+    binding: ort.IOBinding
+    length: Array
+    taken: dict[str, Array] = field(default_factory=dict)
+    kept: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, Array] = field(default_factory=dict)
+    position: list[Array] = field(default_factory=list)
+
+
+def _take(rows: Array, slots: list[int], into: Array) -> None:
+    if into.flags.c_contiguous:
+        np.take(rows, slots, axis=0, out=into, mode="clip")
+    else:
+        into[...] = rows[slots]
+
+
+class Slot:
+    """A stream's place: what a session takes for its step, but it is computed with others."""
+
+    def __init__(self, engine: Engine, number: int) -> None:
+        self._engine, self.number = engine, number
+        self.inputs = {i.name: engine.rows[i.name][number] for i in engine._spec.inputs}
+        self.reset()
+
+    def reset(self) -> None:
+        self.at, self.ended = 0, False
+        for name in self._engine._kept:
+            self._engine.rows[name][self.number] = 0
+
+    def states(self) -> dict[str, Array]:
+        """Copies, as the portable model has them."""
+        out = {name: self._engine.rows[name][self.number].copy() for name in self._engine._kept}
+        position = self._engine._spec.position
+        return out | ({position: np.full((1, 1), self.at, np.int32)} if position else {})
+
+    def restore(self, states: Mapping[str, Array], at: int) -> None:
+        self.at, self.ended = at, False
+        for name in self._engine._kept:
+            self._engine.rows[name][self.number] = states[name]
+
+    def set_back(self, by: int) -> None:
+        self.at -= by
+
+
+def _check_apart(runner: ort.InferenceSession, spec: Spec) -> None:
+    """Does each stream have its own part of every state? Seen: of two streams only the second has sound.
+
+    A model may fold its streams inside another axis ([B, 2, T] -> [2, B, T] -> [2B, T]): theirs are not apart.
+    """
+    rng, names = np.random.default_rng(0), [o.name for o in runner.get_outputs()]
+    states = [{s.name: np.zeros(concrete(s.shape, 2), s.dtype) for s in spec.states} for _ in range(2)]
+    for _ in range(LOOKS):
+        for sound in (0, 1):
+            feeds = {i.name: np.zeros(concrete(i.dims, 2), i.dtype) for i in spec.inputs}
+            for i in spec.inputs if sound else ():
+                some = feeds[i.name].swapaxes(0, stream_axis(i.dims) or 0)
+                some[1:] = rng.standard_normal(some[1:].shape).astype(i.dtype)
+            made = dict(zip(names, runner.run(None, feeds | states[sound]), strict=True))
+            states[sound] = {s.name: made[f"new_{s.name}"] for s in spec.states}
+        for s in spec.states:
+            axis = stream_axis(s.shape)
+            if axis is None or not _same(*(np.split(made[s.name], 2, axis)[0] for made in states)):
+                raise InvalidArgument(
+                    f"streams of this model are folded inside another axis (at node '{s.node}'), so they cannot be "
+                    "told apart in a batch; open one session per stream"
+                )
+
+
+def _same(x: Array, y: Array) -> bool:
+    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+
+
+def stream_axis(dims: Dims) -> int | None:
+    """The axis along which streams lie one after the other."""
+    return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)

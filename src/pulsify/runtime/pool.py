@@ -1,0 +1,179 @@
+"""Many streams of one model, each at its own pace, computed in batches.
+
+    a  ##--##--##        streams start, wait and end whenever they like; what is ready at the same time
+    b    ######--        is one call of the model:  [a b]  [a b]  [b]  [a c] ...
+    c  --------####
+
+Streams that are warm, away from both ends, run together wherever they are. At the ends, and if a model counts
+positions, those that are at the same place do: some of what follows from the position is worked out once a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pulsify.errors import InvalidArgument, InvalidChunk, SessionClosed
+from pulsify.runtime.engine import Engine, Slot
+from pulsify.runtime.runner import said
+from pulsify.runtime.session import Session
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+
+MOST = 64
+
+
+class Pool:
+    """Up to `most` streams at a time.
+
+    pool = Pool(stream)
+    a, b = pool.open(), pool.open()
+    a.push(chunk); b.push(chunk); a.flush()     frames are taken, nothing is computed yet
+    pool.run()                                  {a: frames, b: frames}: everything that is ready, in few calls
+    """
+
+    def __init__(self, stream: Stream, most: int = MOST, *, padding: float = 0.0, check: bool = True) -> None:
+        spec = stream.spec
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise InvalidArgument(f"most={most!r}: expected a number of streams, at least 1")
+        if spec.batch is None:
+            raise InvalidArgument(
+                "this model's batch size is fixed, so its streams cannot be computed together; export it with a "
+                "dynamic batch axis, or open one session per stream"
+            )
+        if spec.statics or any(s.grows for s in spec.states):
+            what = "static inputs" if spec.statics else "states that grow with the stream"
+            raise InvalidArgument(f"this model has {what}, and a pool takes none; open one session per stream")
+        self.spec, self.most = spec, most
+        self._padding, self._check = padding, check
+        self._engine = Engine(stream._pool_form, spec, most)
+        self._free = list(range(most - 1, -1, -1))
+        self._lanes: list[Lane] = []
+
+    def __len__(self) -> int:
+        """How many streams are open."""
+        return len(self._lanes)
+
+    def open(self) -> Lane:
+        """A new stream."""
+        if not self._free:
+            raise InvalidArgument(f"all {self.most} streams of this pool are open: close one, or make a larger pool")
+        slot = Slot(self._engine, self._free.pop())
+        self._lanes.append(Lane(self, slot, Session(slot, self.spec, padding=self._padding, check=self._check)))
+        return self._lanes[-1]
+
+    def run(self) -> dict[Lane, Any]:
+        """Compute all that is ready. The results by stream, of those that have any; flushed streams are closed."""
+        while ready := [lane for lane in self._lanes if lane._load()]:
+            groups: dict[Hashable, list[Lane]] = {}
+            for lane in ready:
+                groups.setdefault(self._engine.place(*lane._where()), []).append(lane)
+            for group in groups.values():
+                self._run_group(group)
+        return {lane: result for lane in list(self._lanes) if (result := lane._result()) is not None}
+
+    def _run_group(self, group: Sequence[Lane]) -> None:
+        try:
+            outputs = self._engine.run([lane._slot.number for lane in group], *group[0]._where())
+        except Exception as error:  # ONNX Runtime has no common class for them
+            for lane in group:
+                lane.close()
+            raise InvalidChunk(
+                f"the model failed on these chunks ({said(error)}); the streams they belong to are closed"
+            ) from error
+        for lane, out in zip(group, outputs, strict=True):
+            lane._collect(out)
+
+    def _close(self, lane: Lane) -> None:
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+            self._free.append(lane._slot.number)
+
+
+class Lane:
+    """One stream of a pool: what a session does, but `Pool.run` computes."""
+
+    def __init__(self, pool: Pool, slot: Slot, session: Session) -> None:
+        self._pool, self._slot, self._session = pool, slot, session
+        self._restart()
+
+    def _restart(self) -> None:
+        self._parts = self._session.no_parts()
+        self._new = False  # anything to report since the last run
+        self._end: int | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self not in self._pool._lanes
+
+    def push(self, chunk: Any = None, /, **chunks: Any) -> None:
+        """Take frames (any number, also none)."""
+        self._check_open()
+        self._session.take(chunk, chunks)
+
+    def flush(self) -> None:
+        """End the stream: the next run gives all that is still inside, and closes it."""
+        self._check_open()
+        self._end, self._new = self._session.ending(), True
+
+    def reset(self) -> None:
+        """Forget everything: the next push starts a new stream. Others do not notice."""
+        if self.closed:
+            raise SessionClosed("this stream is closed; open another one")
+        self._session.reset()
+        self._restart()
+
+    def close(self) -> None:
+        """Give the place in the pool back."""
+        self._pool._close(self)
+
+    def state(self) -> bytes:
+        """All there is to know of the stream; a session of this model takes it too."""
+        self._check_open()
+        return self._session.state()
+
+    def restore(self, blob: bytes) -> None:
+        """Go on from a state of a lane or a session (of one stream)."""
+        self._check_open()
+        self._session.restore(blob)
+        self._restart()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise SessionClosed("this stream is closed; open another one")
+        if self._end is not None:
+            raise SessionClosed("this stream has been flushed; run the pool for the rest, or reset() to start another")
+
+    # ---- driven by the pool
+
+    def _load(self) -> bool:
+        """Put the next pulse in place, if there is one."""
+        session = self._session
+        whole = session.ready()
+        if not whole and not (self._end and (session.unfinished(self._end) or not self._slot.ended)):
+            return False
+        session.rebase()
+        session.load(pad=not whole)
+        self._slot.ended = not whole
+        return True
+
+    def _where(self) -> tuple[int, int | None]:
+        """The position, and the length if this is one of the last pulses."""
+        return self._slot.at, self._session.relative(self._end if self._slot.ended else None)
+
+    def _collect(self, out: Mapping[str, Any]) -> None:
+        self._session.collect(out, self._parts, self._end if self._slot.ended else None)
+        self._slot.at += self._pool.spec.pulse
+        self._new = True
+
+    def _result(self) -> Any:
+        """What has come out since the last run, or None."""
+        if not self._new:
+            return None
+        final = self._end is not None
+        result = self._session.result(self._parts, final=bool(self._end))
+        self._parts, self._new = self._session.no_parts(), False
+        if final:
+            self.close()
+        return result

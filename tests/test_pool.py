@@ -1,0 +1,216 @@
+"""Many streams at once: each exactly what it would be alone, whatever the others do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pulsify
+from pulsify.runtime.pool import Lane
+from tests import models
+from tests.models import Array, close, frames, model, node, run_batch, run_stream, weights
+
+PULSE = 4
+
+
+def recurrent() -> onnx.ModelProto:
+    """Batch on the second axis of the states."""
+    nodes = [node("LSTM", "x w r", "h", hidden_size=3), node("Squeeze", "h one", "y")]
+    constants = {"w": weights(1, 12, 3, seed=1), "r": weights(1, 12, 3, seed=2), "one": np.array([1])}
+    return model(nodes, {"x": ["T", "B", 3]}, ["y"], constants)
+
+
+def counting() -> onnx.ModelProto:
+    """The position matters at every frame."""
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s two", "t"), node("Range", "zero t one", "p"),
+        node("Cast", "p", "f", to=1), node("Sin", "f", "w"), node("Mul", "x w", "h"),
+        node("Conv", "h k", "y", pads=[1, 1]),
+    ]  # fmt: skip
+    numbers = {"two": np.array(2), "zero": np.array(0), "one": np.array(1)}
+    return model(nodes, {"x": ["B", 2, "T"]}, ["y"], {**numbers, "k": weights(3, 2, 3)})
+
+
+def folded(batch_inside: bool) -> onnx.ModelProto:
+    """Streams folded into another axis, in front of it or behind: [B, 2, C, T] -> [2B, C, T]."""
+    perm = [1, 0, 2, 3] if batch_inside else [0, 1, 2, 3]
+    nodes = [
+        node("Transpose", "x", "a", perm=perm), node("Shape", "a", "s"), node("Gather", "s last", "t"),
+        node("Concat", "lead t", "flat", axis=0), node("Reshape", "a flat", "b"), node("Conv", "b k", "c", pads=[2, 0]),
+        node("Reshape", "c s", "d"), node("Transpose", "d", "y", perm=perm),
+    ]  # fmt: skip
+    numbers = {"lead": np.array([-1, 3]), "last": np.array([3])}
+    return model(nodes, {"x": ["B", 2, 3, "T"]}, ["y"], {**numbers, "k": weights(3, 3, 3)})
+
+
+MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int, ...], int]] = {
+    "look_ahead": (lambda: models.look_ahead("B"), (1, 2, -1), 2),
+    "causal": (lambda: models.causal("B"), (1, 2, -1), 2),
+    "recurrent": (recurrent, (-1, 1, 3), 0),
+    "counting": (counting, (1, 2, -1), 2),
+}
+
+
+class Driven:
+    """A lane, its input and what has come out so far."""
+
+    def __init__(self, lane: Lane, x: Array, axis: int) -> None:
+        self.lane, self.x, self.axis, self.sent, self.out = lane, x, axis, 0, list[Array]()
+
+    def push(self, count: int) -> None:
+        head = (slice(None),) * self.axis
+        self.lane.push(self.x[(*head, slice(self.sent, self.sent + count))])
+        self.sent = min(self.sent + count, self.x.shape[self.axis])
+
+    @property
+    def done(self) -> bool:
+        return self.sent == self.x.shape[self.axis]
+
+
+def sound(shape: tuple[int, ...], length: int, seed: int) -> Array:
+    return frames(*(length if d < 0 else d for d in shape), seed=seed)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_streams_come_and_go(name: str, seed: int) -> None:
+    build, shape, axis = MODELS[name]
+    rng, proto = np.random.default_rng(seed), build()
+    stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+    pool = pulsify.Pool(stream, 3, padding=float("nan"))
+    driven: list[Driven] = []
+    waiting = [sound(shape, int(n), seed + i) for i, n in enumerate(rng.integers(1, 9 * PULSE, 7))]
+    live: list[Driven] = []
+    while waiting or live:
+        if waiting and len(pool) < 3 and rng.random() < 0.6:
+            live.append(Driven(pool.open(), waiting.pop(), axis))
+            driven.append(live[-1])
+        for d in list(live):
+            if rng.random() < 0.3:
+                continue  # idle
+            d.push(int(rng.integers(0, 3 * PULSE)))
+            if d.done:
+                d.lane.flush()
+                live.remove(d)
+        for lane, result in pool.run().items():
+            next(d for d in driven if d.lane is lane).out.append(result)
+    assert len(pool) == 0
+    for d in driven:
+        assert d.lane.closed
+        close(np.concatenate(d.out, axis), run_batch(proto, d.x)["y"])
+
+
+def test_streams_folded_into_another_axis() -> None:
+    proto, xs = folded(batch_inside=False), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
+    for x in xs:
+        lane = pool.open()
+        lane.push(x)
+        lane.flush()
+    for x, result in zip(xs, pool.run().values(), strict=True):
+        close(result, run_batch(proto, x)["y"])
+
+
+def test_streams_folded_inside_another_axis() -> None:
+    """Which part of a state is whose is looked at, not guessed."""
+    stream = pulsify.stream(folded(batch_inside=True), pulse=PULSE)
+    with pytest.raises(pulsify.InvalidArgument, match=r"folded inside another axis \(at node 'b'\).*one session per"):
+        pulsify.Pool(stream)
+
+
+def test_warm_streams_run_together_wherever_they_are() -> None:
+    stream = pulsify.stream(models.look_ahead("B"), pulse=PULSE)
+    pool = pulsify.Pool(stream, 2)
+    a, b = pool.open(), pool.open()
+    calls: list[int] = []
+    run = pool._engine.run
+    pool._engine.run = lambda slots, *where: calls.append(len(slots)) or run(slots, *where)  # type: ignore[method-assign, func-returns-value]
+    a.push(frames(1, 2, 8 * PULSE))
+    pool.run()
+    b.push(frames(1, 2, 8 * PULSE))
+    pool.run()
+    calls.clear()
+    a.push(frames(1, 2, PULSE))
+    b.push(frames(1, 2, PULSE))
+    assert set(pool.run()) == {a, b}
+    assert calls == [2]
+
+
+def test_a_reset_does_not_touch_the_others() -> None:
+    proto = models.look_ahead("B")
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 2)
+    a, b, x = pool.open(), pool.open(), frames(1, 2, 21)
+    a.push(x)
+    b.push(frames(1, 2, 9, seed=5))
+    first = pool.run()[a]
+    b.reset()
+    b.push(x[..., :7])
+    a.flush()
+    b.flush()
+    rest = pool.run()
+    close(np.concatenate([first, rest[a]], 2), run_batch(proto, x)["y"])
+    close(rest[b], run_batch(proto, x[..., :7])["y"])
+
+
+def test_states_move_between_lanes_and_sessions() -> None:
+    proto = models.look_ahead("B")
+    stream = pulsify.stream(proto, pulse=PULSE)
+    pool, session, x = pulsify.Pool(stream, 2), stream.session(), frames(1, 2, 30)
+    first = session.push(x[..., :14])
+    lane = pool.open()
+    lane.restore(session.state())
+    lane.push(x[..., 14:19])
+    second = pool.run()[lane]
+    session.restore(lane.state())
+    rest = [session.push(x[..., 19:]), session.flush()]
+    close(np.concatenate([first, second, *rest], 2), run_batch(proto, x)["y"])
+
+
+def test_an_empty_stream_and_a_place_given_back() -> None:
+    pool = pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 1)
+    lane = pool.open()
+    with pytest.raises(pulsify.InvalidArgument, match="all 1 streams of this pool are open"):
+        pool.open()
+    lane.flush()
+    assert pool.run()[lane].shape == (1, 3, 0)
+    for use in (lane.flush, lane.reset, lambda: lane.push(frames(1, 2, 3)), lane.state):
+        with pytest.raises(pulsify.SessionClosed, match="closed; open another"):
+            use()
+    other = pool.open()
+    other.push(frames(1, 2, 3))
+    other.flush()
+    with pytest.raises(pulsify.SessionClosed, match="run the pool for the rest"):
+        other.push(frames(1, 2, 3))
+    assert pool.run()[other].shape == (1, 3, 3)
+
+
+def test_chunks_are_checked_as_a_session_does() -> None:
+    pool = pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 2)
+    lane = pool.open()
+    with pytest.raises(pulsify.InvalidChunk, match="takes float32"):
+        lane.push(frames(1, 2, 3).astype(np.float64))
+    with pytest.raises(pulsify.InvalidChunk, match="NaN at frame 1"):
+        lane.push(np.array([[[0, np.nan, 0], [0, 0, 0]]], np.float32))
+    assert pool.run() == {}
+
+
+def test_what_no_pool_takes() -> None:
+    with pytest.raises(pulsify.InvalidArgument, match="batch size is fixed"):
+        pulsify.Pool(pulsify.stream(models.causal(), pulse=PULSE))
+    with pytest.raises(pulsify.InvalidArgument, match="most=0"):
+        pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 0)
+
+
+def test_a_pool_of_one_is_a_session() -> None:
+    proto, x = models.look_ahead("B"), frames(1, 2, 27)
+    stream = pulsify.stream(proto, pulse=PULSE)
+    lane = (pool := pulsify.Pool(stream, 1)).open()
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_stream(stream.session(), x, [5]))
