@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,13 @@ import onnxruntime
 
 import pulsify
 from benchmarks import peer
+from benchmarks.peer import TOLERANCE, Status, compare
 from tests.zoo import harness
 from tests.zoo.manifest import FAMILIES, Entry, Exporter, Family, load, runnable
 from tests.zoo.test_zoo import SUPPORTED
 
 Array = npt.NDArray[Any]
-Status = Literal["exact", "tail", "wrong", "refused"]
 
-TOLERANCE = 2e-4  # of the largest magnitude in the batch output, or of 1 if that is smaller
 TIMEOUT = 120.0  # seconds for one model on tract
 PEER_PROCESSES = 2
 DETAIL_LENGTH = 140
@@ -217,20 +216,6 @@ def settle(case: Case, run: Callable[[], tuple[list[Array], str]]) -> Verdict:
     if status != "exact" and whole:
         detail = f"ragged length only: {detail}"
     return Verdict(status, detail, delay, whole)
-
-
-def compare(got: Array, expected: Array, axis: int) -> tuple[Status, str]:
-    """exact; tail: the first half of the frames is right and what is wrong is at the end; wrong."""
-    if got.shape != expected.shape:
-        return "wrong", f"shape {got.shape}, not {expected.shape}"
-    scale = max(1.0, float(np.abs(expected).max()))
-    errors = np.abs(got - expected).max(tuple(i for i in range(got.ndim) if i != axis)) / scale
-    bad = np.flatnonzero(~(errors <= TOLERANCE))
-    if not bad.size:
-        return "exact", ""
-    if bad[0] >= errors.size / 2:
-        return "tail", f"last {errors.size - bad[0]} of {errors.size} frames"
-    return "wrong", f"{bad.size} of {errors.size} frames, error {np.max(errors):.2g}"
 
 
 def join(*parts: str) -> str:

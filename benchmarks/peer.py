@@ -14,16 +14,19 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+Status = Literal["exact", "tail", "wrong", "refused"]
+
 SYMBOL = "S"  # the length of the stream, in tract's shapes
+TOLERANCE = 2e-4  # of the largest magnitude in the batch output, or of 1 if that is smaller
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -83,6 +86,28 @@ def run_apart(path: Path, job: Job, timeout: float) -> Streamed:
         if not result.exists():
             raise PeerError(f"crash, exit code {done.returncode}: {_one_line(done.stderr)}")
         return _read_result(result)
+
+
+def compare(got: Array, expected: Array, axis: int) -> tuple[Status, str]:
+    """exact; tail: the first half of the frames is right and what is wrong is at the end; wrong."""
+    if got.shape != expected.shape:
+        return "wrong", f"shape {got.shape}, not {expected.shape}"
+    scale = max(1.0, float(np.abs(expected).max()))
+    errors = np.abs(got - expected).max(tuple(i for i in range(got.ndim) if i != axis)) / scale
+    bad = np.flatnonzero(~(errors <= TOLERANCE))
+    if not bad.size:
+        return "exact", ""
+    if bad[0] >= errors.size / 2:
+        return "tail", f"last {errors.size - bad[0]} of {errors.size} frames"
+    return "wrong", f"{bad.size} of {errors.size} frames, error {np.max(errors):.2g}"
+
+
+def open_stream(path: Path, shape: Sequence[int | str], pulse: int) -> Callable[[Any], Any]:
+    """A stream in this process, for models that `run_apart` came through: a pulse in, as a tract tensor out."""
+    pulsed = _step("load", _load, path, shape)
+    _step("pulse", _pulse, pulsed, pulse)
+    state = _step("prepare", lambda: pulsed.into_runnable().spawn_state())
+    return lambda chunk: state.run([chunk])[0]
 
 
 def _stream_once(path: Path, job: Job, x: Array, frames: int, length: int | None) -> tuple[Array, int]:

@@ -1,7 +1,9 @@
-"""`pulsify bench`: what a pulse costs, against running the batch model again and again."""
+"""`pulsify bench`: what a pulse costs, by pulse or against running the batch model again and again."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,21 +12,31 @@ from pulsify.cli import options
 from pulsify.cli.opening import convert_batch
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import short, show, working
+from pulsify.errors import InvalidArgument
+
+CHECKOUT = Path(__file__).parents[3]  # if pulsify is installed from one, in place
 
 
-@click.command(short_help="Time a pulse, against running the batch model again.")
-@click.argument("model")
-@options.pulse
+@click.command(short_help="Time a stream: which pulse to choose, what one costs.")
+@click.argument("model", required=False)
+@click.option(
+    "-p",
+    "--pulse",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Frames per call. [default: many are timed, and one is chosen]",
+)
 @options.meaning
 @options.no_verify
 @options.sample_rate
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=1.0, show_default=True, help="For each of the measurements."
 )
+@click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw it too: .png or .svg (matplotlib).")
 @options.as_json
 @guarded
 def bench(
-    model: str,
+    model: str | None,
     pulse: int | None,
     time: options.Time,
     bind: dict[str, str],
@@ -33,21 +45,35 @@ def bench(
     no_verify: bool,
     sample_rate: float | None,
     seconds: float,
+    plot: str | None,
     as_json: bool,
 ) -> None:
-    """Time a pulse of the stream made from the batch model MODEL. One thread.
+    """Time the stream made from the batch model MODEL. One thread.
 
-    Beside it: the batch model run anew at every pulse over the frames that the new output needs, which is how a batch
-    model is streamed without conversion, and the batch model run once at the end, over everything.
+    Without -p many pulses are timed, in turns: how late each is (its own length and the delay), what it costs, and
+    which one to choose. With a sample rate that is the smallest total latency of those whose slowest pulses (p99)
+    leave half of the time free; without, the knee where twice the latency no longer buys 1.5 times the throughput.
+
+    With -p it is timed beside the batch model, run anew at every pulse over the frames that the new output needs,
+    which is how a batch model is streamed without conversion, and run once at the end, over everything.
+
+    Without MODEL, in a checkout of the repository, the benchmark suite runs (python -m benchmarks).
     """
+    if model is None:
+        _suite(seconds, plot, as_json)
+        return
+    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}
+    if pulse is None:
+        _sweep(model, meaning, not no_verify, sample_rate, seconds, plot, as_json)
+        return
+    if plot:
+        raise InvalidArgument("--plot draws many pulses: leave out -p")
     with working(f"converting {short(model)}", as_json) as say:
         from pulsify.report.facts import stream_facts
         from pulsify.report.timing import bench_facts
         from pulsify.runtime.runner import open_model
 
-        made = convert_batch(
-            model, pulse, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, verify=not no_verify
-        )
+        made = convert_batch(model, pulse, meaning, verify=not no_verify)
         timing = bench_facts(open_model(model), made, sample_rate=sample_rate, seconds=seconds, progress=say)
         facts = {"model": model, **timing, "stream_facts": stream_facts(made, sample_rate)}
     if as_json:
@@ -65,3 +91,51 @@ def _show(facts: dict[str, Any]) -> None:
         share = facts["stream"]["p50_us"] / 1000 / facts["pulse_ms"]
         lines.append(("real time", f"a pulse lasts {facts['pulse_ms']:.3g} ms, its work {share:.2%} of that"))
     show([summary(lines), bench_table(facts)])
+
+
+def _sweep(
+    model: str, meaning: dict[str, Any], verify: bool, sample_rate: float | None, seconds: float, plot: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Many pulses. Only the one chosen is checked against the batch model."""
+    with working(f"converting {short(model)}", as_json) as say:
+        from pulsify.report.facts import verified_facts
+        from pulsify.report.render import pyplot, summary, sweep_chart, sweep_lines, sweep_plot, sweep_table
+        from pulsify.report.timing import sweep_facts
+        from pulsify.runtime.runner import open_model
+        from pulsify.verify.check import quick
+
+        if plot:
+            pyplot()  # if there is none, that is said before the work
+        swept, chosen = sweep_facts(
+            open_model(model), lambda p: convert_batch(model, p, meaning, verify=False),
+            sample_rate=sample_rate, seconds=seconds, progress=say,
+        )  # fmt: skip
+        say(f"checking pulse {chosen.pulse}")
+        report = verified_facts(quick(model, chosen)) if verify else None
+        facts = {"model": model, **swept, "verified": report}
+        if plot:
+            sweep_plot(facts, plot)
+    if as_json:
+        print_json(facts)
+    else:
+        show([summary([("model", model)]), sweep_table(facts), sweep_chart(facts), summary(sweep_lines(facts))])
+
+
+def _suite(seconds: float, plot: str | None, as_json: bool) -> None:
+    """The benchmarks of the repository this pulsify is installed from."""
+    import contextlib
+    import importlib
+
+    if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
+        raise InvalidArgument(
+            "give a model: pulsify bench MODEL. The benchmark suite is part of the repository, not of the package: "
+            "check it out, pip install -e '.[bench,test]' there and run python -m benchmarks"
+        )
+    sys.path.insert(0, str(CHECKOUT))
+    run = importlib.import_module("benchmarks.__main__").main
+    arguments = ["--seconds", str(seconds), *(["--plot", plot] if plot else [])]
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        facts = run(arguments)
+    if as_json:
+        print_json(facts)
