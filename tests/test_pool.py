@@ -214,3 +214,42 @@ def test_a_pool_of_one_is_a_session() -> None:
     lane.push(x)
     lane.flush()
     close(pool.run()[lane], run_stream(stream.session(), x, [5]))
+
+
+# ---- a fixed number side by side
+
+
+def test_streams_of_a_session_start_wait_and_end_on_their_own() -> None:
+    proto, x = models.look_ahead("B"), frames(3, 2, 40)
+    together = pulsify.stream(proto, pulse=PULSE).session(batch=3, independent=True)
+    out: list[list[Array]] = [[], [], []]
+
+    def keep(results: list[Array | None]) -> None:
+        for parts, result in zip(out, results, strict=True):
+            if result is not None:
+                parts.append(result)
+
+    sent = [0, 0, 0]
+    for turn in range(10):
+        active = [True, turn % 2 == 0, turn >= 3]
+        chunk = np.stack([x[i, :, n : n + PULSE] for i, n in enumerate(sent)])
+        keep(together.push(chunk, active=active))
+        sent = [n + PULSE * a for n, a in zip(sent, active, strict=True)]
+    keep(together.flush([1]))  # one ends, the others go on
+    close(np.concatenate(out[1], 2), run_batch(proto, x[1:2, :, : sent[1]])["y"])
+    together.reset([1])
+    out[1].clear()
+    keep(together.push(x[..., :7], active=[False, True, False]))
+    keep(together.flush())
+    for i, n in enumerate([sent[0], 7, sent[2]]):
+        close(np.concatenate(out[i], 2), run_batch(proto, x[i : i + 1, :, :n])["y"])
+
+
+def test_streams_that_do_not_exist() -> None:
+    together = pulsify.stream(models.causal("B"), pulse=PULSE).session(batch=2, independent=True)
+    with pytest.raises(pulsify.InvalidArgument, match="expected 2 truth values"):
+        together.push(frames(2, 2, 4), active=[True])
+    with pytest.raises(pulsify.InvalidArgument, match="streams 0 to 1"):
+        together.reset([2])
+    with pytest.raises(pulsify.InvalidChunk, match="expected frames of 2 streams"):
+        together.push(frames(3, 2, 4))

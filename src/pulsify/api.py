@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import onnx_ir as ir
 
@@ -17,6 +17,7 @@ from pulsify.errors import InvalidArgument, InvalidModel
 from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
 from pulsify.export.weights import check_shared, weight_bytes, write
 from pulsify.optimize.forms import Forms, forms, single, without_rings
+from pulsify.runtime.pool import Pool, Streams
 from pulsify.runtime.runner import open_model
 from pulsify.runtime.session import Session, check_batch, check_statics
 from pulsify.runtime.step import Form, Step
@@ -24,6 +25,7 @@ from pulsify.runtime.step import Form, Step
 if TYPE_CHECKING:
     from pulsify.emit.convert import Converted
 
+Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
@@ -32,6 +34,7 @@ class Stream:
 
     def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Any = None) -> None:
         self.model, self.spec, self._path, self._taps = model, spec, path, taps or {}
+        self._open: dict[tuple[Kind, int], Form] = {}
         self.report: Any = None  # what the check against the batch model saw, if there was one
 
     pulse = property(lambda self: self.spec.pulse, doc="Frames per call.")
@@ -54,57 +57,70 @@ class Stream:
     def _forms(self) -> Forms:
         return forms(self.model, self.spec)
 
-    @cached_property
-    def _form(self) -> Form:
-        """What sessions run: the model as it is quickest here."""
-        return self._opened(self._forms)
+    def _opened(self, kind: Kind, threads: int = 1) -> Form:
+        """The model open in the runtime, in one of its forms; each is opened once."""
+        if (kind, threads) not in self._open:
+            made = self._made(kind)
+            plain = made.general is self.model and kind in ("batch", "pool", "single")
+            general = (
+                self._opened("portable", threads).runner
+                if plain
+                else open_model(self._path or self.model, threads, optimize=kind != "unfused")
+                if made.general is self.model
+                else open_model(made.general, threads)
+            )
+            steady = open_model(made.steady, threads) if made.steady is not None else None
+            self._open[kind, threads] = Form(
+                general, made.rings, steady, made.since, made.counts, made.rows, made.tails
+            )
+        return self._open[kind, threads]
 
-    @cached_property
-    def _single_form(self) -> Form:
-        """The same for one stream."""
-        made = single(self._forms, self.spec)
-        return self._form if made is self._forms else self._opened(made)
-
-    @cached_property
-    def _pool_form(self) -> Form:
-        """For streams at different places: no rings, which turn for all of them at once."""
-        return self._opened(without_rings(self.model, self.spec))
-
-    def _opened(self, made: Forms) -> Form:
-        general = self._portable_form.runner if made.general is self.model else open_model(made.general)
-        steady = open_model(made.steady) if made.steady is not None else None
-        return Form(general, made.rings, steady, made.since, made.counts, made.rows, made.tails)
+    def _made(self, kind: Kind) -> Forms:
+        if kind == "single":
+            return single(self._forms, self.spec)
+        if kind == "pool":  # streams at different places: no rings, which turn for all of them at once
+            return without_rings(self.model, self.spec)
+        return self._forms if kind == "batch" else Forms(self.model)
 
     @property
     def warm(self) -> int:
         """Frames after which sessions run a step without boundaries; 0 if there is none."""
         return self._forms.since * self.pulse if self._forms.steady is not None else 0
 
-    @cached_property
-    def _portable_form(self) -> Form:
-        return Form(open_model(self._path or self.model))
-
     def let_go(self, more_than: int = 0) -> None:
         """Close the graph as `save` writes it, if its weights take more bytes: it is opened again when asked for."""
         if weight_bytes(self.model) > more_than:
-            self.__dict__.pop("_portable_form", None)
+            self._open = {key: form for key, form in self._open.items() if key[0] != "portable"}
 
-    @cached_property
-    def _unfused_form(self) -> Form:
-        return Form(open_model(self._path or self.model, optimize=False))
+    @overload
+    def session(
+        self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ..., threads: int = ...
+    ) -> Streams: ...
+
+    @overload
+    def session(
+        self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
+        statics: Mapping[str, Any] | None = ..., fuse_quantised: bool = ..., portable: bool = ..., threads: int = ...,
+        **named: Any,
+    ) -> Session: ...  # fmt: skip
 
     def session(
         self,
         *,
         batch: int | None = None,
+        independent: bool = False,
         padding: float = 0.0,
         check: bool = True,
         statics: Mapping[str, Any] | None = None,
         fuse_quantised: bool = True,
         portable: bool = False,
+        threads: int = 1,
         **named: Any,
-    ) -> Session:
+    ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
+
+        independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.pool.Streams`.
+        threads: for one call of the model; more than one pays for large models only.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN in.
         fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
@@ -112,11 +128,14 @@ class Stream:
         """
         given = {**(statics or {}), **named}
         count = check_batch(self.spec, batch)
-        form = self._portable_form if portable else self._single_form if count == 1 else self._form
+        kind: Kind = "portable" if portable else "single" if count == 1 else "batch"
         if self.quantised and not fuse_quantised:
-            form = self._unfused_form
+            kind = "unfused"
+        threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
+        if independent:
+            return Streams(Pool(self, count, padding=padding, check=check, threads=threads))
         return Session(
-            Step(form, self.spec, count, check_statics(self.spec, given, count)), self.spec,
+            Step(self._opened(kind, threads), self.spec, count, check_statics(self.spec, given, count)), self.spec,
             batch=count, padding=padding, check=check,
         )  # fmt: skip
 

@@ -13,16 +13,17 @@ from pulsify.optimize.views import constant, sizes
 
 Array = np.ndarray[Any, Any]
 RANDOM = ("RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout")
+WHOLE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")  # what the runtime computes in integers
 LARGEST = 1 << 18  # elements of a result worth keeping
 
 
 def fold(graph: ir.Graph, node: ir.Node) -> None:
-    """A node of constants only becomes one, if that is not large and nothing random."""
+    """A node of constants only becomes one, if that is not large."""
     given = [constant(v) for v in node.inputs if v is not None]
     shapes = [sizes(o) for o in node.outputs]
     small = all(s is not None and math.prod(s) <= LARGEST for s in shapes)
     bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
-    if not given or not small or bodies or node.op_type in RANDOM or any(a is None for a in given):
+    if not given or not small or bodies or node.op_type in (*RANDOM, *WHOLE) or any(a is None for a in given):
         return
     made = _run(graph, node)
     for out, array in zip(node.outputs, made, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -12,8 +12,9 @@ from pulsify.export.weights import weight_bytes
 from pulsify.optimize.attention import fuse_attention
 from pulsify.optimize.ring import Ring, ring_form
 from pulsify.optimize.rows import Tail, for_one, row_form
+from pulsify.optimize.squeeze import squeezed
 from pulsify.optimize.steady import steady_form
-from pulsify.optimize.tidy import tidied
+from pulsify.optimize.tidy import simplified, tidied
 
 TWICE = 64 << 20  # bytes of weights up to which they are held twice; larger models have little to win from it
 
@@ -52,11 +53,12 @@ def without_rings(model: ir.Model, spec: Spec) -> Forms:
 
 def single(made: Forms, spec: Spec) -> Forms:
     """The same for one stream, where every size is known: convolutions over rows where that pays, fewer nodes."""
-    if weight_bytes(made.general) > TWICE:
-        return made
-    made = _over_rows(made, spec) or made
-    steady = None if made.steady is None else tidied(for_one(made.steady))
-    return replace(made, general=tidied(for_one(made.general)), steady=steady)
+    made = _each(made, lambda model: simplified(for_one(model)))
+    return _each(_over_rows(made, spec) or made, lambda model: tidied(squeezed(model)))
+
+
+def _each(made: Forms, change: Callable[[ir.Model], ir.Model]) -> Forms:
+    return replace(made, general=change(made.general), steady=None if made.steady is None else change(made.steady))
 
 
 def _over_rows(made: Forms, spec: Spec) -> Forms | None:

@@ -26,6 +26,7 @@ class Work:
     rows: dict[ir.Value, ir.Value] = field(default_factory=dict)
     ports: set[str] = field(default_factory=set)
     turned: int = 0
+    spared: int = 0  # turns of the model's own that are no longer needed
     convs: int = 0
     at: ir.Node | None = None  # new nodes go in front of it
     made: int = 0
@@ -86,8 +87,9 @@ def as_rows(work: Work, value: ir.Value) -> ir.Value:
         work.graph.inputs[work.graph.inputs.index(value)] = made
         value.name = f"{value.name}/columns"
         work.ports.add(str(made.name))
-    elif (turned := _turned_from(value)) is not None:  # rows already, until someone turned them
+    elif (turned := turned_from(value)) is not None:  # rows already, until someone turned them
         made = work.op("Reshape", [turned, work.ints(time, channels)], (time, channels), value.dtype)
+        work.spared += 1
     elif time == 1 or channels == 1:
         made = work.op("Reshape", [value, work.ints(time, channels)], (time, channels), value.dtype)
     else:
@@ -98,7 +100,7 @@ def as_rows(work: Work, value: ir.Value) -> ir.Value:
     return made
 
 
-def _turned_from(value: ir.Value) -> ir.Value | None:
+def turned_from(value: ir.Value) -> ir.Value | None:
     """[1, T, C] of which this is the transpose."""
     maker = value.producer()
     turns = maker is not None and maker.op_type == "Transpose" and maker.attributes.get_ints("perm", ()) == (0, 2, 1)
@@ -121,6 +123,7 @@ def turned_back(work: Work, value: ir.Value) -> None:
     for use in list(value.uses()):
         if use.node.op_type == "Transpose" and tuple(use.node.attributes.get_ints("perm", ())) == (0, 2, 1):
             shape = (1, time, channels)
+            work.spared += 1
             use.node.outputs[0].replace_all_uses_with(work.op("Reshape", [rows, work.ints(*shape)], shape, value.dtype))
     if value.uses() or value in work.graph.outputs:
         if time > 1 and channels > 1:
@@ -145,49 +148,106 @@ def _following(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
 
 @dataclass(frozen=True)
 class Taps:
-    """A convolution's weights as a matrix, and the row of every tap of every output frame."""
+    """A convolution: weights [N, C, K], and the row of every tap of every output frame, [T, K]."""
 
-    weights: Array  # [K * C, N]
-    bias: Array | None
-    places: Array  # [T, K]
+    weights: ir.Value
+    bias: ir.Value | None
+    places: Array
+    alone: bool  # every channel by itself
+
+    @property
+    def dims(self) -> tuple[int, int, int]:
+        assert self.weights.const_value is not None
+        count, channels, taps = (int(d) for d in self.weights.const_value.shape if isinstance(d, int))
+        return count, channels, taps
+
+    def array(self) -> Array:
+        assert self.weights.const_value is not None
+        return self.weights.const_value.numpy()
 
 
 def conv_of(node: ir.Node) -> Taps | None:
-    """A convolution along time that a product of rows can stand for."""
+    """A convolution along time that rows have something for."""
     taken, given = frames_of(node.inputs[0]) if node.inputs else None, frames_of(node.outputs[0])
     if node.op_type != "Conv" or taken is None or given is None or given[0] > MOST:
         return None
-    constants = [None if v is None else v.const_value for v in node.inputs[1:]]
-    if any(v is not None and c is None for v, c in zip(node.inputs[1:], constants, strict=True)):
+    constants = [v for v in node.inputs[1:] if v is not None]
+    if any(v.const_value is None or v.dtype != ir.DataType.FLOAT or v.is_graph_input() for v in constants):
         return None
-    group = node.attributes.get_int("group", 1)
-    pads = node.attributes.get_ints("pads", (0, 0))
-    auto = node.attributes.get_string("auto_pad", "NOTSET")
-    assert constants[0] is not None
-    weights = constants[0].numpy()
-    if group != 1 or any(pads) or auto not in ("NOTSET", "VALID") or weights.dtype != np.float32:
-        return None
-    count, channels, taps = weights.shape
-    if taps > 1 and channels < FEWEST:
-        return None
+    pads, auto = node.attributes.get_ints("pads", (0, 0)), node.attributes.get_string("auto_pad", "NOTSET")
     stride, dilation = node.attributes.get_ints("strides", (1,))[0], node.attributes.get_ints("dilations", (1,))[0]
+    count, channels, taps = (int(d) for d in constants[0].const_value.shape)  # type: ignore[union-attr, arg-type]
     places = np.arange(given[0])[:, None] * stride + np.arange(taps) * dilation
-    bias = constants[1].numpy() if len(constants) > 1 and constants[1] is not None else None
-    return Taps(np.ascontiguousarray(weights.transpose(2, 1, 0)).reshape(taps * channels, count), bias, places)
+    conv = Taps(
+        constants[0], constants[1] if len(constants) > 1 else None, places, channels == 1 and count == taken[1] > 1
+    )
+    if (
+        any(pads)
+        or auto not in ("NOTSET", "VALID")
+        or node.attributes.get_int("group", 1) != (count if conv.alone else 1)
+    ):
+        return None
+    return conv if conv.alone or taps == 1 or channels >= FEWEST else None
 
 
 def convolved(work: Work, node: ir.Node, conv: Taps) -> ir.Value:
     """The windows of all frames as rows, times the weights."""
     work.at = node
     x, dtype = as_rows(work, _given(node)), node.outputs[0].dtype
-    time, taps = conv.places.shape
-    channels = conv.weights.shape[0] // taps
+    if conv.alone:
+        return _alone(work, node, conv, x)
+    count, channels, taps = conv.dims
+    time = len(conv.places)
+    work.convs += 1
     if taps > 1 or frames_of(_given(node)) != (time, channels):
         x = work.op("Gather", [x, work.constant(conv.places.reshape(-1))], (time * taps, channels), dtype, axis=0)
-        if taps > 1:
-            x = work.op("Reshape", [x, work.ints(time, taps * channels)], (time, taps * channels), dtype)
-    inputs = [x, work.constant(conv.weights), *([work.constant(conv.bias)] if conv.bias is not None else [])]
-    return work.op("Gemm", inputs, (time, conv.weights.shape[1]), dtype)
+    if taps > 1:
+        x = work.op("Reshape", [x, work.ints(time, taps * channels)], (time, taps * channels), dtype)
+        weights = np.ascontiguousarray(conv.array().transpose(2, 1, 0)).reshape(taps * channels, count)
+        return work.op("Gemm", _some(x, work.constant(weights), conv.bias), (time, count), dtype)
+    return work.op("Gemm", _some(x, _matrix(work, conv.weights), conv.bias), (time, count), dtype, transB=1)
+
+
+def _some(*values: ir.Value | None) -> list[ir.Value]:
+    return [v for v in values if v is not None]
+
+
+def _matrix(work: Work, weights: ir.Value) -> ir.Value:
+    """Weights [N, C, 1] as [N, C]. Those in a file of their own stay there."""
+    tensor = weights.const_value
+    if not isinstance(tensor, ir.ExternalTensor):
+        assert tensor is not None
+        return work.constant(tensor.numpy()[:, :, 0])
+    shape = ir.Shape(list(tensor.shape)[:2])
+    name = f"{weights.name}/matrix"
+    flat = ir.ExternalTensor(
+        tensor.location, tensor.offset, tensor.length, tensor.dtype, shape=shape, name=name, base_dir=tensor.base_dir
+    )
+    value = ir.Value(name=name, const_value=flat, shape=shape, type=weights.type)
+    work.graph.register_initializer(value)
+    return value
+
+
+def _alone(work: Work, node: ir.Node, conv: Taps, x: ir.Value) -> ir.Value:
+    """Every channel by itself: one frame is a sum of rows; several are an image of one line, which has good kernels."""
+    dtype, (time, taps) = node.outputs[0].dtype, conv.places.shape
+    rows, channels = (int(d) for d in x.shape)  # type: ignore[union-attr, arg-type]
+    kernel = conv.array()
+    if time == 1 and rows == taps:
+        scaled = work.op("Mul", [x, work.constant(np.ascontiguousarray(kernel[:, 0].T))], (rows, channels), dtype)
+        total = work.op("ReduceSum", [scaled, work.ints(0)], (1, channels), dtype, keepdims=1)
+        return total if conv.bias is None else work.op("Add", [total, conv.bias], (1, channels), dtype)
+    step = [int(conv.places[1, 0] - conv.places[0, 0]) if time > 1 else 1, int(conv.places[0, 1:2].sum()) or 1]
+    turned = work.op("Transpose", [x], (channels, rows), dtype, perm=[1, 0])
+    image = work.op("Reshape", [turned, work.ints(1, channels, 1, rows)], (1, channels, 1, rows), dtype)
+    inputs = _some(image, work.constant(kernel[:, :, None]), conv.bias)
+    made = work.op(
+        "Conv", inputs, (1, channels, 1, time), dtype,
+        group=channels, kernel_shape=[1, taps], strides=[1, step[0]], dilations=[1, step[1]],
+    )  # fmt: skip
+    flat = work.op("Reshape", [made, work.ints(channels, time)], (channels, time), dtype)
+    work.turned += 2
+    return work.op("Transpose", [flat], (time, channels), dtype, perm=[1, 0])
 
 
 # ---- operators that pass frames on
@@ -263,6 +323,7 @@ def _scaled(work: Work, node: ir.Node) -> ir.Value:
     if product is not None and product.op_type == "Gemm" and len(list(before.uses())) == 1:
         weights, bias = (_array(v) for v in (*product.inputs[1:], None)[:2])
         assert weights is not None
+        weights = weights.T if product.attributes.get_int("transB", 0) else weights
         shift = shift if bias is None else shift + bias * gain
         return work.op("Gemm", [product.inputs[0], work.constant(weights * gain), work.constant(shift)], shape, dtype)
     scaled = work.op("Mul", [x, work.constant(gain)], shape, dtype)
@@ -283,7 +344,7 @@ def merge_sums(work: Work) -> None:
         if len(products) < 2:
             continue
         work.at, out = root, root.outputs[0]
-        weights = np.concatenate([a for p in products if (a := _array(p.inputs[1])) is not None])
+        weights = np.concatenate([_weights(p) for p in products])
         biases = [b for p in products if len(p.inputs) > 2 and (b := _array(p.inputs[2])) is not None]
         inputs = [p.inputs[0] for p in products]
         time = int(out.shape[0])  # type: ignore[index, arg-type]
@@ -317,5 +378,12 @@ def _summands(node: ir.Node) -> tuple[list[ir.Node], list[ir.Value]]:
     return products, others
 
 
+def _weights(product: ir.Node) -> Array:
+    array = _array(product.inputs[1])
+    assert array is not None
+    return array.T if product.attributes.get_int("transB", 0) else array
+
+
 def _plain(product: ir.Node) -> bool:
-    return _array(product.inputs[1]) is not None and not product.attributes
+    tensor = None if product.inputs[1] is None else product.inputs[1].const_value
+    return tensor is not None and not isinstance(tensor, ir.ExternalTensor) and set(product.attributes) <= {"transB"}

@@ -26,6 +26,7 @@ from pulsify.optimize.row_ops import (
     passed,
     passes,
     turned_back,
+    turned_from,
 )
 
 
@@ -47,7 +48,7 @@ class Rows:
 
 
 def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | None = None) -> Rows | None:
-    """The model with its convolutions over rows, for one stream; None if there are none, or too much would be turned.
+    """The model (made `for_one`) with its convolutions over rows; None if there are none, or too much would be turned.
 
     apart: states that stay as they are. like: another form of the same model; the ports must come out the same.
     """
@@ -55,7 +56,7 @@ def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | No
         return None
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    model = for_one(model)
+    model = model.clone()
     work = Work(model, _free_ports(model, spec) - apart if like is None else like.ports)
     wanted = _wanted(model)
     done = [node for node in list(model.graph) if _convert(work, node, wanted)]
@@ -69,7 +70,7 @@ def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | No
         model.graph.remove(node, safe=True)
     for value in [v for v in work.rows if v.producer() is None and v.uses()]:  # ports that others take too
         turned_back(work, value)
-    if work.turned > work.convs or (like is not None and work.ports != like.ports):
+    if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
         return None
     tails = _tails(work, spec, like)
     merge_sums(work)
@@ -113,14 +114,13 @@ def _wanted(model: ir.Model) -> set[ir.Value]:
 def _convert(work: Work, node: ir.Node, wanted: set[ir.Value]) -> bool:
     """Does a node work on rows from now on? Convolutions do; others if that turns nothing that was not turned."""
     conv = conv_of(node)
-    if conv is not None:
-        work.convs += 1
+    if conv is not None and (not conv.alone or node.inputs[0] in work.rows):
         work.rows[node.outputs[0]] = convolved(work, node, conv)
         return True
     if not passes(node):
         return False
     data = [v for v in node.inputs if v is not None and v.const_value is None]
-    ready = [v in work.rows or v.name in work.free for v in data if frames_of(v) is not None]
+    ready = [v in work.rows or v.name in work.free or turned_from(v) is not None for v in data if frames_of(v)]
     offered = any(v in work.rows and v.producer() is not None for v in data)
     if offered or (ready and all(ready) and any(o in wanted for o in node.outputs)):
         work.rows.update(zip(node.outputs, passed(work, node), strict=True))

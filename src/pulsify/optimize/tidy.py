@@ -8,24 +8,34 @@ Every node costs the runtime about a microsecond, however little it does; at a f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.optimize.constants import fold
+from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
 from pulsify.optimize.unfold import fold_back
 from pulsify.optimize.views import constant, ints, is_view, new_node, reshaped, sizes, source, tensor
 from pulsify.rules.pointwise import ELEMENTWISE
 
 
+def simplified(model: ir.Model) -> ir.Model:
+    """The same model without what has no effect; sizes must have been inferred. Changes it in place."""
+    return _rewritten(model, fold, _neutral, _uncut, fold_back, _fold_norm, spread_scale, fold_scale, turn_once)
+
+
 def tidied(model: ir.Model) -> ir.Model:
     """The same model with fewer nodes; sizes must have been inferred. Changes it in place."""
+    return _rewritten(model, _product, _sink, _cut, _join, _view)
+
+
+def _rewritten(model: ir.Model, *rewrites: Callable[[ir.Graph, ir.Node], None]) -> ir.Model:
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    graph = model.graph
-    for rewrite in (fold, _neutral, fold_back, _fold_norm, _product, _sink, _cut, _join, _view):
-        for node in list(graph):
-            rewrite(graph, node)
+    for rewrite in rewrites:
+        for node in list(model.graph):
+            rewrite(model.graph, node)
         RemoveUnusedNodesPass()(model)
     return model
 
@@ -64,6 +74,30 @@ def _not_expanded(node: ir.Node) -> None:
         others = [v for v in use.node.inputs if v is not None and v is not out]
         if use.node.op_type in ELEMENTWISE and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
             use.node.replace_input_with(use.idx, before)
+
+
+def _uncut(graph: ir.Graph, node: ir.Node) -> None:
+    """Frames cut off behind the last that a strided convolution reads need not be cut off."""
+    x = node.inputs[0] if node.op_type == "Conv" else None
+    cut = x.producer() if x is not None else None
+    whole, left = (sizes(cut.inputs[0]), sizes(x)) if cut is not None and cut.op_type == "Slice" else (None, None)
+    if cut is None or whole is None or left is None or len(list(cut.outputs[0].uses())) != 1 or len(cut.inputs) < 4:
+        return
+    starts, axes = constant(cut.inputs[1]), constant(cut.inputs[3])
+    steps = constant(cut.inputs[4]) if len(cut.inputs) > 4 else np.ones(1)
+    if starts is None or axes is None or steps is None or starts.any() or (steps != 1).any() or axes.size != 1:
+        return
+    axis = int(axes[0]) % len(whole)
+    strides = node.attributes.get_ints("strides", (1,) * (len(whole) - 2))
+    pads = node.attributes.get_ints("pads", (0,) * (2 * len(whole) - 4))
+    if axis < 2 or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET":
+        return
+    kernel, given = sizes(node.inputs[1]), sizes(node.outputs[0])
+    dilation = node.attributes.get_ints("dilations", (1,) * (len(whole) - 2))[axis - 2]
+    if kernel is None or given is None or pads[axis - 2] or pads[len(whole) - 2 + axis - 2]:
+        return
+    if (whole[axis] - dilation * (kernel[axis] - 1) - 1) // strides[axis - 2] + 1 == given[axis]:
+        node.replace_input_with(0, cut.inputs[0])
 
 
 # ---- views

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pulsify.errors import InvalidArgument, InvalidChunk, SessionClosed
-from pulsify.runtime.engine import Engine, Slot
+from pulsify.runtime.engine import Engine, Slot, stream_axis
 from pulsify.runtime.runner import said
 from pulsify.runtime.session import Session
 
@@ -33,7 +35,9 @@ class Pool:
     pool.run()                                  {a: frames, b: frames}: everything that is ready, in few calls
     """
 
-    def __init__(self, stream: Stream, most: int = MOST, *, padding: float = 0.0, check: bool = True) -> None:
+    def __init__(
+        self, stream: Stream, most: int = MOST, *, padding: float = 0.0, check: bool = True, threads: int = 1
+    ) -> None:
         spec = stream.spec
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise InvalidArgument(f"most={most!r}: expected a number of streams, at least 1")
@@ -47,7 +51,7 @@ class Pool:
             raise InvalidArgument(f"this model has {what}, and a pool takes none; open one session per stream")
         self.spec, self.most = spec, most
         self._padding, self._check = padding, check
-        self._engine = Engine(stream._pool_form, spec, most)
+        self._engine = Engine(stream._opened("pool", threads), spec, most)
         self._free = list(range(most - 1, -1, -1))
         self._lanes: list[Lane] = []
 
@@ -177,3 +181,65 @@ class Lane:
         if final:
             self.close()
         return result
+
+
+class Streams:
+    """A fixed number of streams side by side, each with a start and an end of its own.
+
+    together = stream.session(batch=3, independent=True)
+    together.push(chunk, active=[True, False, True])    [frames, None, frames]: the second one waits
+    together.flush([0]); together.reset([0])            the first one ends, and starts anew
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool, self._lanes = pool, [pool.open() for _ in range(pool.most)]
+        self.batch, self.spec = pool.most, pool.spec
+
+    def push(self, chunk: Any = None, /, *, active: Sequence[bool] | None = None, **chunks: Any) -> list[Any]:
+        """Take frames for all streams (those of inactive ones are ignored). What came out, by stream; None: nothing."""
+        given = (
+            {self.spec.inputs[0].name: chunk} if chunk is not None and not isinstance(chunk, Mapping) else chunk or {}
+        )
+        rows = {name: self._by_stream(name, value) for name, value in {**given, **chunks}.items()}
+        for i in self._chosen(None if active is None else np.flatnonzero(self._mask(active)).tolist()):
+            self._lanes[i].push({name: values[i] for name, values in rows.items()})
+        return self._run()
+
+    def flush(self, which: Sequence[int] | None = None) -> list[Any]:
+        """End these streams (all, if not told which): what was still inside, by stream."""
+        for i in self._chosen(which):
+            self._lanes[i].flush()
+        return self._run()
+
+    def reset(self, which: Sequence[int] | None = None) -> None:
+        """Start these streams anew. The others go on."""
+        for i in self._chosen(which):
+            self._lanes[i].close()
+            self._lanes[i] = self._pool.open()
+
+    def _run(self) -> list[Any]:
+        results = self._pool.run()
+        return [results.get(lane) for lane in self._lanes]
+
+    def _mask(self, active: Sequence[bool]) -> Any:
+        mask = np.asarray(active)
+        if mask.shape != (self.batch,) or mask.dtype != bool:
+            raise InvalidArgument(f"active: expected {self.batch} truth values, one a stream")
+        return mask
+
+    def _chosen(self, which: Sequence[int] | None) -> list[int]:
+        chosen = list(range(self.batch)) if which is None else [int(i) for i in which]
+        if any(not 0 <= i < self.batch for i in chosen):
+            raise InvalidArgument(f"there are streams 0 to {self.batch - 1}, not {chosen}")
+        return chosen
+
+    def _by_stream(self, name: str, value: Any) -> list[Any]:
+        port = next((i for i in self.spec.inputs if i.name == name), None)
+        array = np.asarray(value)
+        axis = None if port is None else stream_axis(port.dims)
+        if port is None or axis is None or array.ndim != len(port.dims) or array.shape[axis] != self.batch:
+            names = [i.name for i in self.spec.inputs]
+            raise InvalidChunk(
+                f"'{name}': expected frames of {self.batch} streams for one of {names}, got {array.shape}"
+            )
+        return np.split(array, self.batch, axis)

@@ -1,0 +1,199 @@
+"""The form one stream runs in: rows, tails, fewer nodes; it stays the batch model, and what was to fall away has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pulsify
+from pulsify.optimize.forms import single
+from tests.models import Array, close, frames, model, node, run_batch, run_stream, weights
+
+C = 8  # channels: enough for windows over rows
+
+
+def operators(stream: pulsify.Stream) -> Counter[str]:
+    made = single(stream._forms, stream.spec)
+    return Counter(n.op_type for n in (made.steady or made.general).graph)
+
+
+def exact(proto: onnx.ModelProto, pulse: int, x: Array, axis: int = 2) -> pulsify.Stream:
+    """Equal to batch in the form sessions run, ragged, with NaN behind the end, and after a change of form."""
+    stream = pulsify.stream(proto, pulse=pulse)
+    want = run_batch(proto, x)["y"]
+    close(run_stream(stream.session(padding=float("nan")), x, [pulse], axis), want)
+    close(run_stream(stream.session(padding=float("nan")), x, [3, 0, 5 * pulse], axis), want)
+    half = x.shape[axis] // 2
+    first, second = np.split(x, [half], axis)
+    for before, after in ((True, False), (False, True)):
+        one, other = stream.session(portable=before), stream.session(portable=after)
+        parts = [one.push(first)]
+        other.restore(one.state())
+        close(np.concatenate([*parts, other.push(second), other.flush()], stream.outputs[0].axis), want)
+    return stream
+
+
+def stack(
+    *layers: onnx.NodeProto, constants: dict[str, Array], dims: tuple[int | str, ...] = (1, C, "T")
+) -> onnx.ModelProto:
+    return model(list(layers), {"x": list(dims)}, ["y"], constants)
+
+
+def test_convolutions_over_rows() -> None:
+    proto = stack(
+        node("Conv", "x a b", "h", pads=[4, 0], dilations=[2]), node("Relu", "h", "r"),
+        node("Conv", "r c", "z", pads=[1, 0]), node("Add", "x z", "y"),
+        constants={"a": weights(C, C, 3), "b": weights(C), "c": weights(C, C, 2)},
+    )  # fmt: skip
+    stream = exact(proto, 4, frames(1, C, 43))
+    form = stream._opened("single")
+    assert {"x", "y"} <= form.rows
+    assert set(form.tails) == {s.name for s in stream.states}  # no state is cut out
+    used = operators(stream)
+    assert used["Gemm"] == 2
+    assert not used["Conv"] and not used["Transpose"] and not used["Slice"]
+
+
+def test_sums_of_products_are_one() -> None:
+    """As skip connections are: every layer adds its own."""
+    layers, constants, x, total = [], {}, "x", ""
+    for i in range(4):
+        constants |= {
+            f"f{i}": weights(C, C, 2, seed=i),
+            f"k{i}": weights(C, C, 1, seed=i + 9),
+            f"b{i}": weights(C, seed=i),
+        }
+        layers += [node("Conv", f"{x} f{i}", f"h{i}", pads=[1, 0]), node("Conv", f"h{i} k{i} b{i}", f"s{i}")]
+        if total:
+            layers.append(node("Add", f"{total} s{i}", f"t{i}" if i < 3 else "y"))
+        x, total = f"h{i}", f"t{i}" if i else "s0"
+    used = operators(exact(stack(*layers, constants=constants), 4, frames(1, C, 30)))
+    assert used["Gemm"] == 5  # four layers and one sum
+    assert not used["Add"]
+
+
+def test_a_norm_is_part_of_the_product() -> None:
+    statistics = {
+        "g": weights(C),
+        "s": weights(C, seed=3),
+        "m": weights(C, seed=4),
+        "v": np.abs(weights(C, seed=5)) + 0.1,
+    }
+    proto = stack(
+        node("Conv", "x a b", "h", pads=[2, 0]), node("BatchNormalization", "h g s m v", "n"), node("Tanh", "n", "y"),
+        constants={"a": weights(C, C, 3), "b": weights(C, seed=2), **statistics},
+    )  # fmt: skip
+    assert not operators(exact(proto, 4, frames(1, C, 25)))["BatchNormalization"]
+    proto = stack(
+        node("ConvTranspose", "x a b", "h", strides=[2]), node("BatchNormalization", "h g s m v", "y"),
+        constants={"a": weights(C, C // 2, 2), "b": weights(C, seed=2), **statistics},
+    )  # fmt: skip
+    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("group", 2))
+    assert not operators(exact(proto, 4, frames(1, C, 25)))["BatchNormalization"]
+
+
+@pytest.mark.parametrize("pulse", [1, 6])
+def test_every_channel_by_itself(pulse: int) -> None:
+    """Between products, as in a conformer's convolution; over tokens [1, T, C]."""
+    proto = model(
+        [
+            node("Transpose", "x", "t", perm=[0, 2, 1]), node("Conv", "t a", "h"),
+            node("Conv", "h d e", "g", pads=[3, 0], group=C), node("Conv", "g c", "o"),
+            node("Transpose", "o", "u", perm=[0, 2, 1]), node("Add", "x u", "y"),
+        ],
+        {"x": [1, "T", C]}, ["y"],
+        {"a": weights(C, C, 1), "d": weights(C, 1, 4), "e": weights(C), "c": weights(C, C, 1, seed=2)},
+    )  # fmt: skip
+    stream = exact(proto, pulse, frames(1, 31, C), axis=1)
+    used = operators(stream)
+    assert used["Gemm"] == 2
+    assert used["ReduceSum"] == (pulse == 1)
+    assert stream._opened("single").tails
+
+
+def test_neighbours_laid_out_are_a_convolution() -> None:
+    """Unfold over frequency, then a convolution of one tap: [1, 2, T, F] -> [1, 6, T, F]."""
+    places = np.arange(5)[None] + np.arange(3)[:, None]
+    proto = model(
+        [
+            node("Pad", "x pads", "p"), node("Gather", "p places", "g", axis=3),
+            node("Transpose", "g", "t", perm=[0, 1, 3, 2, 4]), node("Reshape", "t flat", "f"),
+            node("Conv", "f k b", "y"),
+        ],
+        {"x": [1, 2, "T", 5]}, ["y"],
+        {
+            "pads": np.array([0, 0, 0, 1, 0, 0, 0, 1]), "places": places, "flat": np.array([1, 6, -1, 5]),
+            "k": weights(4, 6, 1, 1), "b": weights(4),
+        },
+    )  # fmt: skip
+    used = operators(exact(proto, 1, frames(1, 2, 9, 5)))
+    assert used["Conv"] == 1
+    assert not used["Gather"] and not used["Pad"]
+
+
+def test_a_transposed_convolution_without_a_stride_is_a_convolution() -> None:
+    for pads, group in (([1, 1], 1), ([2, 0], 2), ([0, 0], 1)):
+        proto = stack(
+            node("ConvTranspose", "x a b", "y", pads=pads, group=group, kernel_shape=[3]),
+            constants={"a": weights(C, 4, 3), "b": weights(4 * group)},
+        )
+        stream = exact(proto, 4, frames(1, C, 22))
+        assert not [n for n in stream.model.graph if n.op_type == "ConvTranspose"]
+        assert stream.outputs[0].delay == pads[0]  # frames it cuts off in front are looked ahead to
+
+
+def test_what_does_nothing_falls_away() -> None:
+    constants = {"one": np.ones((1, C, 1), np.float32), "yes": np.array([True]), "zero": np.array(0, np.float32)}
+    proto = stack(
+        node("Mul", "x one", "a"), node("Where", "yes a zero", "b"), node("Conv", "b k", "y", pads=[1, 0]),
+        constants={**constants, "k": weights(C, C, 2)},
+    )  # fmt: skip
+    used = operators(exact(proto, 4, frames(1, C, 19)))
+    assert not used["Mul"] and not used["Where"]
+
+
+LAYERS = ("conv", "wide", "alone", "unit", "gate", "skip", "norm", "split", "last", "mask")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(LAYERS), min_size=2, max_size=7), st.sampled_from([1, 2, 4]), st.integers(0, 99))
+def test_random_stacks(kinds: list[str], pulse: int, seed: int) -> None:
+    """Whatever stands between convolutions: the form for one stream is the batch model."""
+    rng, nodes, constants, x = np.random.default_rng(seed), list[onnx.NodeProto](), dict[str, Array](), "x"
+    for i, kind in enumerate([*kinds, "conv"]):
+        y = f"v{i}"
+        constants |= {f"w{i}": weights(C, C, 3, seed=seed + i) / 4, f"u{i}": weights(C, C, 1, seed=i) / 2}
+        constants |= {f"d{i}": weights(C, 1, 3, seed=i), f"c{i}": weights(1, C, 1, seed=i), f"b{i}": weights(C, seed=i)}
+        ahead = int(rng.integers(0, 3))
+        if kind == "conv":
+            nodes.append(node("Conv", f"{x} w{i} b{i}", y, pads=[2 - ahead, ahead]))
+        elif kind == "wide":
+            nodes.append(node("Conv", f"{x} w{i}", y, pads=[6, 0], dilations=[3]))
+        elif kind == "alone":
+            nodes.append(node("Conv", f"{x} d{i} b{i}", y, pads=[2 - ahead, ahead], group=C))
+        elif kind == "unit":
+            nodes.append(node("Conv", f"{x} u{i} b{i}", y))
+        elif kind == "gate":
+            nodes += [node("Sigmoid", x, f"g{i}"), node("Mul", f"{x} g{i}", y)]
+        elif kind == "skip":
+            nodes += [node("Conv", f"{x} u{i}", f"a{i}"), node("Add", f"{x} a{i}", y)]
+        elif kind == "norm":
+            nodes += [
+                node("Transpose", x, f"a{i}", perm=[0, 2, 1]), node("LayerNormalization", f"a{i} b{i}", f"n{i}"),
+                node("Transpose", f"n{i}", y, perm=[0, 2, 1]),
+            ]  # fmt: skip
+        elif kind == "split":
+            nodes += [node("Split", x, f"p{i} q{i}", axis=1), node("Concat", f"q{i} p{i}", y, axis=1)]
+        elif kind == "last":
+            nodes += [node("ReduceMean", x, f"a{i}", axes=[1]), node("Sub", f"{x} a{i}", y)]
+        else:
+            nodes.append(node("Mul", f"{x} c{i}", y))
+        x = y
+    nodes[-1].output[0] = "y"
+    proto = stack(*nodes, constants={k: v for k, v in constants.items() if any(k in n.input for n in nodes)})
+    exact(proto, pulse, frames(1, C, 29, seed=seed))
