@@ -11,9 +11,10 @@ from pulsify.export.metadata import Spec
 from pulsify.export.weights import weight_bytes
 from pulsify.optimize.attention import fuse_attention
 from pulsify.optimize.ring import Ring, ring_form
-from pulsify.optimize.rows import Tail, for_one, row_form
+from pulsify.optimize.rows import for_one, row_form
 from pulsify.optimize.squeeze import squeezed
 from pulsify.optimize.steady import steady_form
+from pulsify.optimize.tails import Tail, expose_tails
 from pulsify.optimize.tidy import simplified, tidied
 
 TWICE = 64 << 20  # bytes of weights up to which they are held twice; larger models have little to win from it
@@ -54,7 +55,8 @@ def without_rings(model: ir.Model, spec: Spec) -> Forms:
 def single(made: Forms, spec: Spec) -> Forms:
     """The same for one stream, where every size is known: convolutions over rows where that pays, fewer nodes."""
     made = _each(made, lambda model: simplified(for_one(model)))
-    return _each(_over_rows(made, spec) or made, lambda model: tidied(squeezed(model)))
+    made = _each(_over_rows(made, spec) or made, lambda model: tidied(squeezed(model)))
+    return replace(made, tails=expose_tails([m for m in (made.general, made.steady) if m is not None], spec))
 
 
 def _each(made: Forms, change: Callable[[ir.Model], ir.Model]) -> Forms:
@@ -64,13 +66,7 @@ def _each(made: Forms, change: Callable[[ir.Model], ir.Model]) -> Forms:
 def _over_rows(made: Forms, spec: Spec) -> Forms | None:
     apart = frozenset(c.state for ring in made.rings for c in ring.caches)
     general = row_form(made.general, spec, apart)
-    if general is None:
+    steady = None if made.steady is None or general is None else row_form(made.steady, spec, apart, like=general)
+    if general is None or (made.steady is not None and steady is None):
         return None
-    if made.steady is None:
-        return replace(made, general=general.model, rows=general.ports, tails=general.tails)
-    steady = row_form(made.steady, spec, apart, like=general)
-    if steady is not None and steady.tails != general.tails:
-        general = row_form(made.general, spec, apart, like=steady)
-    if steady is None or general is None or general.tails != steady.tails:
-        return None
-    return replace(made, general=general.model, steady=steady.model, rows=general.ports, tails=general.tails)
+    return replace(made, general=general.model, steady=None if steady is None else steady.model, rows=general.ports)

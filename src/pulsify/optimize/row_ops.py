@@ -24,6 +24,7 @@ class Work:
     model: ir.Model
     free: frozenset[str]  # ports that may be rows
     rows: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    windows: dict[tuple[ir.Value, bytes], ir.Value] = field(default_factory=dict)
     ports: set[str] = field(default_factory=set)
     turned: int = 0
     spared: int = 0  # turns of the model's own that are no longer needed
@@ -158,8 +159,8 @@ class Taps:
     @property
     def dims(self) -> tuple[int, int, int]:
         assert self.weights.const_value is not None
-        count, channels, taps = (int(d) for d in self.weights.const_value.shape if isinstance(d, int))
-        return count, channels, taps
+        count, channels, *taps = (int(d) for d in self.weights.const_value.shape if isinstance(d, int))
+        return count, channels, taps[0] if taps else 1
 
     def array(self) -> Array:
         assert self.weights.const_value is not None
@@ -167,7 +168,9 @@ class Taps:
 
 
 def conv_of(node: ir.Node) -> Taps | None:
-    """A convolution along time that rows have something for."""
+    """A convolution along time that rows have something for; a product with a constant in front is one of one tap."""
+    if node.op_type == "MatMul":
+        return _mixes_channels(node)
     taken, given = frames_of(node.inputs[0]) if node.inputs else None, frames_of(node.outputs[0])
     if node.op_type != "Conv" or taken is None or given is None or given[0] > MOST:
         return None
@@ -187,25 +190,54 @@ def conv_of(node: ir.Node) -> Taps | None:
         or node.attributes.get_int("group", 1) != (count if conv.alone else 1)
     ):
         return None
-    return conv if conv.alone or taps == 1 or channels >= FEWEST else None
+    return conv if conv.alone or taps == 1 or given[0] == 1 or channels >= FEWEST else None
+
+
+def _mixes_channels(node: ir.Node) -> Taps | None:
+    """W [N, C] times [1, C, T]."""
+    weights, taken, given = node.inputs[0], frames_of(node.inputs[1]), frames_of(node.outputs[0])
+    if weights is None or taken is None or given is None or given[0] > MOST or weights.dtype != ir.DataType.FLOAT:
+        return None
+    if weights.const_value is None or weights.is_graph_input() or len(weights.const_value.shape) != 2:
+        return None
+    return Taps(weights, None, np.arange(given[0])[:, None], False)
 
 
 def convolved(work: Work, node: ir.Node, conv: Taps) -> ir.Value:
     """The windows of all frames as rows, times the weights."""
     work.at = node
-    x, dtype = as_rows(work, _given(node)), node.outputs[0].dtype
+    given = node.inputs[1] if node.op_type == "MatMul" else node.inputs[0]
+    assert given is not None
+    x, dtype = as_rows(work, given), node.outputs[0].dtype
     if conv.alone:
         return _alone(work, node, conv, x)
     count, channels, taps = conv.dims
     time = len(conv.places)
     work.convs += 1
-    if taps > 1 or frames_of(_given(node)) != (time, channels):
-        x = work.op("Gather", [x, work.constant(conv.places.reshape(-1))], (time * taps, channels), dtype, axis=0)
+    x = _windows(work, x, conv, channels)
     if taps > 1:
-        x = work.op("Reshape", [x, work.ints(time, taps * channels)], (time, taps * channels), dtype)
-        weights = np.ascontiguousarray(conv.array().transpose(2, 1, 0)).reshape(taps * channels, count)
-        return work.op("Gemm", _some(x, work.constant(weights), conv.bias), (time, count), dtype)
+        weights = np.ascontiguousarray(conv.array().transpose(0, 2, 1)).reshape(count, taps * channels)
+        return work.op("Gemm", _some(x, work.constant(weights), conv.bias), (time, count), dtype, transB=1)
     return work.op("Gemm", _some(x, _matrix(work, conv.weights), conv.bias), (time, count), dtype, transB=1)
+
+
+def _windows(work: Work, x: ir.Value, conv: Taps, channels: int) -> ir.Value:
+    """What each output frame reads, side by side: [T, K * C]. Convolutions that read alike share them."""
+    time, taps = conv.places.shape
+    key = x, conv.places.tobytes()
+    if key in work.windows:
+        return work.windows[key]
+    rows, made, dtype = int(x.shape[0]), x, x.dtype  # type: ignore[index, arg-type]
+    if time == 1 and np.array_equal(conv.places[0], np.arange(taps)):  # one window, in one piece
+        if rows > taps:
+            made = work.op("Slice", [made, *(work.ints(n) for n in (0, taps, 0, 1))], (taps, channels), dtype)
+    elif taps > 1 or rows != time:
+        places = work.constant(conv.places.reshape(-1))
+        made = work.op("Gather", [made, places], (time * taps, channels), dtype, axis=0)
+    if taps > 1:
+        made = work.op("Reshape", [made, work.ints(time, taps * channels)], (time, taps * channels), dtype)
+    work.windows[key] = made
+    return made
 
 
 def _some(*values: ir.Value | None) -> list[ir.Value]:
@@ -217,7 +249,8 @@ def _matrix(work: Work, weights: ir.Value) -> ir.Value:
     tensor = weights.const_value
     if not isinstance(tensor, ir.ExternalTensor):
         assert tensor is not None
-        return work.constant(tensor.numpy()[:, :, 0])
+        array = tensor.numpy()
+        return work.constant(array.reshape(array.shape[:2]))
     shape = ir.Shape(list(tensor.shape)[:2])
     name = f"{weights.name}/matrix"
     flat = ir.ExternalTensor(

@@ -3,14 +3,13 @@
 channels first   [1, C, T]     Conv          8 columns for a product whose weights are read anew
 rows             [T, C]        Gemm          the weights are packed once, a frame is a piece of memory
 
-A window is then a stretch of memory: the new state of a buffer is the end of the joined frames, where the next pulse
-reads it (`Tail`), and is not cut out. Values are turned only where an operator that knows no rows takes them; ports of
-the graph are rows from the start (the session copies into them as they are).
+A window is then a stretch of memory, and the new state of a buffer the end of it (see `tails`). Values are turned only
+where an operator that knows no rows takes them; ports of the graph are rows from the start (the session copies into
+them as they are).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -31,20 +30,11 @@ from pulsify.optimize.row_ops import (
 
 
 @dataclass(frozen=True)
-class Tail:
-    """A state that is the last frames of an output `full`, [frames, C]."""
-
-    full: str
-    frames: int
-
-
-@dataclass(frozen=True)
 class Rows:
-    """The model, which of its ports are rows, and which states are tails."""
+    """The model, and which of its ports are rows."""
 
     model: ir.Model
     ports: frozenset[str]
-    tails: Mapping[str, Tail]
 
 
 def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | None = None) -> Rows | None:
@@ -52,7 +42,7 @@ def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | No
 
     apart: states that stay as they are. like: another form of the same model; the ports must come out the same.
     """
-    if not any(n.op_type == "Conv" for n in model.graph):
+    if not any(n.op_type in ("Conv", "MatMul") for n in model.graph):
         return None
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
@@ -72,10 +62,9 @@ def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | No
         turned_back(work, value)
     if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
         return None
-    tails = _tails(work, spec, like)
     merge_sums(work)
     RemoveUnusedNodesPass()(model)
-    return Rows(model, frozenset(work.ports), tails)
+    return Rows(model, frozenset(work.ports))
 
 
 def for_one(model: ir.Model) -> ir.Model:
@@ -141,34 +130,3 @@ def _settle_outputs(work: Work, spec: Spec) -> None:
         out.name, made.name = f"{name}/columns", name
         work.graph.outputs[i] = made
         work.ports.add(states.get(name, name))
-
-
-def _tails(work: Work, spec: Spec, like: Rows | None) -> dict[str, Tail]:
-    """States cut from the end of joined frames: the frames come out instead, and the cut is where they are read."""
-    tails: dict[str, Tail] = {}
-    for i, out in enumerate(list(work.graph.outputs)):
-        state = str(out.name).removeprefix("new_")
-        cut = out.producer()
-        while cut is not None and cut.op_type == "Identity" and cut.inputs[0] is not None:
-            cut = cut.inputs[0].producer()
-        if state not in work.ports or state == out.name or cut is None or cut.op_type != "Slice":
-            continue
-        full = cut.inputs[0]
-        if full is None or full.producer() is None or full.shape is None or out.shape is None:
-            continue
-        frames, kept = full.shape[0], out.shape[0]
-        if not isinstance(frames, int) or not isinstance(kept, int) or _bounds(cut) != (frames - kept, frames, 0, 1):
-            continue
-        tail = Tail(f"full_{state}", frames)
-        if full in work.graph.outputs or (like is not None and like.tails.get(state) != tail):
-            continue
-        full.name = tail.full
-        work.graph.outputs[i] = full
-        tails[state] = tail
-    return tails
-
-
-def _bounds(cut: ir.Node) -> tuple[int, ...] | None:
-    """start, stop, axis, step of a Slice along one axis."""
-    given = [v.const_value.numpy() for v in cut.inputs[1:] if v is not None and v.const_value is not None]
-    return tuple(int(g[0]) for g in given) if len(given) == 4 and all(g.size == 1 for g in given) else None

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.optimize.constants import fold
+from pulsify.optimize.parts import part
 from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
 from pulsify.optimize.unfold import fold_back
 from pulsify.optimize.views import constant, ints, is_view, new_node, reshaped, sizes, source, tensor
@@ -27,7 +28,7 @@ def simplified(model: ir.Model) -> ir.Model:
 
 def tidied(model: ir.Model) -> ir.Model:
     """The same model with fewer nodes; sizes must have been inferred. Changes it in place."""
-    return _rewritten(model, _product, _sink, _cut, _join, _view)
+    return _rewritten(model, _product, _bias, _sink, _cut, _join, _view, part)
 
 
 def _rewritten(model: ir.Model, *rewrites: Callable[[ir.Graph, ir.Node], None]) -> ir.Model:
@@ -205,6 +206,27 @@ def _product(graph: ir.Graph, node: ir.Node) -> None:
     flat = reshaped(graph, node, node.inputs[0], (rows, width))
     made = new_node(graph, node, "Gemm", [flat, node.inputs[1], bias], (rows, shape[-1]), out)
     add.outputs[0].replace_all_uses_with(reshaped(graph, add, made, shape))
+
+
+def _bias(graph: ir.Graph, node: ir.Node) -> None:
+    """A constant added to a product that has no bias yet is one."""
+    if node.op_type != "Add" or (shape := sizes(node.outputs[0])) is None or len(shape) != 2:
+        return
+    for x, y in (node.inputs, node.inputs[::-1]):
+        product, array = None if x is None else x.producer(), constant(y)
+        if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or array is None:
+            continue
+        if (
+            len(list(x.uses())) == 1
+            and sizes(x) == shape
+            and array.size in (1, shape[1])
+            and array.shape[:-1] in ((), (1,))
+        ):
+            bias = tensor(graph, f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
+            attrs = {name: a.value for name, a in product.attributes.items()}
+            made = new_node(graph, node, "Gemm", [*product.inputs, bias], shape, x, **attrs)
+            node.outputs[0].replace_all_uses_with(made)
+            return
 
 
 # ---- norms of fixed statistics

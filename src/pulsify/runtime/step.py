@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from pulsify.optimize.ring import Ring
-    from pulsify.optimize.rows import Tail
+    from pulsify.optimize.tails import Tail
 
 Array = np.ndarray[Any, Any]
 
@@ -76,12 +76,12 @@ class Step:
 
     def _place(self, name: str, dims: tuple[int, ...], dtype: Any) -> Array:
         """Memory for a port, seen as the portable model has it."""
-        if name not in self._form.rows:
-            return np.zeros(dims, dtype)
-        _, channels, frames = dims
-        tail = self._form.tails.get(name)
-        memory = np.zeros((tail.frames if tail else frames, channels), dtype)
-        return memory[len(memory) - frames :].T[None]
+        tail, rows = self._form.tails.get(name), name in self._form.rows
+        memory = np.zeros(tail.shape if tail else (dims[2], dims[1]) if rows else dims, dtype)
+        if tail is not None:
+            frames = dims[2] if rows else dims[tail.axis]
+            memory = memory[(slice(None),) * tail.axis + (slice(tail.shape[tail.axis] - frames, None),)]
+        return memory.T[None] if rows else memory
 
     def _bind(
         self, runner: ort.InferenceSession, before: Mapping[str, Array], after: Mapping[str, Array]
@@ -91,7 +91,7 @@ class Step:
         made = {**self.outputs}
         for n, a in after.items():
             if n in self._form.tails:
-                made[self._form.tails[n].full] = np.asarray(a.base)
+                made[self._form.tails[n].full] = np.asarray(a if a.base is None else a.base)
             else:
                 made[f"new_{n}"] = a
         for ring in self._rings:

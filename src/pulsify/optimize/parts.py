@@ -1,0 +1,63 @@
+"""A product whose columns go different ways: one product for each way, where the runtime takes the activation in.
+
+x -Gemm [C, 2N]-> -Split-> -Tanh->,  -Sigmoid->        =        x -Gemm [C, N] + Tanh->,  x -Gemm [C, N] + Sigmoid->
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.optimize.views import constant, new_node, sizes, tensor
+
+Array = np.ndarray[Any, Any]
+LARGEST = 1 << 20  # bytes of weights that are worth another copy
+TAKEN_IN = ("Tanh", "Sigmoid", "Relu", "LeakyRelu", "Softplus", "Softsign")  # by the runtime's Gemm
+
+
+def part(graph: ir.Graph, node: ir.Node) -> None:
+    """Rewrites a Gemm that is read in pieces of its columns only, if an activation follows one of them."""
+    out = node.outputs[0]
+    if node.op_type != "Gemm" or out in graph.outputs or not _small(node.inputs[1]):
+        return
+    pieces = [piece for use in out.uses() for piece in _pieces(use.node)]
+    followed = [use.node.op_type in TAKEN_IN for piece, *_ in pieces for use in piece.uses()]
+    if not pieces or any(stop < 0 for _, _, stop in pieces) or not any(followed):
+        return
+    weights = constant(node.inputs[1])
+    bias = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    shape = sizes(out)
+    if weights is None or shape is None or (bias is not None and bias.shape != (shape[1],)):
+        return
+    turned = bool(node.attributes.get_int("transB", 0))
+    attrs = {name: a.value for name, a in node.attributes.items()}
+    for piece, start, stop in pieces:
+        cut = weights[start:stop] if turned else weights[:, start:stop]
+        inputs = [node.inputs[0], tensor(graph, f"{piece.name}/weights", cut)]
+        if bias is not None:
+            inputs.append(tensor(graph, f"{piece.name}/bias", bias[start:stop]))
+        made = new_node(graph, node, "Gemm", inputs, (shape[0], stop - start), piece, **attrs)
+        piece.replace_all_uses_with(made)
+
+
+def _pieces(node: ir.Node) -> list[tuple[ir.Value, int, int]]:
+    """The columns that a reader takes, value by value; a stop of -1 if it takes anything else."""
+    whole, refused = sizes(node.inputs[0]), [(node.outputs[0], 0, -1)]
+    if whole is None or len(whole) != 2 or any(o.is_graph_output() for o in node.outputs):
+        return refused
+    if node.op_type == "Split" and node.attributes.get_int("axis", 0) in (1, -1):
+        widths = [(sizes(o) or (0, 0))[1] for o in node.outputs]
+        starts = np.cumsum([0, *widths]).tolist()
+        return [(o, a, a + w) for o, a, w in zip(node.outputs, starts, widths, strict=False)]
+    bounds = [a for v in node.inputs[1:] if (a := constant(v)) is not None and a.size == 1]
+    if node.op_type != "Slice" or len(bounds) != 4:
+        return refused
+    start, _, axis, step = (int(b.reshape(-1)[0]) for b in bounds)
+    width = (sizes(node.outputs[0]) or (0, 0))[1]
+    return [(node.outputs[0], start, start + width)] if axis in (1, -1) and step == 1 and start >= 0 else refused
+
+
+def _small(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is not None and value.const_value.nbytes <= LARGEST
