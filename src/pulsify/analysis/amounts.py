@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SMALL = 4096  # elements of a value worth keeping
 FARTHEST = 1 << 17  # numbers beyond stand for infinity, or are no lengths
 MOST_FAR = 8
+FEW, SLOW = 8, 48  # consecutive lengths looked at anyway; frames between two of a wire so slow that they tell little
 SPACED = 17  # more than the residues of a few strides by two
 NEIGHBOURS = 97  # consecutive lengths looked at: more than any small period, and prime
 
@@ -98,6 +99,18 @@ def spaced(ctx: Context) -> list[int]:
     base = ctx.traces.lengths[0] // step * step
     rates = [d for d in sorted(ctx.denominators) if d > 1]
     return sorted({-(-(base + n * d) // step) * step for d in rates for n in range(1, SPACED + 1)})
+
+
+def residues(ctx: Context) -> list[int]:
+    """Lengths of every residue that the last frames of some wire may depend on: for values that are not small."""
+    step = ctx.traces.tracer.time.step
+    rates = sorted(d for d in ctx.denominators if d > 1)
+    quick = [d for d in rates if d <= SLOW]
+    base = ctx.traces.lengths[0] // step * step
+    slow = {
+        -(-(base + n * d) // step) * step for d in {*rates[-1:], *rates[len(quick) :]} for n in range(1, SPACED + 1)
+    }
+    return sorted({*near(ctx)[: 2 * max(quick, default=FEW)], *slow})
 
 
 def far(ctx: Context) -> list[int]:

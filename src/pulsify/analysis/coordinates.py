@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, everywhere, far, known_at, near, spaced
+from pulsify.analysis.amounts import SMALL, everywhere, far, known_at, residues
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.fitted import fitted_length, quietly
 from pulsify.emit.boundary import along
@@ -173,8 +173,7 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
 def _at_all_residues(ctx: Context, name: str, frame: Array) -> bool:
     """Are all frames like this one at lengths of other residues too? A mask may hide the last frame at some only."""
-    lengths = [*near(ctx), *spaced(ctx)]
-    return everywhere(ctx, name, lambda value, s: same(np.broadcast_to(frame, value.shape), value), lengths)
+    return everywhere(ctx, name, lambda value, s: same(np.broadcast_to(frame, value.shape), value), residues(ctx))
 
 
 def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import cells as cell
-from pulsify.analysis.amounts import everywhere, near, spaced
+from pulsify.analysis.amounts import everywhere, residues
 from pulsify.analysis.cells import Cells
 from pulsify.analysis.coordinates import same
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
@@ -90,10 +90,7 @@ def _same_at_all_lengths(ctx: Context, name: str) -> bool:
             both = tuple(slice(0, min(n, m)) for n, m in zip(value.shape, full.shape, strict=True))
             return same(value[both], full[both])
 
-        ctx.same_cells[name] = everywhere(
-            ctx, name, agrees,
-            [*ctx.traces.lengths, *near(ctx)[: max(ctx.denominators, default=1)], *spaced(ctx)],
-        )  # fmt: skip
+        ctx.same_cells[name] = everywhere(ctx, name, agrees, [*ctx.traces.lengths, *residues(ctx)])
     return ctx.same_cells[name]
 
 
