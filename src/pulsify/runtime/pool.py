@@ -90,7 +90,8 @@ class Pool:
             lane._collect(out)
 
     def _close(self, lane: Lane) -> None:
-        if lane in self._lanes:
+        if not lane.closed:
+            lane.closed = True
             self._lanes.remove(lane)
             self._free.append(lane._slot.number)
 
@@ -100,21 +101,22 @@ class Lane:
 
     def __init__(self, pool: Pool, slot: Slot, session: Session) -> None:
         self._pool, self._slot, self._session = pool, slot, session
+        self.closed = False
         self._restart()
 
     def _restart(self) -> None:
         self._parts = self._session.no_parts()
         self._new = False  # anything to report since the last run
         self._end: int | None = None
-
-    @property
-    def closed(self) -> bool:
-        return self not in self._pool._lanes
+        self._placed = False  # a pulse is in the model's input already
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> None:
         """Take frames (any number, also none)."""
         self._check_open()
-        self._session.take(chunk, chunks)
+        if not chunks and not self._placed and self._session.place(chunk):
+            self._placed = True
+        else:
+            self._session.take(chunk, chunks)
 
     def flush(self) -> None:
         """End the stream: the next run gives all that is still inside, and closes it."""
@@ -135,6 +137,9 @@ class Lane:
     def state(self) -> bytes:
         """All there is to know of the stream; a session of this model takes it too."""
         self._check_open()
+        if self._placed:
+            self._session.displace()
+            self._placed = False
         return self._session.state()
 
     def restore(self, blob: bytes) -> None:
@@ -154,6 +159,10 @@ class Lane:
     def _load(self) -> bool:
         """Put the next pulse in place, if there is one."""
         session = self._session
+        if self._placed:
+            session.rebase()
+            self._placed = self._slot.ended = False
+            return True
         whole = session.ready()
         if not whole and not (self._end and (session.unfinished(self._end) or not self._slot.ended)):
             return False

@@ -26,13 +26,16 @@ Result = Any  # an array, or a dict of arrays by name
 
 @dataclass(frozen=True)
 class Direct:
-    """A model's one input and one output in memory; `checked` is looked at for NaN; `settled`: pulses of delay."""
+    """A model's one input and one output in memory; `checked` is looked at for NaN; `settled`: pulses of delay.
+
+    out: None if the model is run by someone else.
+    """
 
     port: Input
     into: Array
     checked: Array | None
     name: str
-    out: Array
+    out: Array | None
     settled: int
 
 
@@ -64,7 +67,7 @@ class Session:
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
         """Take frames (any number, also none) and return the output frames that are now ready."""
-        if self._direct is not None and not chunks and (out := self._whole_pulse(chunk, self._direct)) is not None:
+        if not chunks and (out := self._whole_pulse(chunk)) is not None:
             return out
         if self._closed:
             raise SessionClosed("this stream has been flushed; call reset() to start another")
@@ -145,34 +148,47 @@ class Session:
         """Where a whole pulse goes in and out, if there is but one way."""
         spec, step = self.spec, self._step
         given = [o for o in spec.outputs if o.axis is not None]
-        if len(spec.inputs) != 1 or len(given) != 1 or self._tables or isinstance(step, Slot):
+        if len(spec.inputs) != 1 or len(given) != 1 or self._tables:
             return None
         taken, made = spec.inputs[0], given[0]
         into = step.inputs[taken.name]
         flat = into.reshape(-1) if into.flags.c_contiguous else into[0].T.reshape(-1)
         checked = flat if self._check and taken.dtype.kind == "f" else None
-        return Direct(taken, into, checked, made.name, step.outputs[made.name], -(-made.delay // made.frames))
+        out = None if isinstance(step, Slot) else step.outputs[made.name]
+        return Direct(taken, into, checked, made.name, out, -(-made.delay // made.frames))
 
-    def _whole_pulse(self, chunk: Any, direct: Direct) -> Result:
-        """Just one pulse, nothing waiting, both ends out of sight: straight through the model.
+    def place(self, chunk: Any) -> bool:
+        """Just one pulse, nothing waiting: straight to the model's input. False: nothing was taken."""
+        direct = self._direct
+        if direct is None or type(chunk) is not np.ndarray or self._waiting[direct.port.name]:
+            return False
+        into = direct.into
+        if chunk.shape != into.shape or chunk.dtype != into.dtype:
+            return False
+        into[...] = chunk
+        if direct.checked is not None and (top := np.maximum.reduce(direct.checked)) != top:  # NaN
+            return False
+        self._received[direct.port.name] += direct.port.frames
+        return True
+
+    def displace(self) -> None:
+        """A pulse that was placed waits in line after all."""
+        assert self._direct is not None
+        name = self._direct.port.name
+        self._backlog[name].appendleft(self._direct.into.copy())
+        self._waiting[name] += self._direct.port.frames
+
+    def _whole_pulse(self, chunk: Any) -> Result:
+        """One pulse while both ends are out of sight: straight through the model.
 
         Little is done here, because after a model has run nothing of Python is in the processor's caches any more.
         None: nothing was taken; the long way does it, or says what is wrong.
         """
-        port, into = direct.port, direct.into
-        if (
-            type(chunk) is not np.ndarray
-            or chunk.shape != into.shape
-            or chunk.dtype != into.dtype
-            or not direct.settled <= self._pulses < self._until
-            or self._waiting[port.name]
-            or self._closed
-        ):
+        direct = self._direct
+        if direct is None or direct.out is None or not direct.settled <= self._pulses < self._until or self._closed:
             return None
-        into[...] = chunk
-        if direct.checked is not None and (top := np.maximum.reduce(direct.checked)) != top:  # NaN
+        if not self.place(chunk):
             return None
-        self._received[port.name] += port.frames
         self._stepped(None)
         self._pulses += 1
         out = direct.out.copy()
