@@ -244,8 +244,7 @@ def looks_text(bench: Facts) -> str:
     back, ahead = bench["sliding"]["looks_back"], bench["sliding"]["looks_ahead"]
     if back is None:
         return "back without end: no sliding window gives the batch model's output, the one timed is a guess"
-    measured = "measured, to the last bit: rounding remembers longer than matters"
-    return f"{count(back, 'frame')} back, {ahead} ahead ({measured})"
+    return f"{count(back, 'frame')} back, {ahead} ahead (measured, to what a stream may be off by)"
 
 
 def sweep_table(facts: Facts) -> Table:
