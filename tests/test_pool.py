@@ -216,6 +216,68 @@ def test_a_pool_of_one_is_a_session() -> None:
     close(pool.run()[lane], run_stream(stream.session(), x, [5]))
 
 
+def strided() -> onnx.ModelProto:
+    """Its end is worked out from the length."""
+    nodes = [node("Conv", "x w", "h", pads=[2, 2], strides=[2]), node("Conv", "h v", "y", pads=[1, 1])]
+    return model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"w": weights(3, 2, 5), "v": weights(3, 3, 3)})
+
+
+def test_a_model_that_asks_for_the_length() -> None:
+    pool, x = pulsify.Pool(pulsify.stream(strided(), pulse=PULSE), 3), frames(1, 2, 23)
+    lane = pool.open()
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_batch(strided(), x)["y"])
+
+
+def test_outputs_folded_inside_another_axis() -> None:
+    nodes = [
+        node("Transpose", "x", "a", perm=[1, 0, 2]), node("Shape", "x", "s"), node("Gather", "s last", "t"),
+        node("Concat", "lead t", "flat", axis=0), node("Reshape", "a flat", "y"),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"lead": np.array([-1]), "last": np.array([2])})
+    with pytest.raises(pulsify.InvalidArgument, match="output 'y'"):
+        pulsify.Pool(pulsify.stream(proto, pulse=PULSE, time="T"))
+
+
+def looked_up() -> onnx.ModelProto:
+    """A table of four rows: other numbers make the runtime fail."""
+    nodes = [
+        node("Gather", "table x", "e"),
+        node("Transpose", "e", "c", perm=[0, 2, 1]),
+        node("Conv", "c k", "y", pads=[1, 1]),
+    ]
+    constants = {"table": weights(4, 3), "k": weights(3, 3, 3)}
+    return model(nodes, {"x": ["B", "T"]}, ["y"], constants, dtypes={"x": np.int64})
+
+
+def test_a_stream_that_fails_takes_none_with_it() -> None:
+    pool = pulsify.Pool(pulsify.stream(looked_up(), pulse=PULSE), 3)
+    old, bad, good = (pool.open() for _ in range(3))
+    x = np.random.default_rng(0).integers(0, 4, (1, 8 * PULSE))
+    old.push(x)
+    first = pool.run()[old]  # somewhere else than the others: a call of its own
+    bad.push(np.full((1, PULSE), 99))
+    good.push(x[:, : 2 * PULSE])
+    old.push(x[:, :PULSE])
+    with pytest.raises(pulsify.InvalidChunk, match="streams they belong to are closed"):
+        pool.run()
+    assert bad.closed
+    old.flush()
+    rest = pool.run()
+    close(np.concatenate([first, rest[old]], 2), run_batch(looked_up(), np.concatenate([x, x[:, :PULSE]], 1))["y"])
+
+
+def test_a_flushed_state_is_still_flushed() -> None:
+    stream = pulsify.stream(models.causal("B"), pulse=PULSE)
+    session, lane = stream.session(), pulsify.Pool(stream, 1).open()
+    session.push(frames(1, 2, 9))
+    session.flush()
+    lane.restore(session.state())
+    with pytest.raises(pulsify.SessionClosed, match="flushed"):
+        lane.push(frames(1, 2, 3))
+
+
 # ---- a fixed number side by side
 
 
@@ -253,3 +315,18 @@ def test_streams_that_do_not_exist() -> None:
         together.reset([2])
     with pytest.raises(pulsify.InvalidChunk, match="expected frames of 2 streams"):
         together.push(frames(3, 2, 4))
+
+
+def test_streams_take_all_or_nothing() -> None:
+    together, x = pulsify.stream(models.causal("B"), pulse=PULSE).session(batch=2, independent=True), frames(2, 2, 8)
+    spoilt = x.copy()
+    spoilt[1, 0, 2] = np.nan
+    with pytest.raises(pulsify.InvalidChunk, match="nothing was taken"):
+        together.push(spoilt)
+    together.flush([1])
+    with pytest.raises(pulsify.SessionClosed):
+        together.push(x)
+    first = together.push(x, active=[True, False])[0]
+    rest = together.flush()  # those that have not ended yet
+    assert rest[1] is None
+    close(np.concatenate([first, rest[0]], 2), run_batch(models.causal("B"), x[:1])["y"])

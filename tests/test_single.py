@@ -157,6 +157,108 @@ def test_what_does_nothing_falls_away() -> None:
     assert not used["Mul"] and not used["Where"]
 
 
+# ---- found by looking for trouble
+
+
+def test_a_static_input_between_convolutions() -> None:
+    """It is turned where it is needed, and not turned back for the one who turns it."""
+    proto = model(
+        [node("Conv", "x a", "h", pads=[2, 0]), node("Mul", "h scale", "m"), node("Conv", "m a", "y", pads=[2, 0])],
+        {"x": [1, C, "T"], "scale": [1, C, 1]}, ["y"], {"a": weights(C, C, 3)},
+    )  # fmt: skip
+    x, scale = frames(1, C, 21), frames(1, C, 1, seed=7)
+    stream = pulsify.stream(proto, pulse=4)
+    close(run_stream(stream.session(scale=scale), x, [4, 9]), run_batch(proto, {"x": x, "scale": scale})["y"])
+
+
+@pytest.mark.parametrize("pulse", [1, 2, 3, 4])
+def test_rows_in_one_form_only(pulse: int) -> None:
+    proto = stack(
+        node("Pad", "x pads", "p"), node("Slice", "p one end two", "s"), node("Conv", "s a", "h"),
+        node("Conv", "h b", "y", pads=[2, 2]),
+        constants={
+            "pads": np.array([0, 0, 0, 0, 0, 1]), "one": np.array([1]), "end": np.array([1 << 40]),
+            "two": np.array([2]), "a": weights(C, C, 1), "b": weights(2, C, 5),
+        },
+    )  # fmt: skip
+    exact(proto, pulse, frames(1, C, 30))
+
+
+def test_every_fourth_frame_by_itself() -> None:
+    proto = stack(
+        node("Conv", "x a", "h"), node("Conv", "h d", "g", group=C, strides=[4]), node("Conv", "g a", "y"),
+        constants={"a": weights(C, C, 1), "d": weights(C, 1, 2)},
+    )  # fmt: skip
+    stream = pulsify.stream(proto, pulse=4)
+    x = frames(1, C, 33)
+    close(run_stream(stream.session(padding=float("nan")), x, [4, 7]), run_batch(proto, x)["y"])
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LayerNormalization"])
+def test_axes_counted_from_the_front(op: str) -> None:
+    extra = " g" if op == "LayerNormalization" else ""
+    proto = model(
+        [node("MatMul", "x a", "h"), node(op, f"h{extra}", "s", axis=2), node("MatMul", "s a", "y")],
+        {"x": [1, "T", C]}, ["y"], {"a": weights(C, C), **({"g": weights(C)} if extra else {})},
+    )  # fmt: skip
+    exact(proto, 4, frames(1, 18, C), axis=1)
+
+
+def test_a_norm_of_some_channels() -> None:
+    statistics = {
+        "g": weights(4),
+        "s": weights(4, seed=3),
+        "m": weights(4, seed=4),
+        "v": np.abs(weights(4, seed=5)) + 0.1,
+    }
+    proto = stack(
+        node("ConvTranspose", "x a", "h", strides=[2]), node("Slice", "h zero four one", "c"),
+        node("BatchNormalization", "c g s m v", "y"),
+        constants={
+            "a": weights(C, C, 2), "zero": np.array([0]), "four": np.array([4]), "one": np.array([1]), **statistics,
+        },
+    )  # fmt: skip
+    exact(proto, 4, frames(1, C, 19))
+
+
+def test_the_same_place_twice_is_no_window() -> None:
+    places = np.tile(np.arange(5), (2, 1))
+    proto = model(
+        [
+            node("Gather", "x places", "g", axis=3), node("Transpose", "g", "t", perm=[0, 1, 3, 2, 4]),
+            node("Reshape", "t flat", "f"), node("Conv", "f k", "y"),
+        ],
+        {"x": [1, 2, "T", 5]}, ["y"],
+        {"places": places, "flat": np.array([1, 4, -1, 5]), "k": weights(3, 4, 1, 1)},
+    )  # fmt: skip
+    exact(proto, 1, frames(1, 2, 9, 5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("beta", [1.0, 0.5])
+def test_a_bias_behind_a_product(dtype: type, beta: float) -> None:
+    proto = model(
+        [
+            node("Reshape", "x flat", "r"), node("Gemm", "r a", "g", beta=beta), node("Add", "g b", "s"),
+            node("Split", "s", "p q", axis=1), node("Tanh", "p", "u"), node("Sigmoid", "q", "v"),
+            node("Mul", "u v", "o"),
+            node("Reshape", "o back", "y"),
+        ],
+        {"x": [1, "T", C]}, ["y"],
+        {
+            "flat": np.array([-1, C]), "a": weights(C, C).astype(dtype), "b": weights(C).astype(dtype),
+            "back": np.array([1, -1, C // 2]),
+        },
+        dtypes={"x": dtype, "y": dtype},
+    )  # fmt: skip
+    exact(proto, 4, frames(1, 18, C).astype(dtype), axis=1)
+
+
+def test_a_transposed_convolution_that_does_not_say_its_kernel() -> None:
+    proto = stack(node("ConvTranspose", "x a", "y", dilations=[2]), constants={"a": weights(C, 4, 3)})
+    exact(proto, 4, frames(1, C, 18))
+
+
 LAYERS = ("conv", "wide", "alone", "unit", "gate", "skip", "norm", "split", "last", "mask")
 
 

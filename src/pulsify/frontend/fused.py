@@ -76,10 +76,11 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
 def _spreads_nothing(node: Node) -> bool:
     """Are its strides one, and its padding such that a convolution has the same frames?"""
     kernel, pads = node.attr("kernel_shape", ()), node.attr("pads", ())
+    if not kernel:
+        return False
     wide = [d * (k - 1) for k, d in zip(kernel, node.attr("dilations", (1,) * len(kernel)), strict=True)]
     return (
-        bool(kernel)
-        and set(node.attr("strides", (1,))) == {1}
+        set(node.attr("strides", (1,))) == {1}
         and not any(node.attr("output_padding", ()))
         and not node.attr("output_shape", ())
         and node.attr("auto_pad", "NOTSET") in ("NOTSET", b"NOTSET")

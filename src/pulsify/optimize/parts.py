@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, new_node, sizes, tensor
+from pulsify.optimize.views import constant, new_node, sizes, small_weights, tensor
 
 Array = np.ndarray[Any, Any]
-LARGEST = 1 << 20  # bytes of weights that are worth another copy
 TAKEN_IN = ("Tanh", "Sigmoid", "Relu", "LeakyRelu", "Softplus", "Softsign")  # by the runtime's Gemm
 
 
 def part(graph: ir.Graph, node: ir.Node) -> None:
     """Rewrites a Gemm that is read in pieces of its columns only, if an activation follows one of them."""
     out = node.outputs[0]
-    if node.op_type != "Gemm" or out in graph.outputs or not _small(node.inputs[1]):
+    if node.op_type != "Gemm" or out in graph.outputs or not small_weights(node.inputs[1]):
         return
     pieces = [piece for use in out.uses() for piece in _pieces(use.node)]
     followed = [use.node.op_type in TAKEN_IN for piece, *_ in pieces for use in piece.uses()]
@@ -57,7 +56,3 @@ def _pieces(node: ir.Node) -> list[tuple[ir.Value, int, int]]:
     start, _, axis, step = (int(b.reshape(-1)[0]) for b in bounds)
     width = (sizes(node.outputs[0]) or (0, 0))[1]
     return [(node.outputs[0], start, start + width)] if axis in (1, -1) and step == 1 and start >= 0 else refused
-
-
-def _small(value: ir.Value | None) -> bool:
-    return value is not None and value.const_value is not None and value.const_value.nbytes <= LARGEST

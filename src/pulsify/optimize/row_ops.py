@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.optimize.views import constant
 from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
@@ -270,13 +271,13 @@ def _alone(work: Work, node: ir.Node, conv: Taps, x: ir.Value) -> ir.Value:
         scaled = work.op("Mul", [x, work.constant(np.ascontiguousarray(kernel[:, 0].T))], (rows, channels), dtype)
         total = work.op("ReduceSum", [scaled, work.ints(0)], (1, channels), dtype, keepdims=1)
         return total if conv.bias is None else work.op("Add", [total, conv.bias], (1, channels), dtype)
-    step = [int(conv.places[1, 0] - conv.places[0, 0]) if time > 1 else 1, int(conv.places[0, 1:2].sum()) or 1]
+    stride, dilation = (node.attributes.get_ints(name, (1,))[0] for name in ("strides", "dilations"))
     turned = work.op("Transpose", [x], (channels, rows), dtype, perm=[1, 0])
     image = work.op("Reshape", [turned, work.ints(1, channels, 1, rows)], (1, channels, 1, rows), dtype)
     inputs = _some(image, work.constant(kernel[:, :, None]), conv.bias)
     made = work.op(
         "Conv", inputs, (1, channels, 1, time), dtype,
-        group=channels, kernel_shape=[1, taps], strides=[1, step[0]], dilations=[1, step[1]],
+        group=channels, kernel_shape=[1, taps], strides=[1, stride], dilations=[1, dilation],
     )  # fmt: skip
     flat = work.op("Reshape", [made, work.ints(channels, time)], (channels, time), dtype)
     work.turned += 2
@@ -292,7 +293,7 @@ def passes(node: ir.Node) -> bool:
         return False
     if node.op_type in ELEMENTWISE:
         return len(node.outputs) == 1 and all(v is None or _spreads(v) for v in node.inputs)
-    if frames_of(node.inputs[0]) is None or any(v is None or v.const_value is None for v in node.inputs[1:]):
+    if frames_of(node.inputs[0]) is None or any(v is None or constant(v) is None for v in node.inputs[1:]):
         return node.op_type == "Concat" and _axis(node) in AXES and all(frames_of(v) for v in node.inputs)
     if node.op_type in ("Concat", "Split"):
         return _axis(node) in AXES and all(frames_of(v) for v in node.inputs[:1])
@@ -312,10 +313,10 @@ def _numbers(value: ir.Value | None) -> list[int]:
 
 def _spreads(value: ir.Value) -> bool:
     """Frames, or a constant that broadcasts against them."""
-    if value.const_value is None:
+    array = constant(value)
+    if array is None:
         return frames_of(value) is not None
-    dims = value.const_value.shape
-    return len(dims) < 3 or (len(dims) == 3 and dims[0] == 1)
+    return array.ndim < 3 or (array.ndim == 3 and array.shape[0] == 1)
 
 
 def passed(work: Work, node: ir.Node) -> Sequence[ir.Value]:
@@ -343,7 +344,8 @@ def _given(node: ir.Node) -> ir.Value:
 
 
 def _scalar(value: ir.Value) -> bool:
-    return value.const_value is not None and len(value.const_value.shape) == 0
+    array = constant(value)
+    return array is not None and array.ndim == 0
 
 
 def _scaled(work: Work, node: ir.Node) -> ir.Value:
@@ -354,17 +356,13 @@ def _scaled(work: Work, node: ir.Node) -> ir.Value:
     before, x = _given(node), as_rows(work, _given(node))
     shape, dtype, product = frames_of(node.outputs[0]), node.outputs[0].dtype, x.producer()
     if product is not None and product.op_type == "Gemm" and len(list(before.uses())) == 1:
-        weights, bias = (_array(v) for v in (*product.inputs[1:], None)[:2])
+        weights, bias = (constant(v) for v in (*product.inputs[1:], None)[:2])
         assert weights is not None
         weights = weights.T if product.attributes.get_int("transB", 0) else weights
         shift = shift if bias is None else shift + bias * gain
         return work.op("Gemm", [product.inputs[0], work.constant(weights * gain), work.constant(shift)], shape, dtype)
     scaled = work.op("Mul", [x, work.constant(gain)], shape, dtype)
     return work.op("Add", [scaled, work.constant(shift)], shape, dtype)
-
-
-def _array(value: ir.Value | None) -> Array | None:
-    return None if value is None or value.const_value is None else value.const_value.numpy()
 
 
 # ---- sums of products
@@ -378,7 +376,7 @@ def merge_sums(work: Work) -> None:
             continue
         work.at, out = root, root.outputs[0]
         weights = np.concatenate([_weights(p) for p in products])
-        biases = [b for p in products if len(p.inputs) > 2 and (b := _array(p.inputs[2])) is not None]
+        biases = [b for p in products if len(p.inputs) > 2 and (b := constant(p.inputs[2])) is not None]
         inputs = [p.inputs[0] for p in products]
         time = int(out.shape[0])  # type: ignore[index, arg-type]
         joined = work.op("Concat", inputs, (time, weights.shape[0]), out.dtype, axis=1)
@@ -412,7 +410,7 @@ def _summands(node: ir.Node) -> tuple[list[ir.Node], list[ir.Value]]:
 
 
 def _weights(product: ir.Node) -> Array:
-    array = _array(product.inputs[1])
+    array = constant(product.inputs[1])
     assert array is not None
     return array.T if product.attributes.get_int("transB", 0) else array
 

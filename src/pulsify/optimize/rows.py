@@ -58,7 +58,7 @@ def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | No
             if out.uses() or out in model.graph.outputs:
                 turned_back(work, out)
         model.graph.remove(node, safe=True)
-    for value in [v for v in work.rows if v.producer() is None and v.uses()]:  # ports that others take too
+    for value in [v for v, rows in work.rows.items() if rows in model.graph.inputs and v.uses()]:  # others take it too
         turned_back(work, value)
     if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
         return None

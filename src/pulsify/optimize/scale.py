@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, new_node, sizes, tensor
+from pulsify.optimize.views import constant, new_node, only_reader, sizes, small_weights, tensor
 
 Array = np.ndarray[Any, Any]
-LARGEST = 1 << 20  # bytes of weights that are worth another copy
 CARRIERS = ("Reshape", "Slice", "Transpose", "Squeeze", "Unsqueeze")  # a factor passes them
 
 
@@ -23,9 +22,9 @@ def fold_scale(graph: ir.Graph, node: ir.Node) -> None:
     """A product with small constant weights, times one number: the weights are scaled."""
     factor, x = _factor(node)
     product = None if x is None else x.producer()
-    if factor is None or x is None or product is None or len(list(x.uses())) != 1 or x in graph.outputs:
+    if factor is None or x is None or product is None or not only_reader(x):
         return
-    side = next((i for i in (1, 0) if _small(product.inputs[i])), None) if product.op_type == "MatMul" else None
+    side = next((i for i in (1, 0) if small_weights(product.inputs[i])), None) if product.op_type == "MatMul" else None
     if side is None:
         return
     weights = constant(product.inputs[side])
@@ -54,17 +53,11 @@ def _number(value: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if fits and array is not None else None
 
 
-def _small(value: ir.Value | None) -> bool:
-    if value is None or value.const_value is None or value.is_graph_input():
-        return False
-    return value.const_value.nbytes <= LARGEST and value.dtype == ir.DataType.FLOAT
-
-
 def spread_scale(graph: ir.Graph, node: ir.Node) -> None:
     """A sum of products, scaled: each product is, behind which the runtime (or `fold_scale`) takes the factor in."""
     factor, x = _factor(node)
     add = None if x is None else x.producer()
-    if factor is None or x is None or add is None or add.op_type != "Add" or len(list(x.uses())) != 1:
+    if factor is None or x is None or add is None or add.op_type != "Add" or not only_reader(x):
         return
     origins = [_product_behind(v, sizes(x)) for v in add.inputs]
     if len(origins) != 2 or any(o is None for o in origins):
@@ -84,7 +77,7 @@ def _product_behind(value: ir.Value | None, shape: tuple[int, ...] | None) -> ir
     """The product that a value is cut and shaped from, if nobody else reads anything on the way."""
     if value is None or sizes(value) != shape:
         return None
-    while len(list(value.uses())) == 1 and (maker := value.producer()) is not None:
+    while only_reader(value) and (maker := value.producer()) is not None:
         if maker.op_type == "MatMul":
             return value
         if maker.op_type not in CARRIERS or maker.inputs[0] is None:
@@ -105,7 +98,8 @@ def turn_once(graph: ir.Graph, node: ir.Node) -> None:
         return
     perm = next(iter(perms))
     shape = tuple(dims[a] for a in perm)
-    first = uses[0].node
+    readers = [use.node for use in uses]
+    first = next(n for n in graph if n in readers)
     turned = new_node(graph, first, "Transpose", [value], shape, value, perm=list(perm))
     for use, turn in zip(uses, turns, strict=True):
         assert turn is not None
@@ -122,6 +116,6 @@ def _turn_behind(add: ir.Node, value: ir.Value) -> ir.Node | None:
         return None
     others = [v for v in add.inputs if v is not value]
     users = list(add.outputs[0].uses())
-    if len(others) != 1 or not _small(others[0]) or len(users) != 1 or users[0].node.op_type != "Transpose":
+    if len(others) != 1 or not small_weights(others[0]) or len(users) != 1 or users[0].node.op_type != "Transpose":
         return None
     return users[0].node

@@ -44,8 +44,8 @@ def _convert(graph: ir.Graph, node: ir.Node, flat: dict[ir.Value, ir.Value]) -> 
         return False
     attrs: dict[str, Any] = {name: a.value for name, a in node.attributes.items()}
     inputs = [_flat(graph, node, v, flat) if v in data else _spread(graph, v) for v in node.inputs]
-    if node.op_type in ("Split", "Concat"):
-        attrs["axis"] = attrs["axis"] - 1 if attrs["axis"] > 0 else attrs["axis"]
+    if attrs.get("axis", 0) > 0:
+        attrs["axis"] -= 1
     made = ir.node(node.op_type, inputs, attrs, num_outputs=len(node.outputs), name=f"{node.name}/flat")
     for i, (out, fresh) in enumerate(zip(node.outputs, made.outputs, strict=True)):
         fresh.name, fresh.type, fresh.shape = f"{made.name}/{i}", out.type, ir.Shape(tokens(out) or ())
@@ -62,7 +62,7 @@ def _takes_rows(node: ir.Node) -> bool:
         return rank == 2 and tokens(node.inputs[0]) is not None
     if op == "LayerNormalization":
         last = node.attributes.get_int("axis", -1) in (-1, 2)
-        return last and all(v is None or (v.const_value is not None and len(v.const_value.shape) == 1) for v in rest)
+        return last and all(v is None or ((a := constant(v)) is not None and a.ndim == 1) for v in rest)
     if op == "Softmax":
         return node.attributes.get_int("axis", -1) in (-1, 2)
     if op in ("Split", "Concat"):

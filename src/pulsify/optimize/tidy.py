@@ -17,7 +17,7 @@ from pulsify.optimize.constants import fold
 from pulsify.optimize.parts import part
 from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
 from pulsify.optimize.unfold import fold_back
-from pulsify.optimize.views import constant, ints, is_view, new_node, reshaped, sizes, source, tensor
+from pulsify.optimize.views import constant, ints, is_view, new_node, only_reader, reshaped, sizes, source, tensor
 from pulsify.rules.pointwise import ELEMENTWISE
 
 
@@ -82,7 +82,7 @@ def _uncut(graph: ir.Graph, node: ir.Node) -> None:
     x = node.inputs[0] if node.op_type == "Conv" else None
     cut = x.producer() if x is not None else None
     whole, left = (sizes(cut.inputs[0]), sizes(x)) if cut is not None and cut.op_type == "Slice" else (None, None)
-    if cut is None or whole is None or left is None or len(list(cut.outputs[0].uses())) != 1 or len(cut.inputs) < 4:
+    if cut is None or whole is None or left is None or not only_reader(cut.outputs[0]) or len(cut.inputs) < 4:
         return
     starts, axes = constant(cut.inputs[1]), constant(cut.inputs[3])
     steps = constant(cut.inputs[4]) if len(cut.inputs) > 4 else np.ones(1)
@@ -125,7 +125,7 @@ def _sink(graph: ir.Graph, node: ir.Node) -> None:
     shape = sizes(node.outputs[0])
     data = [v for v in node.inputs if v is not None and not _single(v)]
     sources = [source(v) for v in data]
-    if shape is None or not data or any(sizes(v) != shape or len(list(v.uses())) != 1 for v in data):
+    if shape is None or not data or any(sizes(v) != shape or not only_reader(v) for v in data):
         return
     inner = {sizes(v) for v in sources}
     if len(inner) != 1 or None in inner or inner == {shape}:
@@ -216,14 +216,10 @@ def _bias(graph: ir.Graph, node: ir.Node) -> None:
         product, array = None if x is None else x.producer(), constant(y)
         if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or array is None:
             continue
-        if (
-            len(list(x.uses())) == 1
-            and sizes(x) == shape
-            and array.size in (1, shape[1])
-            and array.shape[:-1] in ((), (1,))
-        ):
+        by_channel = array.size in (1, shape[1]) and array.shape[:-1] in ((), (1,)) and array.dtype == np.float32
+        if by_channel and only_reader(x) and sizes(x) == shape:
             bias = tensor(graph, f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
-            attrs = {name: a.value for name, a in product.attributes.items()}
+            attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
             made = new_node(graph, node, "Gemm", [*product.inputs, bias], shape, x, **attrs)
             node.outputs[0].replace_all_uses_with(made)
             return
@@ -265,8 +261,11 @@ def _fold_norm(graph: ir.Graph, node: ir.Node) -> None:
 def _behind_cuts(node: ir.Node) -> ir.Node | None:
     """What makes a node's input, seen through slices; None if anything else reads it on the way."""
     value = node.inputs[0]
-    while value is not None and len(list(value.uses())) == 1 and (maker := value.producer()) is not None:
+    while value is not None and only_reader(value) and (maker := value.producer()) is not None:
         if maker.op_type != "Slice":
             return maker
+        whole, cut = sizes(maker.inputs[0]), sizes(value)
+        if whole is None or cut is None or whole[1:2] != cut[1:2]:  # a part of the channels
+            return None
         value = maker.inputs[0]
     return None

@@ -78,6 +78,8 @@ def _unfolded(value: ir.Value | None) -> Unfolded | None:
         return None
     taps, width = places.shape
     dilation = int(places[1, 0] - places[0, 0])
+    if dilation < 1:
+        return None
     regular = np.arange(width)[None] + dilation * np.arange(taps)[:, None]
     if gather.attributes.get_int("axis", 0) % len(dims) != len(dims) - 1 or not np.array_equal(places, regular):
         return None

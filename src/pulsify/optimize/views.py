@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 Array = np.ndarray[Any, Any]
+WORTH_COPYING = 1 << 20  # bytes
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
@@ -83,7 +84,21 @@ def ints(graph: ir.Graph, numbers: tuple[int, ...]) -> ir.Value:
     return graph.initializers[name]
 
 
+def only_reader(value: ir.Value) -> bool:
+    """Does just one node read it, and nobody outside?"""
+    return len(list(value.uses())) == 1 and not value.is_graph_output()
+
+
+def small_weights(value: ir.Value | None) -> bool:
+    """Constants of float32 that are worth another copy."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return False
+    return value.const_value.nbytes <= WORTH_COPYING and value.dtype == ir.DataType.FLOAT
+
+
 def tensor(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    """A new constant of float32."""
+    assert array.dtype == np.float32
     value = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(array, np.float32)))
     value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.FLOAT
     graph.register_initializer(value)

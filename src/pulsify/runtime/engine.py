@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pulsify.runtime.step import Form
 
 Array = np.ndarray[Any, Any]
-LOOKS = 8  # pulses in which states should have heard of their stream
 
 
 class Engine:
@@ -36,7 +35,7 @@ class Engine:
         dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
         self._dims = dims | {o.name: o.dims for o in spec.outputs}
         self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
-        _check_apart(form.runner, spec)
+        _check_apart(form.runner, spec, form.since * spec.pulse if form.steady is not None else 0)
         self._kept = [s.name for s in spec.states if s.name != spec.position]
         self.rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
         self._memory: dict[str, Array] = {}
@@ -165,28 +164,47 @@ class Slot:
         self.at -= by
 
 
-def _check_apart(runner: ort.InferenceSession, spec: Spec) -> None:
-    """Does each stream have its own part of every state? Seen: of two streams only the second has sound.
+def _check_apart(runner: ort.InferenceSession, spec: Spec, at: int) -> None:
+    """Does each stream have its own part of everything? Seen: two streams, of which only the second one is changed.
 
     A model may fold its streams inside another axis ([B, 2, T] -> [2, B, T] -> [2B, T]): theirs are not apart.
+    at: a position where all that is remembered matters.
     """
+    for i in spec.inputs:
+        if stream_axis(i.dims) is None:
+            raise InvalidArgument(
+                f"input '{i.name}' has no batch axis, so streams share it; open one session per stream"
+            )
     rng, names = np.random.default_rng(0), [o.name for o in runner.get_outputs()]
-    states = [{s.name: np.zeros(concrete(s.shape, 2), s.dtype) for s in spec.states} for _ in range(2)]
-    for _ in range(LOOKS):
-        for sound in (0, 1):
-            feeds = {i.name: np.zeros(concrete(i.dims, 2), i.dtype) for i in spec.inputs}
-            for i in spec.inputs if sound else ():
-                some = feeds[i.name].swapaxes(0, stream_axis(i.dims) or 0)
-                some[1:] = rng.standard_normal(some[1:].shape).astype(i.dtype)
-            made = dict(zip(names, runner.run(None, feeds | states[sound]), strict=True))
-            states[sound] = {s.name: made[f"new_{s.name}"] for s in spec.states}
-        for s in spec.states:
-            axis = stream_axis(s.shape)
-            if axis is None or not _same(*(np.split(made[s.name], 2, axis)[0] for made in states)):
-                raise InvalidArgument(
-                    f"streams of this model are folded inside another axis (at node '{s.node}'), so they cannot be "
-                    "told apart in a batch; open one session per stream"
-                )
+    ports = {i.name: (i.dims, i.dtype) for i in spec.inputs} | {s.name: (s.shape, s.dtype) for s in spec.states}
+    feeds = {name: _noise(concrete(dims, 2), dtype, rng) for name, (dims, dtype) in ports.items()}
+    if spec.position is not None:
+        feeds[spec.position][...] = at
+    if spec.length is not None:
+        feeds[spec.length] = np.full((2, 1), spec.unknown_length, np.int32)
+    other = dict(feeds)
+    for name, (dims, dtype) in ports.items():
+        if name != spec.position and (axis := stream_axis(dims)) is not None:
+            first, second = np.split(feeds[name], 2, axis)
+            other[name] = np.concatenate([first, _noise(second.shape, dtype, rng)], axis)
+    runs = [dict(zip(names, runner.run(None, given), strict=True)) for given in (feeds, other)]
+    kept = [(f"new_{s.name}", s.shape, f"node '{s.node}'") for s in spec.states]
+    for name, dims, where in [
+        *kept,
+        *((o.name, o.dims, f"output '{o.name}'") for o in spec.outputs if o.axis is not None),
+    ]:
+        axis = stream_axis(dims)
+        if axis is None or not _same(*(np.split(made[name], 2, axis)[0] for made in runs)):
+            raise InvalidArgument(
+                f"streams of this model are folded inside another axis (at {where}), so they cannot be told apart in a "
+                "batch; open one session per stream"
+            )
+
+
+def _noise(dims: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+    if dtype.kind == "f":
+        return rng.standard_normal(dims).astype(dtype)
+    return rng.integers(0, 2, dims).astype(dtype)  # an index, perhaps
 
 
 def _same(x: Array, y: Array) -> bool:

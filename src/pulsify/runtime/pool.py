@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import InvalidArgument, InvalidChunk, SessionClosed
+from pulsify.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.runtime.engine import Engine, Slot, stream_axis
 from pulsify.runtime.runner import said
 from pulsify.runtime.session import Session
@@ -69,23 +69,35 @@ class Pool:
 
     def run(self) -> dict[Lane, Any]:
         """Compute all that is ready. The results by stream, of those that have any; flushed streams are closed."""
-        while ready := [lane for lane in self._lanes if lane._load()]:
+        failed: list[PulsifyError] = []
+        while ready := [lane for lane in list(self._lanes) if self._loaded(lane, failed)]:
             groups: dict[Hashable, list[Lane]] = {}
             for lane in ready:
                 groups.setdefault(self._engine.place(*lane._where()), []).append(lane)
             for group in groups.values():
-                self._run_group(group)
+                self._run_group(group, failed)
+        if failed:  # those that can go on have; their results come with the next run
+            raise failed[0]
         return {lane: result for lane in list(self._lanes) if (result := lane._result()) is not None}
 
-    def _run_group(self, group: Sequence[Lane]) -> None:
+    def _loaded(self, lane: Lane, failed: list[PulsifyError]) -> bool:
+        try:
+            return lane._load()
+        except PulsifyError as error:
+            lane.close()
+            failed.append(error)
+            return False
+
+    def _run_group(self, group: Sequence[Lane], failed: list[PulsifyError]) -> None:
         try:
             outputs = self._engine.run([lane._slot.number for lane in group], *group[0]._where())
         except Exception as error:  # ONNX Runtime has no common class for them
             for lane in group:
                 lane.close()
-            raise InvalidChunk(
-                f"the model failed on these chunks ({said(error)}); the streams they belong to are closed"
-            ) from error
+            failed.append(
+                InvalidChunk(f"the model failed on some chunks ({said(error)}); the streams they belong to are closed")
+            )
+            return
         for lane, out in zip(group, outputs, strict=True):
             lane._collect(out)
 
@@ -117,6 +129,16 @@ class Lane:
             self._placed = True
         else:
             self._session.take(chunk, chunks)
+
+    @property
+    def live(self) -> bool:
+        """Does it take frames?"""
+        return not self.closed and self._end is None and not self._session.closed
+
+    def check(self, chunks: Mapping[str, Any]) -> None:
+        """Raises what `push` would, without taking anything."""
+        self._check_open()
+        self._session.check(chunks)
 
     def flush(self) -> None:
         """End the stream: the next run gives all that is still inside, and closes it."""
@@ -151,7 +173,7 @@ class Lane:
     def _check_open(self) -> None:
         if self.closed:
             raise SessionClosed("this stream is closed; open another one")
-        if self._end is not None:
+        if self._end is not None or self._session.closed:
             raise SessionClosed("this stream has been flushed; run the pool for the rest, or reset() to start another")
 
     # ---- driven by the pool
@@ -210,13 +232,20 @@ class Streams:
             {self.spec.inputs[0].name: chunk} if chunk is not None and not isinstance(chunk, Mapping) else chunk or {}
         )
         rows = {name: self._by_stream(name, value) for name, value in {**given, **chunks}.items()}
-        for i in self._chosen(None if active is None else np.flatnonzero(self._mask(active)).tolist()):
-            self._lanes[i].push({name: values[i] for name, values in rows.items()})
+        chosen = self._chosen(None if active is None else np.flatnonzero(self._mask(active)).tolist())
+        pieces = {i: {name: values[i] for name, values in rows.items()} for i in chosen}
+        for i, piece in pieces.items():  # all are looked at before any is taken
+            self._lanes[i].check(piece)
+        for i, piece in pieces.items():
+            self._lanes[i].push(piece)
         return self._run()
 
     def flush(self, which: Sequence[int] | None = None) -> list[Any]:
         """End these streams (all, if not told which): what was still inside, by stream."""
-        for i in self._chosen(which):
+        chosen = [i for i in range(self.batch) if self._lanes[i].live] if which is None else self._chosen(which)
+        for i in chosen:
+            self._lanes[i].check({})
+        for i in chosen:
             self._lanes[i].flush()
         return self._run()
 

@@ -63,6 +63,11 @@ class Session:
         self._direct = self._direct_ports()
         self.reset()
 
+    @property
+    def closed(self) -> bool:
+        """Has it been flushed?"""
+        return self._closed
+
     # ---- the public contract
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
@@ -128,6 +133,12 @@ class Session:
         given = self._given(chunk, chunks)
         self._queue(given)
         self._own(given)
+
+    def check(self, chunks: Mapping[str, Any]) -> None:
+        """Raises what `push` would, without taking anything."""
+        given = self._given(None, chunks)
+        for condition in self._tables:
+            self._check_table(condition, given)
 
     def _queue(self, given: Mapping[str, Array]) -> None:
         for condition in self._tables:
