@@ -61,14 +61,12 @@ class Stream:
         """The model open in the runtime, in one of its forms; each is opened once."""
         if (kind, threads) not in self._open:
             made = self._made(kind)
-            plain = made.general is self.model and kind in ("batch", "pool", "single")
-            general = (
-                self._opened("portable", threads).runner
-                if plain
-                else open_model(self._path or self.model, threads, optimize=kind != "unfused")
-                if made.general is self.model
-                else open_model(made.general, threads)
-            )
+            if made.general is not self.model:
+                general = open_model(made.general, threads)
+            elif kind in ("portable", "unfused"):
+                general = open_model(self._path or self.model, threads, optimize=kind == "portable")
+            else:
+                general = self._opened("portable", threads).runner
             steady = open_model(made.steady, threads) if made.steady is not None else None
             self._open[kind, threads] = Form(
                 general, made.rings, steady, made.since, made.counts, made.rows, made.tails

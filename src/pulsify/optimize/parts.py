@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, new_node, sizes, small_weights, tensor
+from pulsify.optimize.views import constant, cut_of, new_node, sizes, small_weights, tensor
 
 Array = np.ndarray[Any, Any]
 TAKEN_IN = ("Tanh", "Sigmoid", "Relu", "LeakyRelu", "Softplus", "Softsign")  # by the runtime's Gemm
@@ -50,9 +50,5 @@ def _pieces(node: ir.Node) -> list[tuple[ir.Value, int, int]]:
         widths = [(sizes(o) or (0, 0))[1] for o in node.outputs]
         starts = np.cumsum([0, *widths]).tolist()
         return [(o, a, a + w) for o, a, w in zip(node.outputs, starts, widths, strict=False)]
-    bounds = [a for v in node.inputs[1:] if (a := constant(v)) is not None and a.size == 1]
-    if node.op_type != "Slice" or len(bounds) != 4:
-        return refused
-    start, _, axis, step = (int(b.reshape(-1)[0]) for b in bounds)
-    width = (sizes(node.outputs[0]) or (0, 0))[1]
-    return [(node.outputs[0], start, start + width)] if axis in (1, -1) and step == 1 and start >= 0 else refused
+    cut = cut_of(node)
+    return [(node.outputs[0], cut[1], cut[2])] if cut is not None and cut[0] == 1 else refused

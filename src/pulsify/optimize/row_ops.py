@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant
+from pulsify.optimize.views import constant, scale_and_shift
 from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
@@ -299,7 +299,7 @@ def passes(node: ir.Node) -> bool:
         return _axis(node) in AXES and all(frames_of(v) for v in node.inputs[:1])
     if node.op_type == "Slice":
         return len(node.inputs) == 5 and all(a in AXES for a in _numbers(node.inputs[3]))
-    return node.op_type == "BatchNormalization" and len(node.outputs) == 1
+    return node.op_type == "BatchNormalization" and scale_and_shift(node) is not None
 
 
 def _axis(node: ir.Node) -> int:
@@ -350,9 +350,9 @@ def _scalar(value: ir.Value) -> bool:
 
 def _scaled(work: Work, node: ir.Node) -> ir.Value:
     """A batch norm of fixed statistics: part of the product before it, or a scale and a shift."""
-    gain, shift, mean, variance = (v.const_value.numpy() for v in node.inputs[1:5] if v and v.const_value)
-    gain = gain / np.sqrt(variance + np.float32(node.attributes.get_float("epsilon", 1e-5)))
-    shift = shift - mean * gain
+    norm = scale_and_shift(node)
+    assert norm is not None
+    gain, shift = norm
     before, x = _given(node), as_rows(work, _given(node))
     shape, dtype, product = frames_of(node.outputs[0]), node.outputs[0].dtype, x.producer()
     if product is not None and product.op_type == "Gemm" and len(list(before.uses())) == 1:

@@ -122,7 +122,8 @@ def _settle_outputs(work: Work, spec: Spec) -> None:
     states = {f"new_{s.name}": s.name for s in spec.states}
     for i, out in enumerate(list(work.graph.outputs)):
         name = str(out.name)
-        if states[name] not in work.ports if name in states else name not in work.free or out not in work.rows:
+        is_rows = states[name] in work.ports if name in states else name in work.free and out in work.rows
+        if not is_rows:
             continue
         made = as_rows(work, out)
         work.at = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.export.metadata import Spec
-from pulsify.optimize.views import constant, sizes
+from pulsify.optimize.views import cut_of, sizes
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,11 @@ def _tail(model: ir.Model, state: str) -> tuple[Tail, ir.Value] | None:
     cut = None if out is None else out.producer()
     while cut is not None and cut.op_type == "Identity" and cut.inputs[0] is not None:
         cut = cut.inputs[0].producer()
-    if kept is None or cut is None or cut.op_type != "Slice" or len(cut.inputs) != 5:
+    bounds = None if cut is None else cut_of(cut)
+    if kept is None or cut is None or bounds is None:
         return None
-    full, dims = cut.inputs[0], sizes(cut.inputs[0])
-    bounds = [a for v in cut.inputs[1:] if (a := constant(v)) is not None and a.size == 1]
-    if full is None or dims is None or len(bounds) != 4 or full in model.graph.outputs or full.producer() is None:
+    full, dims, (axis, start, stop) = cut.inputs[0], sizes(cut.inputs[0]), bounds
+    if full is None or dims is None or full in model.graph.outputs or full.producer() is None:
         return None
-    start, _, axis, step = (int(b.reshape(-1)[0]) for b in bounds)
-    axis %= len(dims)
-    last = step == 1 and start == dims[axis] - kept[axis] and kept == (*dims[:axis], kept[axis], *dims[axis + 1 :])
+    last = stop == dims[axis] and kept == (*dims[:axis], stop - start, *dims[axis + 1 :])
     return (Tail(f"full_{state}", dims, axis), full) if last and math.prod(dims[:axis]) == 1 else None

@@ -17,7 +17,19 @@ from pulsify.optimize.constants import fold
 from pulsify.optimize.parts import part
 from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
 from pulsify.optimize.unfold import fold_back
-from pulsify.optimize.views import constant, ints, is_view, new_node, only_reader, reshaped, sizes, source, tensor
+from pulsify.optimize.views import (
+    constant,
+    cut_of,
+    ints,
+    is_view,
+    new_node,
+    only_reader,
+    reshaped,
+    scale_and_shift,
+    sizes,
+    source,
+    tensor,
+)
 from pulsify.rules.pointwise import ELEMENTWISE
 
 
@@ -79,25 +91,22 @@ def _not_expanded(node: ir.Node) -> None:
 
 def _uncut(graph: ir.Graph, node: ir.Node) -> None:
     """Frames cut off behind the last that a strided convolution reads need not be cut off."""
-    x = node.inputs[0] if node.op_type == "Conv" else None
-    cut = x.producer() if x is not None else None
-    whole, left = (sizes(cut.inputs[0]), sizes(x)) if cut is not None and cut.op_type == "Slice" else (None, None)
-    if cut is None or whole is None or left is None or not only_reader(cut.outputs[0]) or len(cut.inputs) < 4:
+    if node.op_type != "Conv":
         return
-    starts, axes = constant(cut.inputs[1]), constant(cut.inputs[3])
-    steps = constant(cut.inputs[4]) if len(cut.inputs) > 4 else np.ones(1)
-    if starts is None or axes is None or steps is None or starts.any() or (steps != 1).any() or axes.size != 1:
+    x = node.inputs[0]
+    cut = x.producer() if x is not None and only_reader(x) else None
+    bounds = None if cut is None else cut_of(cut)
+    whole, kernel, given = (sizes(v) for v in (cut.inputs[0] if cut else None, node.inputs[1], node.outputs[0]))
+    if cut is None or bounds is None or whole is None or kernel is None or given is None:
         return
-    axis = int(axes[0]) % len(whole)
-    strides = node.attributes.get_ints("strides", (1,) * (len(whole) - 2))
-    pads = node.attributes.get_ints("pads", (0,) * (2 * len(whole) - 4))
-    if axis < 2 or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET":
+    (axis, start, _), rank = bounds, len(whole) - 2
+    stride = node.attributes.get_ints("strides", (1,) * rank)[axis - 2]
+    dilation = node.attributes.get_ints("dilations", (1,) * rank)[axis - 2]
+    pads = node.attributes.get_ints("pads", (0,) * (2 * rank))
+    padded = pads[axis - 2] or pads[rank + axis - 2] or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
+    if axis < 2 or start or padded:
         return
-    kernel, given = sizes(node.inputs[1]), sizes(node.outputs[0])
-    dilation = node.attributes.get_ints("dilations", (1,) * (len(whole) - 2))[axis - 2]
-    if kernel is None or given is None or pads[axis - 2] or pads[len(whole) - 2 + axis - 2]:
-        return
-    if (whole[axis] - dilation * (kernel[axis] - 1) - 1) // strides[axis - 2] + 1 == given[axis]:
+    if (whole[axis] - dilation * (kernel[axis] - 1) - 1) // stride + 1 == given[axis]:
         node.replace_input_with(0, cut.inputs[0])
 
 
@@ -145,18 +154,17 @@ def _single(value: ir.Value) -> bool:
 
 def _cut(graph: ir.Graph, node: ir.Node) -> None:
     """A piece of a view: a piece of its source, if that has the same axis."""
-    whole, piece = sizes(node.inputs[0]), sizes(node.outputs[0])
-    axes = constant(node.inputs[3]) if node.op_type == "Slice" and len(node.inputs) == 5 else None
-    if axes is None or axes.size != 1 or whole is None or piece is None or node.inputs[0] is None:
+    bounds, whole, piece = cut_of(node), sizes(node.inputs[0]), sizes(node.outputs[0])
+    if bounds is None or whole is None or piece is None or node.inputs[0] is None:
         return
-    axis, origin = int(axes.reshape(-1)[0]) % len(whole), source(node.inputs[0])
+    axis, origin = bounds[0], source(node.inputs[0])
     dims = sizes(origin)
     at = None if dims is None else _same_axis(whole, axis, dims)
     if origin is node.inputs[0] or dims is None or at is None or dims[at] != whole[axis]:
         return
     cut = (*dims[:at], piece[axis], *dims[at + 1 :])
     made = new_node(
-        graph, node, "Slice", [origin, *node.inputs[1:3], ints(graph, (at,)), node.inputs[4]], cut, node.outputs[0]
+        graph, node, "Slice", [origin, *(ints(graph, (n,)) for n in (*bounds[1:], at))], cut, node.outputs[0]
     )
     node.outputs[0].replace_all_uses_with(reshaped(graph, node, made, piece))
 
@@ -231,29 +239,20 @@ def _bias(graph: ir.Graph, node: ir.Node) -> None:
 def _fold_norm(graph: ir.Graph, node: ir.Node) -> None:
     """Scale and shift by channel become part of the (transposed) convolution in front, if only the norm reads it."""
     conv = _behind_cuts(node) if node.op_type == "BatchNormalization" else None
-    if conv is None or conv.op_type != "ConvTranspose":
+    if conv is None or conv.op_type != "ConvTranspose" or (norm := scale_and_shift(node)) is None:
         return
-    given = [constant(v) for v in (*node.inputs[1:5], conv.inputs[1])]
-    if len(node.outputs) != 1 or any(a is None or a.dtype != np.float32 for a in given):
-        return
-    gain, shift, mean, variance, weights = (a for a in given if a is not None)
-    gain = gain / np.sqrt(variance + np.float32(node.attributes.get_float("epsilon", 1e-5)))
-    bias = constant(conv.inputs[2]) if len(conv.inputs) > 2 else np.zeros_like(mean)
-    if bias is None:
+    gain, shift = norm
+    weights, bias = constant(conv.inputs[1]), constant(conv.inputs[2]) if len(conv.inputs) > 2 else np.zeros_like(gain)
+    if weights is None or bias is None or weights.dtype != np.float32:
         return
     groups = conv.attributes.get_int("group", 1)
     split = weights.reshape(groups, -1, *weights.shape[1:])  # [group, in, out, ...]
-    scale = gain.reshape(groups, 1, -1, *[1] * (weights.ndim - 2))
-    folded = ir.node(
-        "ConvTranspose",
-        [conv.inputs[0], *(tensor(graph, f"{node.name}/{n}", a) for n, a in (
-            ("weights", (split * scale).reshape(weights.shape)), ("bias", (bias - mean) * gain + shift)))],
-        dict(conv.attributes), name=f"{conv.name}/scaled",
-    )  # fmt: skip
-    before, fresh = conv.outputs[0], folded.outputs[0]
-    fresh.name, fresh.shape, fresh.type = f"{before.name}/scaled", before.shape, before.type
-    graph.insert_before(conv, [folded])
-    before.replace_all_uses_with(fresh)
+    scaled = split * gain.reshape(groups, 1, -1, *[1] * (weights.ndim - 2))
+    constants = {"weights": scaled.reshape(weights.shape), "bias": bias * gain + shift}
+    inputs = [conv.inputs[0], *(tensor(graph, f"{node.name}/{name}", array) for name, array in constants.items())]
+    attrs = {name: a.value for name, a in conv.attributes.items()}
+    before = conv.outputs[0]
+    before.replace_all_uses_with(new_node(graph, conv, "ConvTranspose", inputs, sizes(before) or (), before, **attrs))
     assert node.inputs[0] is not None
     node.outputs[0].replace_all_uses_with(node.inputs[0])
 

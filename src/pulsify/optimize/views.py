@@ -84,6 +84,28 @@ def ints(graph: ir.Graph, numbers: tuple[int, ...]) -> ir.Value:
     return graph.initializers[name]
 
 
+def cut_of(node: ir.Node) -> tuple[int, int, int] | None:
+    """(axis, start, stop) of a Slice along one axis, all known; None if it is none, or skips frames."""
+    whole, piece = (sizes(node.inputs[0]), sizes(node.outputs[0])) if node.op_type == "Slice" else (None, None)
+    given = [constant(v) for v in node.inputs[1:]]
+    if whole is None or piece is None or len(given) < 3 or any(a is None or a.size != 1 for a in given):
+        return None
+    start, _, axis, *step = (int(a.reshape(-1)[0]) for a in given if a is not None)
+    axis %= len(whole)
+    start = max(start + whole[axis], 0) if start < 0 else start
+    return (axis, start, start + piece[axis]) if step in ([], [1]) else None
+
+
+def scale_and_shift(norm: ir.Node) -> tuple[Array, Array] | None:
+    """What a BatchNormalization of fixed statistics multiplies with and adds, by channel."""
+    given = [constant(v) for v in norm.inputs[1:5]]
+    if len(norm.outputs) != 1 or any(a is None or a.dtype != np.float32 for a in given):
+        return None
+    gain, shift, mean, variance = (a for a in given if a is not None)
+    gain = gain / np.sqrt(variance + np.float32(norm.attributes.get_float("epsilon", 1e-5)))
+    return gain, shift - mean * gain
+
+
 def only_reader(value: ir.Value) -> bool:
     """Does just one node read it, and nobody outside?"""
     return len(list(value.uses())) == 1 and not value.is_graph_output()
