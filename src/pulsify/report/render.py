@@ -244,7 +244,9 @@ def looks_text(bench: Facts) -> str:
     back, ahead = bench["sliding"]["looks_back"], bench["sliding"]["looks_ahead"]
     if back is None:
         return "back without end: no sliding window gives the batch model's output, the one timed is a guess"
-    return f"{count(back, 'frame')} back, {ahead} ahead (measured, to what a stream may be off by)"
+    return (
+        f"{count(back, 'frame')} back, {ahead} ahead (measured to the last bit, which a recurrence remembers for long)"
+    )
 
 
 def sweep_table(facts: Facts) -> Table:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pulsify.errors import PulsifyError
 from pulsify.report.facts import Facts, length_facts, milliseconds, plain
-from pulsify.verify.check import TOLERANCE, make_inputs, valid_length
+from pulsify.verify.check import make_inputs, valid_length
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -168,7 +168,7 @@ def _touched(runner: ort.InferenceSession, stream: Stream, length: int) -> tuple
     for o in stream.outputs:
         if o.axis is None:
             continue
-        differs = _apart(before[o.name], after[o.name])
+        differs = before[o.name] != after[o.name]
         frames = np.flatnonzero(differs.any(tuple(i for i in range(differs.ndim) if i != o.axis)))
         if not frames.size:
             continue
@@ -178,14 +178,6 @@ def _touched(runner: ort.InferenceSession, stream: Stream, length: int) -> tuple
         back = max(back, math.ceil(last / grain) * grain - grain - at)
         ahead = max(ahead, at - math.floor(first / grain) * grain)
     return back, ahead
-
-
-def _apart(x: Array, y: Array) -> Array:
-    """Where two outputs differ by more than a stream may: what a recurrence remembers of long ago is less than that."""
-    if x.dtype.kind != "f":
-        return x != y
-    scale = float(np.abs(x[np.isfinite(x)]).max(initial=0))
-    return ~(np.abs(x - y) <= TOLERANCE.get(x.dtype.name, 0) * scale) & ~((x == y) | (np.isnan(x) & np.isnan(y)))
 
 
 # ---- which pulse
