@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.optimize.order import permutation
+from pulsify.optimize.views import ints
 
 MICROSOFT = "com.microsoft"
 
@@ -127,7 +128,7 @@ def _replace(graph: ir.Graph, f: _Found) -> None:
     assert f.k.shape is not None and f.v.shape is not None
     heads, width, depth = f.k.shape[1], f.k.shape[3], f.v.shape[3]
     assert isinstance(heads, int) and isinstance(width, int) and isinstance(depth, int)
-    query = _op(graph, f.merge, "Reshape", [f.split.inputs[0], _ints(graph, [0, 0, heads * width])])
+    query = _op(graph, f.merge, "Reshape", [f.split.inputs[0], ints(graph, (0, 0, heads * width))])
     attention = _op(
         graph,
         f.merge,
@@ -137,7 +138,7 @@ def _replace(graph: ir.Graph, f: _Found) -> None:
         num_heads=heads,
         scale=f.scale,
     )
-    rows = _op(graph, f.merge, "Reshape", [attention, _ints(graph, [0, 0, heads, depth])])
+    rows = _op(graph, f.merge, "Reshape", [attention, ints(graph, (0, 0, heads, depth))])
     f.merge.outputs[0].replace_all_uses_with(rows)
 
 
@@ -153,14 +154,3 @@ def _op(
     node.outputs[0].name = name
     graph.insert_before(at, node)
     return node.outputs[0]
-
-
-def _ints(graph: ir.Graph, values: list[int]) -> ir.Value:
-    import numpy as np
-
-    name = "ints/" + "_".join(map(str, values))
-    if name not in graph.initializers:
-        value = ir.Value(name=name, const_value=ir.tensor(np.array(values, np.int64)), shape=ir.Shape([len(values)]))
-        value.dtype = ir.DataType.INT64
-        graph.register_initializer(value)
-    return graph.initializers[name]

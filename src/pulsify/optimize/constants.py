@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ def fold(graph: ir.Graph, node: ir.Node) -> None:
     bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
     if not given or not small or bodies or node.op_type in (*RANDOM, *WHOLE) or any(a is None for a in given):
         return
-    made = _run(graph, node)
+    arrays = {v: array for v in node.inputs if v is not None and (array := constant(v)) is not None}
+    made = evaluator(graph, [node], list(arrays), list(node.outputs))(arrays)
     for out, array in zip(node.outputs, made, strict=True):
         if out in graph.outputs:
             continue
@@ -35,14 +37,20 @@ def fold(graph: ir.Graph, node: ir.Node) -> None:
         out.replace_all_uses_with(value)
 
 
-def _run(graph: ir.Graph, node: ir.Node) -> list[Array]:
+def evaluator(
+    graph: ir.Graph, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+) -> Callable[[Mapping[ir.Value, Array]], list[Array]]:
+    """Computes a part of the graph from arrays; the nodes stay where they are."""
     from onnx.reference import ReferenceEvaluator
 
     part = onnx.GraphProto(name="part")
-    part.node.append(ir.to_proto(node))
-    feeds = {str(v.name): array for v in node.inputs if v is not None and (array := constant(v)) is not None}
-    part.input.extend(onnx.ValueInfoProto(name=name) for name in feeds)
-    part.output.extend(onnx.ValueInfoProto(name=o.name) for o in node.outputs)
+    part.node.extend(ir.to_proto(n) for n in nodes)
+    part.input.extend(onnx.ValueInfoProto(name=v.name) for v in inputs)
+    part.output.extend(onnx.ValueInfoProto(name=v.name) for v in outputs)
     opsets = [onnx.helper.make_opsetid(k, v) for k, v in graph.opset_imports.items()]
-    evaluator = ReferenceEvaluator(onnx.helper.make_model(part, opset_imports=opsets))
-    return [np.asarray(a) for a in evaluator.run(None, feeds)]
+    reference = ReferenceEvaluator(onnx.helper.make_model(part, opset_imports=opsets))
+
+    def run(arrays: Mapping[ir.Value, Array]) -> list[Array]:
+        return [np.asarray(a) for a in reference.run(None, {v.name: a for v, a in arrays.items()})]
+
+    return run

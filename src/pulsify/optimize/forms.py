@@ -13,7 +13,7 @@ from pulsify.optimize.attention import fuse_attention
 from pulsify.optimize.ring import Ring, ring_form
 from pulsify.optimize.rows import for_one, row_form
 from pulsify.optimize.squeeze import squeezed
-from pulsify.optimize.steady import steady_form
+from pulsify.optimize.steady import Steady, steady_form
 from pulsify.optimize.tails import Tail, expose_tails
 from pulsify.optimize.tidy import simplified, tidied
 
@@ -35,7 +35,7 @@ class Forms:
 
 def forms(model: ir.Model, spec: Spec) -> Forms:
     general, rings = ring_form(model, spec)
-    warm = steady_form(model, spec) if weight_bytes(model) <= TWICE else None
+    warm = _warm(model, spec)
     if warm is None:
         return Forms(general, rings)
     steady, same = ring_form(warm.model, spec, like=rings)
@@ -44,9 +44,13 @@ def forms(model: ir.Model, spec: Spec) -> Forms:
     return Forms(general, rings, fuse_attention(steady), warm.since, warm.counts)
 
 
+def _warm(model: ir.Model, spec: Spec) -> Steady | None:
+    return steady_form(model, spec) if weight_bytes(model) <= TWICE else None
+
+
 def without_rings(model: ir.Model, spec: Spec) -> Forms:
     """General and steady step, all caches as the model has them."""
-    warm = steady_form(model, spec) if weight_bytes(model) <= TWICE else None
+    warm = _warm(model, spec)
     if warm is None:
         return Forms(model)
     return Forms(model, (), fuse_attention(warm.model), warm.since, warm.counts)

@@ -105,8 +105,12 @@ def as_rows(work: Work, value: ir.Value) -> ir.Value:
 def turned_from(value: ir.Value) -> ir.Value | None:
     """[1, T, C] of which this is the transpose."""
     maker = value.producer()
-    turns = maker is not None and maker.op_type == "Transpose" and maker.attributes.get_ints("perm", ()) == (0, 2, 1)
-    return maker.inputs[0] if turns and maker is not None else None
+    return maker.inputs[0] if maker is not None and _turns(maker) else None
+
+
+def _turns(node: ir.Node) -> bool:
+    """[1, C, T] to [1, T, C], or back."""
+    return node.op_type == "Transpose" and tuple(node.attributes.get_ints("perm", ())) == (0, 2, 1)
 
 
 def _turned(array: Array) -> Array:
@@ -123,7 +127,7 @@ def turned_back(work: Work, value: ir.Value) -> None:
     time, channels = frames
     work.at = _following(work.graph, rows)
     for use in list(value.uses()):
-        if use.node.op_type == "Transpose" and tuple(use.node.attributes.get_ints("perm", ())) == (0, 2, 1):
+        if _turns(use.node):
             shape = (1, time, channels)
             work.spared += 1
             use.node.outputs[0].replace_all_uses_with(work.op("Reshape", [rows, work.ints(*shape)], shape, value.dtype))

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from pulsify.export.metadata import Spec
+from pulsify.optimize.constants import evaluator
 from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
@@ -142,26 +142,7 @@ def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.
         values = {spec.position: pulse * spec.pulse, spec.length: spec.unknown_length}
         return evaluate(constants | {v: np.full((batch, 1), values[v.name], np.int32) for v in counters})
 
-    evaluate = _evaluator(model, nodes, [*constants, *counters], outputs)
-    return run
-
-
-def _evaluator(
-    model: ir.Model, nodes: list[ir.Node], inputs: list[ir.Value], outputs: list[ir.Value]
-) -> Callable[[dict[ir.Value, Array]], list[Array]]:
-    """Computes a part of the graph from arrays; the nodes stay where they are."""
-    from onnx.reference import ReferenceEvaluator
-
-    graph = onnx.GraphProto(name="part")
-    graph.node.extend(ir.to_proto(n) for n in nodes)
-    graph.input.extend(onnx.ValueInfoProto(name=v.name) for v in inputs)
-    graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in outputs)
-    opsets = [onnx.helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
-    evaluator = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version))
-
-    def run(arrays: dict[ir.Value, Array]) -> list[Array]:
-        return [np.asarray(a) for a in evaluator.run(None, {v.name: a for v, a in arrays.items()})]
-
+    evaluate = evaluator(model.graph, nodes, [*constants, *counters], outputs)
     return run
 
 
@@ -206,7 +187,7 @@ def _foldable(node: ir.Node, known: dict[ir.Value, Arrays]) -> bool:
 
 def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Arrays]) -> Arrays:
     inputs = [v for v in node.inputs if v is not None]
-    run = _evaluator(model, [node], inputs, [node.outputs[0]])
+    run = evaluator(model.graph, [node], inputs, [node.outputs[0]])
     count = next(len(known[v]) for v in inputs if v in known)
     return tuple(run({v: known[v][i] if v in known else _array(v) for v in inputs})[0] for i in range(count))
 
