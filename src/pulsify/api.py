@@ -159,6 +159,7 @@ def stream(
     set: Mapping[str, int | str] | None = None,
     example: Any = None,
     unbounded: str | int = "refuse",
+    proof: str = "proven",
     verify: bool = True,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
@@ -187,7 +188,7 @@ def stream(
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = settle(model, spec)
-    converted = convert(Tracer(model, spec), pulse, unbounded)
+    converted = convert(Tracer(model, spec), pulse, unbounded, proof)
     made = _finish(converted, source_hash(source))
     if verify:
         from pulsify.verify.check import quick

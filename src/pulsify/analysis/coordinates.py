@@ -7,14 +7,14 @@ The last two are read off the traced lengths, for values such as a mask up to th
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import SMALL, everywhere, far, known_at, residues
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
-from pulsify.analysis.fitted import fitted_length, quietly
+from pulsify.analysis.proof import Claim, fixed, holds_everywhere, length_of, size_length, sizes, tabulated
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace
@@ -78,19 +78,13 @@ def _copy(ctx: Context, node: Node, name: str) -> Fact:
 
 def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
     arrays = [run[name].array for run in ctx.traces.runs]
-    if not all(same(a, arrays[0]) for a in arrays) or not _same_far_out(ctx, name, arrays[0]):
+    if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx, node, name):
         return Varying(name)
     other = ctx.traces.other_batch
     if other is not None and not same(other[name].array, arrays[0]):
         assert node is not None
         return _per_batch(ctx, node, name)
-    ctx.claim(node, f"'{name}' being constant", lambda run: same(run[name].array, arrays[0]))
     return Static(ctx.builder.constant(arrays[0], name))
-
-
-def _same_far_out(ctx: Context, name: str, array: Array) -> bool:
-    """Is a small value that looks constant the same beyond every number the length may be compared with?"""
-    return array.size > SMALL or everywhere(ctx, name, lambda value, s: same(value, array), far(ctx))
 
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
@@ -165,15 +159,11 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     def alike(run: Trace) -> bool:
         return same(np.broadcast_to(frame, run[name].dims), run[name].array)
 
-    if not frame.size or not all(alike(run) for run in ctx.traces.runs) or not _at_all_residues(ctx, name, frame):
+    if not frame.size or not all(alike(run) for run in ctx.traces.runs):
         return None
-    ctx.claim(node, f"'{name}' being the same at every frame", alike)
+    if not holds_everywhere(ctx, Claim(node, f"'{name}' being the same at every frame", alike)):
+        return None
     return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
-
-
-def _at_all_residues(ctx: Context, name: str, frame: Array) -> bool:
-    """Are all frames like this one at lengths of other residues too? A mask may hide the last frame at some only."""
-    return everywhere(ctx, name, lambda value, s: same(np.broadcast_to(frame, value.shape), value), residues(ctx))
 
 
 def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
@@ -204,7 +194,9 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     if not all(counts(run) for run in ctx.traces.runs):
         return None
-    ctx.claim(node, f"'{name}' counting {start}, {start + step}, ...", counts)
+    ctx.claim(
+        node, f"'{name}' counting {start}, {start + step}, ...", counts, slope={axis: Fraction(step)} if step else {}
+    )
     return counter(ctx, name, axis, start, step)
 
 
@@ -218,18 +210,24 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     def shown(array: Array) -> int | None:
         flags = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-        first = flags[:, 0] == flags[0, 0]
+        first = flags[:, 0] == start
         count = int(first.argmin()) if not first.all() else len(first)
         regular = (flags == flags[:, :1]).all() and not first[count:].any()
-        return count if regular and bool(flags[0, 0]) == start else None
+        return count if regular else None
 
     start = bool(ctx.traces.longest[name].array.reshape(-1)[0])
     if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.traces.runs):
         return None
-    frames = quietly(lambda s: shown(known_at(ctx, name, s).array) or 0)
-    length = fitted_length(ctx, node, frames, 1, small=False)
-    own = fitted_length(ctx, node, quietly(lambda s: known_at(ctx, name, s).dims[axis]), 1, small=False)
-    ctx.claim(node, f"'{name}' ending with the stream", lambda run: shown(run[name].array) == length.at(run.length))
+    size = sizes(ctx, node, name)[axis]
+    length = length_of(ctx, node, tabulated(ctx, node, name, lambda array: shown(array) or 0, size.rate))
+    own = size_length(ctx, node, name, axis)
+    ctx.claim(
+        node,
+        f"'{name}' ending with the stream",
+        lambda run: shown(run[name].array) == length.at(run.length),
+        ends=True,
+        period=length.period,
+    )
     layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.sizes(name, axis)), axis)
 
     def take(window: Window) -> ir.Value:

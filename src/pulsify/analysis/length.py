@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = (1500, 4096)  # frames further out, beyond the largest turn looked for
+LONGEST = 1 << 31  # no stream is longer
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 
 
@@ -38,13 +39,15 @@ class Length:
     A step is (m, c, d): x becomes floor((m*x + c) / d). `floors` are the steps after which a negative
     number of frames is no frames (a slice of a stream that is too short); they never matter to a stream
     that is long enough, and `at(s, steady=True)` ignores them. `short` lists the values for S = 0, 1, ... where a model
-    treats the shortest streams in a way of its own.
+    treats the shortest streams in a way of its own. `cap`: there are never more frames than that, however long the
+    stream is (x[:300000]); nor does a stream have to end for that to be known.
     """
 
     steps: tuple[Step, ...] = ()
     table: Table | None = None
     floors: frozenset[int] = frozenset()
     short: tuple[int, ...] = ()
+    cap: int | None = None
 
     def at(self, s: int, steady: bool = False) -> int:
         if not steady and 0 <= s < len(self.short):
@@ -54,34 +57,48 @@ class Length:
             x = (m * x + c) // d
             if i in self.floors and not steady:
                 x = max(x, 0)
-        return x
+        return x if self.cap is None or steady else min(x, self.cap)
 
-    def each(self, lengths: range) -> NDArray[np.int64]:
+    def each(self, lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """`at` for many lengths at once."""
-        s = np.array(lengths, np.int64)
+        s = np.asarray(lengths, np.int64)
         x = s
         if self.table:
             x = self.table.growth * (s // self.table.period) + np.array(self.table.values)[s % self.table.period]
         for i, (m, c, d) in enumerate(self.steps):
             x = (m * x + c) // d
             x = np.maximum(x, 0) if i in self.floors else x
+        x = x if self.cap is None else np.minimum(x, self.cap)
         count = len(self.short)
         return np.where(s < count, np.array((*self.short, 0))[np.minimum(s, count)], x)
+
+    @property
+    def settled(self) -> int:
+        """The shortest stream from which on it goes on for ever in the same way."""
+        found = max(len(self.short), 1)
+        for i in sorted(self.floors):
+            ahead = Length(self.steps[: i + 1], self.table)
+            found = max(found, _first(lambda s, ahead=ahead: ahead.at(s) >= 0))  # type: ignore[misc]
+        if self.cap is not None:
+            top = self.cap
+            found = max(found, _first(lambda s: self.at(s, steady=True) >= top))
+        return found
 
     def then(self, multiply: int = 1, add: int = 0, divide: int = 1, floor: bool = False) -> Length:
         """This length after one more step; neighbouring whole steps are merged."""
         if (multiply, add, divide) == (1, 0, 1) and not floor:
             return self
         short = tuple(max((multiply * x + add) // divide, 0 if floor else -(1 << 31)) for x in self.short)
+        cap = self.cap if self.cap is None else (multiply * self.cap + add) // divide
         last = len(self.steps) - 1
         if self.steps and last not in self.floors and not floor:
             m, c, d = self.steps[last]
             if d == 1:
                 merged = _reduced(m * multiply, c * multiply + add, divide)
                 steps = self.steps[:last] if merged == (1, 0, 1) else (*self.steps[:last], merged)
-                return Length(steps, self.table, self.floors, short)
+                return Length(steps, self.table, self.floors, short, cap)
         floors = self.floors | {last + 1} if floor else self.floors
-        return Length((*self.steps, _reduced(multiply, add, divide)), self.table, floors, short)
+        return Length((*self.steps, _reduced(multiply, add, divide)), self.table, floors, short, cap)
 
     @property
     def rate(self) -> Fraction:
@@ -110,16 +127,19 @@ class Length:
             out["short"] = list(self.short)
         if self.table:
             out["table"] = [self.table.period, self.table.growth, list(self.table.values)]
+        if self.cap is not None:
+            out["cap"] = self.cap
         return out
 
     @staticmethod
-    def from_json(data: dict[str, list]) -> Length:  # type: ignore[type-arg]
+    def from_json(data: dict[str, Any]) -> Length:
         table = data.get("table")
         return Length(
             tuple((int(m), int(c), int(d)) for m, c, d in data["steps"]),
             Table(table[0], table[1], tuple(table[2])) if table else None,
             frozenset(data.get("floors", ())),
             tuple(data.get("short", ())),
+            data.get("cap"),
         )
 
 
@@ -144,52 +164,14 @@ def constant(frames: int) -> Length:
     return Length(((0, frames, 1),))
 
 
-def fit(
-    values: Callable[[int], int | None], around: int, period: int = 1, most: int = 2048, beyond: Sequence[int] = ()
-) -> Length | None:
-    """The length function behind `values(S)` (None where the model cannot run), or None if it is not quasi-periodic.
-
-    Looks for the smallest multiple of `period` that explains what is seen from `around` on, for several turns, and at
-    the lengths `beyond`.
-    """
-    seen: dict[int, int | None] = {}
-
-    def at(s: int) -> int | None:
-        if s not in seen:
-            seen[s] = values(s)
-        return seen[s]
-
-    for turn in range(period, most + 1, period):
-        growth = _growth(at, around, turn, beyond)
-        if growth is not None:
-            # Normalise so that the table is indexed by S % period and counts from S // period == 0.
-            table: list[int] = [0] * turn
-            for r in range(turn):
-                s = around + r
-                here = at(s)
-                table[s % turn] = 0 if here is None else here - growth * (s // turn)
-            return _simplify(Table(turn, growth, tuple(table)))
-    return None
-
-
-def _growth(at: Callable[[int], int | None], around: int, turn: int, beyond: Sequence[int]) -> int | None:
-    """By how much every turn grows, or None if they do not all grow alike. A few are looked at far out."""
-    growth: int | None = None
-    places = [(around + r, 1) for r in range(max(2 * turn, 96))] + [
-        (around, -(-far // turn)) for far in (*FAR, *beyond)
-    ]
-    for s, turns in places:
-        x, y = at(s), at(s + turn * turns)
-        if x is None or y is None:
-            continue
-        if growth is None:
-            growth = y - x
-        if y - x != growth * turns:
-            return None
-    return growth
-
-
-def _simplify(t: Table) -> Length:
-    if t.period == 1:
-        return Length(((t.growth, t.values[0], 1),))
-    return Length(table=t)
+def _first(holds: Callable[[int], bool]) -> int:
+    """The first length from which on something holds that never stops holding."""
+    low, high = 0, 1
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > LONGEST:
+            return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -103,7 +103,11 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
     if period > MOST_RESIDUES:  # it is largest where another output frame has just come into being
         frames = range(made.at(base, steady=True) + 1, made.at(base + period, steady=True) + 1)
         lengths = [bisect_left(lengths, n, key=lambda s: made.at(s, steady=True)) + base for n in frames]
-    return max(max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths), 0)
+    steady = max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths)
+    short = np.arange(1, min(max(made.settled, read.settled), MOST_RESIDUES))  # short streams have ways of their own
+    k, frames = made.each(short), read.each(short)
+    early = np.where(k > 0, (k - 1) * reach.num + reach.hi, -reach.den) // reach.den - frames + 1
+    return max(steady, int(early.max(initial=0)), 0)
 
 
 def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> ir.Value:

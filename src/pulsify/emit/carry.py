@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import everywhere
 from pulsify.analysis.facts import Window
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import always_zero
 from pulsify.emit.context import Context
 from pulsify.emit.state import Sizes, State, batch_axis, from_state, state_shape, to_state
 
@@ -55,7 +55,7 @@ def zero(ctx: Context, name: str) -> bool:
     return (
         arrays is not None
         and not any(a.any() for a in arrays)
-        and everywhere(ctx, name, lambda array, s: not array.any())
+        and always_zero(ctx, ctx.model.producers.get(name), name)
     )
 
 

@@ -92,6 +92,9 @@ class Clock:
             x = b.op("Add", x, self._int(c)) if c else x
             x = self._floor(x, d) if d != 1 else x
             x = b.op("Max", x, self._int(0)) if i in length.floors else x
+        if length.cap is not None:  # it ends there whether the stream does or not
+            self.absolute = True
+            x = b.op("Min", x, self._int(length.cap))
         return x
 
     def _short(self, length: Length, total: ir.Value, x: ir.Value) -> ir.Value:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import Claim, Ledger, fixed, holds_everywhere
 from pulsify.emit.audit import check_wire
 from pulsify.emit.buffer import Buffer
 from pulsify.emit.clock import Clock
@@ -19,6 +20,7 @@ from pulsify.emit.graph import Builder
 from pulsify.emit.state import State
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Model, Node
+from pulsify.known.follow import Follower
 from pulsify.trace.evaluate import Array, Traced
 from pulsify.trace.lengths import BATCHES, Traces
 
@@ -32,25 +34,9 @@ class Misaligned(Exception):
 
 
 class Unclear(NotStreamable):
-    """What was seen at the traced lengths contradicts itself; at longer ones it may not."""
+    """What was seen at the traced lengths contradicts itself; at longer ones (`look`, if it is known) it may not."""
 
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """Something that was read off known values, and must hold at every length."""
-
-    node: Node | None
-    what: str
-    holds: Callable[[Any], bool]
-
-    def check(self, run: Any) -> None:
-        if not self.holds(run):
-            raise Unclear(
-                f"{self.what} does not hold at every length",
-                node=self.node.name if self.node else "",
-                op=self.node.op if self.node else "",
-                hint="make it a constant, or a value that follows from the position alone",
-            )
+    look: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,8 +75,9 @@ class Context:
     clock: Clock
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
     unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
-    last_look: bool = True  # nothing longer will be looked at: what is unclear now stays so
-    beyond: tuple[int, ...] = ()  # numbers that positions are compared with, further than was looked
+    proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
+    ledger: Ledger = field(default_factory=Ledger)
+    follower: Follower | None = None  # what every known value is, see analysis/proof
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
     kept: int | None = None  # the stream is exact only up to so many frames of look-back
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -98,12 +85,12 @@ class Context:
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     requirements: dict[Requirement, None] = field(default_factory=dict)
     limits: dict[Limit, None] = field(default_factory=dict)
-    claims: list[Claim] = field(default_factory=list)
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see analysis/amounts
-    fitted: dict[Length, None] = field(default_factory=dict)  # lengths found by looking, see analysis/fitted
+    large_values: tuple[int, dict[str, Traced]] = (0, {})  # of one stream length
+    lengths_found: dict[Length, None] = field(default_factory=dict)  # that the model works out by itself
     cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
@@ -112,7 +99,7 @@ class Context:
         """Let go of all that is large: closures refer to the context in circles, which are collected late."""
         for kept in (self.cells, self.same_cells, self.known_values, self.facts, self.bounded, self.horizons):
             kept.clear()
-        self.claims.clear()
+        self.large_values, self.follower = (0, {}), None
 
     # ---- facts
 
@@ -164,10 +151,8 @@ class Context:
 
     def constant(self, node: Node, name: str, what: str) -> Array:
         """A value that is known and the same at every length."""
-        from pulsify.analysis.amounts import fixed
-
         arrays = self.known(name)
-        if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays) or not fixed(self, name):
+        if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays) or not fixed(self, node, name):
             why = "depends on the data" if arrays is None else "changes with the length of the stream"
             self.refuse(node, f"its {what} {why}", "export the model with a constant there")
         return arrays[0]
@@ -244,12 +229,16 @@ class Context:
     def require(self, requirement: Requirement) -> None:
         self.requirements[requirement] = None
 
-    def claim(self, node: Node | None, what: str, holds: Callable[[Any], bool]) -> None:
-        """Something read off the traces that must hold at every length: checked now, and again at a longer one."""
-        claim = Claim(node, what, holds)
-        for run in self.traces.runs:
-            claim.check(run)
-        self.claims.append(claim)
+    def claim(self, node: Node | None, what: str, holds: Callable[[Any], bool], **about: Any) -> None:
+        """Something read off the traces that must hold at every length (about: see `Claim`): proven, or refused."""
+        claim = Claim(node, what, holds, **about)
+        if not all(holds(run) for run in self.traces.runs) or not holds_everywhere(self, claim):
+            raise Unclear(
+                f"{what} does not hold at every length",
+                node=node.name if node else "",
+                op=node.op if node else "",
+                hint="make it a constant, or a value that follows from the position alone",
+            )
 
     def refuse(self, node: Node, reason: str, hint: str = "") -> NoReturn:
         raise NotStreamable(reason, node=node.name, op=node.op, hint=hint)

@@ -10,10 +10,11 @@ import onnx_ir as ir
 import pulsify.rules  # noqa: F401  fills the registry
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.thresholds import thresholds
+from pulsify.analysis.proof import Ledger
 from pulsify.emit.assemble import assemble, position_state, taps
 from pulsify.emit.clock import Clock
 from pulsify.emit.context import Context, Limit, Misaligned, Requirement, Unclear
+from pulsify.emit.decided import check_decisions
 from pulsify.emit.graph import Builder
 from pulsify.emit.ports import (
     StaticInput,
@@ -33,9 +34,9 @@ from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
-MOST_FRAMES = 3000  # of a value with two time axes, which grows with the square of the length
-MOST_BOUND = 4096  # frames: masks that compare positions with no more are looked at until their bound shows
-LONGER = (1, 4, 16, 64, 1024, 16384)  # where what was seen at the first lengths is unclear, look at longer ones
+MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
+MOST_BOUND = 9000  # of one that is known to be bounded, but further out
+LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +62,18 @@ class Converted:
     opset_imports: dict[str, int]
     ir_version: int
     shortest: int
+    ledger: Ledger  # what was proven, and what was only sampled
 
 
-def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") -> Converted:
+def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
     """Convert at `pulse`, or at one granule. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            return _convert(tracer, granularity(tracer, unbounded), unbounded)
+            return _convert(tracer, granularity(tracer, unbounded, proof), unbounded, proof)
         try:
-            return _convert(tracer, pulse, unbounded)
+            return _convert(tracer, pulse, unbounded, proof)
         except Misaligned:
-            raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
+            raise InvalidPulse(pulse, granularity(tracer, unbounded, proof)) from None
     except CannotRun as problem:
         raise NotStreamable(
             f"the model cannot run at a length that was looked at: {problem.reason}",
@@ -83,12 +85,12 @@ def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") 
         tracer.forget()
 
 
-def granularity(tracer: Tracer, unbounded: str | int = "refuse") -> int:
+def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> int:
     """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
     pulse = 1
     while True:
         try:
-            return math.lcm(*analyse(tracer, pulse, unbounded)[0].denominators, 1)
+            return math.lcm(*analyse(tracer, pulse, unbounded, proof)[0].denominators, 1)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
 
@@ -96,50 +98,35 @@ def granularity(tracer: Tracer, unbounded: str | int = "refuse") -> int:
 Outputs = list[tuple[StreamOutput, ir.Value]]
 
 
-def analyse(tracer: Tracer, pulse: int, unbounded: str | int = "refuse") -> tuple[Context, Outputs]:
+def analyse(
+    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven"
+) -> tuple[Context, Outputs]:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
     problem: Unclear | None = None
-    looked = 0
-    pulses = 4 * pulse if pulse < 4096 else pulse
-    looks = [pulses if longer == 1 else longer * max(pulses, 64) for longer in LONGER]
-    while looks:
-        at_least = looks.pop(0)
+    at_least = 4 * pulse if pulse < 4096 else pulse
+    for _ in range(LOOKS):
         try:
             traces = choose(tracer, at_least)
         except NotStreamable as error:
             raise problem or error from None
-        nothing_longer = problem is not None and traces.lengths[0] < at_least
-        if problem is not None and traces.lengths[-1] <= looked and not nothing_longer:
-            continue  # as far as the last look
-        looked = traces.lengths[-1]
+        if problem is not None and traces.lengths[0] < at_least:
+            raise problem  # the model takes nothing longer
         builder = Builder()
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
-        ctx.unbounded = unbounded
-        if nothing_longer or 4 * _widest_field(traces) > MOST_FRAMES:
-            looks = [] if nothing_longer else _to_the_bound(ctx)
-        ctx.last_look = not looks
+        ctx.unbounded, ctx.proof = unbounded, proof
         try:
             return ctx, _apply_rules(ctx, tracer.time)
-        except NotStreamable as error:
+        except Unclear as error:
+            widest = _widest_field(traces) / traces.lengths[-1]
             ctx.release()
-            if not isinstance(error, Unclear):
-                raise
-            problem = error
             tracer.forget()
+            problem, longer = error, max(LONGER * traces.lengths[0], 256)
+            at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
+            if 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
+                break
     assert problem is not None
     raise problem
-
-
-def _to_the_bound(ctx: Context) -> list[int]:
-    """One more look, long enough to see the bound of a mask that compares positions with something large."""
-    traces = ctx.traces
-    widest = _widest_field(traces)
-    ctx.beyond = tuple(t for t in thresholds(traces) if t > widest // 2 - ctx.pulse)
-    within = [t for t in ctx.beyond if t <= MOST_BOUND]
-    if not within or widest > MOST_FRAMES:
-        return []
-    return [-(-(max(within) + 8) * traces.lengths[-1] // widest) + 2 * ctx.pulse]
 
 
 def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
@@ -149,7 +136,7 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
         if node.name in wanted and _is_data(ctx.traces, node):
             apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.model.outputs]
-    _check_claims(ctx)
+    check_decisions(ctx)
     return outputs
 
 
@@ -173,26 +160,6 @@ def _is_data(traces: Traces, node: Node) -> bool:
     return any(o and not traces.runs[0][o].known for o in node.outputs)
 
 
-def _check_claims(ctx: Context) -> None:
-    """Everything read off known values is checked once more at a length far beyond those it was read from."""
-    if not ctx.claims:
-        return
-    tracer, step = ctx.traces.tracer, ctx.traces.step
-    base, longest = ctx.traces.lengths[0], ctx.traces.lengths[-1]
-    widest = _widest_field(ctx.traces)
-    for factor in (4, 2):
-        if widest * factor > MOST_FRAMES:
-            continue
-        try:
-            run = tracer.at(base + longest * factor // step * step)
-        except CannotRun:  # a table may end before: then there is nothing longer to check
-            continue
-        for claim in ctx.claims:
-            claim.check(run)
-            ctx.cells.clear()
-        return
-
-
 def _require_seen_lengths(ctx: Context) -> None:
     """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
     traces, tracer = ctx.traces, ctx.traces.tracer
@@ -213,8 +180,8 @@ def _widest_field(traces: Traces) -> int:
     return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
-def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
-    ctx, outputs = analyse(tracer, pulse, unbounded)
+def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
+    ctx, outputs = analyse(tracer, pulse, unbounded, proof)
     time = tracer.time
     states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
     states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
@@ -222,8 +189,6 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
-    if ctx.model.shortest > 1:
-        ctx.require(Requirement(Length(), "If", at_least=ctx.model.shortest))
     lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse)
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
@@ -251,6 +216,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int) -> Converted:
         opset_imports=dict(ctx.model.opset_imports),
         ir_version=ctx.model.ir_version,
         shortest=shortest_length(requirements, time.step),
+        ledger=ctx.ledger,
     )
     ctx.release()
     return made

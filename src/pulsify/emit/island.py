@@ -7,14 +7,18 @@ row i+1          [---]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from pulsify.analysis.facts import ALL, Offsets, Window
+from pulsify.analysis.proof import Claim, critical_lengths, uncertain
 from pulsify.emit.context import Context, Unclear
+from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array
+from pulsify.known.series import Unsure
+from pulsify.trace.evaluate import Array, Trace
 
 
 @dataclass(frozen=True)
@@ -26,39 +30,55 @@ class View:
     offsets: Offsets
 
 
-def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int], ends: tuple[int, int]) -> View:
-    """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows)."""
-    views = [_view(ctx, node, cells, p, ends) for cells in needed]
+def choose_view(
+    ctx: Context, node: Node, looked: Callable[[Trace], Array], p: tuple[int, int], ends: tuple[int, int]
+) -> View:
+    """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows).
+
+    looked: the cells that take part, at a length. What two lengths disagree about is without bound if both are so long
+    that nothing new can show; otherwise longer ones are looked at.
+    """
+    views = [_view(ctx, node, looked(run), p, ends) for run in ctx.traces.runs]
     longest, before = views[-1], views[-2]
-    if longest.rows != before.rows or longest.cols.end != before.cols.end:
-        raise Unclear(
-            "every frame looks ahead without bound, to the end of the stream",
-            node=node.name, op=node.op,
-            hint="train or export the model with an attention mask that bounds how far it looks ahead",
-        )  # fmt: skip
-    if longest.cols != before.cols:
-        if ctx.last_look and ctx.beyond:
-            _refuse_unseen(ctx, node, needed[-1].shape[1])
-        if ctx.last_look and ctx.unbounded != "refuse":
-            return _unbounded(ctx, longest)
-        raise Unclear(
-            "unbounded look-back: every frame looks back to the start of the stream",
-            node=node.name, op=node.op,
-            hint='bound the look-back in the mask, or pass unbounded="grow" to keep all of the past',
-        )  # fmt: skip
-    return longest
+    if longest.rows == before.rows and longest.cols == before.cols:
+        return longest
+    ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
+    if not ahead and isinstance(ctx.unbounded, int):
+        return _unbounded(ctx, longest)  # so many frames are kept, whatever the mask says
+    need = enough(ctx, node, looked)
+    if need > ctx.traces.lengths[0]:
+        raise _without_bound(node, ahead, need)
+    if not ahead and ctx.unbounded != "refuse":
+        return _unbounded(ctx, longest)
+    raise _without_bound(node, ahead, 0)
 
 
-def _refuse_unseen(ctx: Context, node: Node, looked: int) -> None:
-    """A bound may lie further back than was looked: whether there is one, nobody can say."""
-    if isinstance(ctx.unbounded, int):
-        return  # so many frames are kept, whatever the mask says
-    ctx.refuse(
-        node,
-        f"it looks back further than was looked ({looked} frames), perhaps without bound: "
-        f"positions are compared with {ctx.beyond[-1]}",
-        "bound the look-back at 4096 frames or less, or compare positions with no such number",
-    )
+def enough(ctx: Context, node: Node, looked: Callable[[Trace], Array]) -> int:
+    """A length at which all there is to see of a mask is seen."""
+    what = "how far attention looks"
+    claim = Claim(node, what, lambda run: looked(run) is not None, hidden=True)
+    try:
+        return critical_lengths(ctx, claim)[0][-1] + 2 * ctx.pulse
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, node, getattr(problem, "value", what), problem)
+        ctx.ledger.sampled[what] = str(problem)
+        return 0
+
+
+def _without_bound(node: Node, ahead: bool, look: int) -> NotStreamable:
+    if ahead:
+        reason = "every frame looks ahead without bound, to the end of the stream"
+        hint = "train or export the model with an attention mask that bounds how far it looks ahead"
+    else:
+        reason = "unbounded look-back: every frame looks back to the start of the stream"
+        hint = 'bound the look-back in the mask, or pass unbounded="grow" to keep all of the past'
+    if not look:
+        return NotStreamable(reason, node=node.name, op=node.op, hint=hint)
+    reason += f" (one would have to look at streams of {look} frames to be sure)"
+    problem = Unclear(reason, node=node.name, op=node.op, hint=hint)
+    problem.look = look
+    return problem
 
 
 def _unbounded(ctx: Context, view: View) -> View:

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Layout, Static, Varying, Window, Wire
-from pulsify.analysis.fitted import fitted, fitted_length, quietly, with_short
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import length_of, numbers, same_series, size_length
 from pulsify.analysis.reach import POINTWISE
 from pulsify.emit.boundary import ready
 from pulsify.emit.context import Context
@@ -128,7 +126,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
     if length is None:
         assert node is not None
         axis = wire.layout.axis
-        length = fitted_length(ctx, node, quietly(lambda s: known_at(ctx, name, s).dims[axis]), 1)
+        length = size_length(ctx, node, name, axis)
     p = ctx.frames(length.rate)
     end = p if wire.end is None else min(wire.end, p)
     while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
@@ -144,19 +142,16 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
 
 def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
     """An output that follows from the length alone (encoded_lengths): right once the length is known."""
-    node = ctx.model.producers.get(name)
-    dtype = ctx.dtype(name)
-    value = quietly(lambda s: int(known_at(ctx, name, s).array.reshape(-1)[0]))
-    alike = all(np.all(run[name].array == run[name].array.reshape(-1)[0]) for run in ctx.traces.runs)
-    length = fitted(ctx, value) if dtype.is_integer() and alike else None
-    if length is None:
+    node, dtype = ctx.model.producers[name], ctx.dtype(name)
+    cells = numbers(ctx, node, name).reshape(-1)
+    if not dtype.is_integer() or not all(same_series(c, cells[0]) for c in cells):
         raise NotStreamable(
             f"output '{name}' depends on the total length in an irregular way",
-            node=node.name if node else name,
-            op=node.op if node else "",
+            node=node.name,
+            op=node.op,
             hint="compute it outside the model, after the stream",
         )
-    length = with_short(ctx, node, length, value) if node else length
+    length = length_of(ctx, node, cells[0])
     b, sizes = ctx.builder, ctx.sizes_static(name)
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
     x = (

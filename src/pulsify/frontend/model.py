@@ -84,6 +84,17 @@ class Port:
     dims: tuple[Dim, ...]
 
 
+@dataclass(frozen=True)
+class Decision:
+    """At node `node` the value `name` (or the size of an axis of it) was found to be `taken`."""
+
+    node: str
+    op: str
+    name: str
+    axis: int | None
+    taken: int
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A whole model. `constants` are tensors that are not loaded before someone asks for their values."""
@@ -95,7 +106,7 @@ class Model:
     opset_imports: Mapping[str, int]
     ir_version: int
     source: str | bytes | onnx.ModelProto | ir.Model
-    shortest: int = 1  # shorter streams take another branch of the model
+    decisions: tuple[Decision, ...] = ()  # what was decided at one length, and must be so at every length
     producers: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.fitted import measured, with_short
+from pulsify.analysis.proof import length_of, measured
 from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames, mirrored_wire
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
+from pulsify.known.lengths import as_series
+from pulsify.known.series import add, constant, extreme
 from pulsify.rules.pointwise import common_length, pointwise, static
 from pulsify.rules.registry import rule
 
@@ -140,7 +142,9 @@ def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
     """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
     own = wire.length
     assert own is not None
-    length = with_short(ctx, node, own.then(add=count), lambda s: own.at(s) + min(own.at(s), count))
+    frames = as_series(own, ctx.traces.tracer.time.step)
+    again = extreme(frames, constant(count, frames.unit), np.minimum)  # fewer, if there are fewer
+    length = length_of(ctx, node, add(frames, again))
     source = settled(ctx, node, wire) if wire.mirror is not None else wire
     return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import neighbours
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.fitted import measured
+from pulsify.analysis.length import constant
+from pulsify.analysis.proof import measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.lengths import as_series
+from pulsify.known.series import stretched
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
 
@@ -54,8 +57,10 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
 def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, auto: str) -> tuple[int, int]:
     """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
     found = set()
-    for s in neighbours(ctx):
-        frames = wire.length.at(s) if wire.length is not None else ctx.dims(wire.name)[wire.layout.axis]
+    own = wire.length if wire.length is not None else constant(ctx.dims(wire.name)[wire.layout.axis])
+    sizes = as_series(own, ctx.traces.tracer.time.step)
+    turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
+    for frames in dict.fromkeys(turns.values.tolist()):
         total = max((-(-frames // stride) - 1) * stride + span - frames, 0)
         small = total // 2
         found.add((small if auto == "SAME_UPPER" else total - small, total))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.coordinates import held
 from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.proof import as_expected, fixed, numbers, sizes
 from pulsify.emit.context import Context, broadcast_axis
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.series import constant
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
 
@@ -27,6 +28,7 @@ def expand(ctx: Context, node: Node) -> Plan | None:
         ctx.refuse(
             node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames"
         )
+    _check_shape(ctx, node, axes[0])
     layout = ctx.layout(node, name, wire.layout.outer)
     targets = [1 if s <= 0 else s for s in layout.sizes]
     grows = _grows_with_batch(ctx, node, wire, layout)
@@ -65,6 +67,7 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     at = axes[0] - (len(ctx.dims(name)) - len(ctx.dims(source)))
     if len(axes) > 1 or (at >= 0 and ctx.dims(source)[at] != 1):
         ctx.refuse(node, "it repeats more than one frame over time", "repeat a single frame")
+    _check_shape(ctx, node, axes[0])
     value = ctx.operand(node, source)
     assert value is not None
     b = ctx.builder
@@ -74,6 +77,23 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
     ctx.facts[name] = held(ctx, name, frame, layout)
     return None
+
+
+def _check_shape(ctx: Context, node: Node, time: int) -> None:
+    """Sizes are what they look like, at every length; a stream is repeated along time nowhere."""
+    dims, unit = ctx.dims(node.outputs[0]), ctx.traces.tracer.time.step
+    given, own = numbers(ctx, node, node.inputs[1]).reshape(-1), sizes(ctx, node, node.inputs[0])
+    for back in range(1, len(given) + 1):
+        axis, size = len(dims) - back, given[-back]
+        before = own[-back] if back <= len(own) else constant(1, unit)
+        if node.op == "Tile":
+            expected = constant(dims[axis] // int(before.item), unit) if before.constant else constant(1, unit)
+        else:
+            expected = before if axis == time else constant(dims[axis], unit)
+        if size.constant and size.item == 1 and node.op == "Expand":
+            continue
+        if axis != time or not before.constant:
+            as_expected(ctx, node, node.outputs[0], axis, size, expected)
 
 
 def _kept(ctx: Context, name: str) -> list[int]:
@@ -92,7 +112,7 @@ def tile(ctx: Context, node: Node) -> Plan | None:
     tables = ctx.known(node.inputs[1])
     if tables is None:
         ctx.refuse(node, "how often it repeats depends on the data", "repeat a fixed number of times")
-    if not all(np.array_equal(t, tables[0]) for t in tables):
+    if not fixed(ctx, node, node.inputs[1]):
         ctx.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
     repeats = [int(r) for r in tables[0].reshape(-1)]
     if repeats[wire.layout.axis] != 1:

@@ -7,24 +7,29 @@ that sums over one of the two time axes looks at the cells, chooses the windows,
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import cells as cell
-from pulsify.analysis.amounts import everywhere, residues
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.cells import Cells
 from pulsify.analysis.coordinates import same
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.template import find
+from pulsify.analysis.proof import Claim, Looked, follower, holds_everywhere
+from pulsify.analysis.template import Template, find
 from pulsify.emit.boundary import along, bounded_wire, real_frames
 from pulsify.emit.context import Context, Unclear
 from pulsify.emit.island import choose_view
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Node
+from pulsify.known.series import Unsure
+from pulsify.known.spread import T
 from pulsify.rules.axismap import AxisMap, axis_maps
 from pulsify.rules.growing import grow, growing_template, horizon
 from pulsify.rules.pointwise import ELEMENTWISE, aligned, clone
@@ -84,14 +89,27 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
 def _same_at_all_lengths(ctx: Context, name: str) -> bool:
     """Is cell (i, j) the same whatever the length? A mask may hide the last frame at some lengths only."""
     if name not in ctx.same_cells:
-        full: Array = ctx.traces.longest[name].array
-
-        def agrees(value: Array, s: int) -> bool:
-            both = tuple(slice(0, min(n, m)) for n, m in zip(value.shape, full.shape, strict=True))
-            return same(value[both], full[both])
-
-        ctx.same_cells[name] = everywhere(ctx, name, agrees, [*ctx.traces.lengths, *residues(ctx)])
+        ctx.same_cells[name] = _by_place_alone(ctx, name)
     return ctx.same_cells[name]
+
+
+def _by_place_alone(ctx: Context, name: str) -> bool:
+    try:
+        if T not in follower(ctx).spread(follower(ctx).value(name)).uses:
+            return True
+    except Unsure:  # its parts may be certain, if it is not
+        return ctx.proof == "sampled"
+    full: Array = known_at(ctx, name, 2 * ctx.traces.longest.length).array
+
+    def agrees(run: Trace) -> bool:
+        value = run[name].array
+        both = tuple(slice(0, min(n, m)) for n, m in zip(value.shape, full.shape, strict=True))
+        return same(value[both], full[both])
+
+    try:
+        return holds_everywhere(ctx, Claim(None, f"'{name}' being the same at every length", agrees))
+    except NotStreamable:
+        return False
 
 
 def _parts(ctx: Context, node: Node, name: str) -> Field:
@@ -121,7 +139,7 @@ def _cells_of(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int])
         found = operand.fact.cells(run)
         first = operand.axes[operand.fact.sides[0].axis]
         return found if first == axes[0] else found.turned
-    if run[operand.name].known:
+    if run[operand.name].known:  # (what never repeats may be taken for data)
         return cell.constants(run[operand.name].array, (own.get(axes[0]), own.get(axes[1])))
     return cell.data()
 
@@ -325,10 +343,20 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
             "shares a factor with the chunk",
         )  # fmt: skip
     found = template
-    ctx.claim(node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)))
+    ctx.claim(node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
     if len(template.phases) == 1:
         return ctx.builder.constant(template.phases[0], o.name)
     return _by_phase(ctx, node, np.stack(template.phases), o.name)
+
+
+def _windowed(ctx: Context, template: Template) -> dict[str, Any]:
+    """What a template looks at, in frames of the stream: no pair further apart than its windows, phase by phase."""
+    rows, cols = template.windows
+    stream = ctx.pulse / rows.p, ctx.pulse / cols.p
+    apart = max(abs(rows.end * stream[0] - cols.start * stream[1]), abs(cols.end * stream[1] - rows.start * stream[0]))
+    start = max(-rows.start * stream[0], -cols.start * stream[1], rows.end * stream[0], cols.end * stream[1], 0)
+    near = {"within": float(apart), "pair": float(apart), "start": float(start)}
+    return {"near": near, "period": len(template.phases) * ctx.pulse}
 
 
 def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
@@ -378,12 +406,14 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     try:
-        view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
-    except Unclear as unclear:
-        raise ("ahead" in unclear.reason and _by_data(ctx, field.name)) or unclear from None
+        view = choose_view(ctx, node, lambda run: _needed(ctx, field, run, row, col), p, ends)
+    except NotStreamable as problem:
+        raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
     if not view.cols.grows and ctx.kept is None:
         looks = _looks(ctx, field, row, col, view)
-        ctx.claim(node, "how far attention looks", looks)
+        reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
+        near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
+        ctx.claim(node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
         _check_last_rows(ctx, node, _needed(ctx, field, ctx.traces.longest, row, col), (length, value.length), looks)
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
@@ -409,7 +439,7 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     ctx.cells.clear()  # they grow with the square of the length
 
 
-def _by_data(ctx: Context, name: str) -> Unclear | None:
+def _by_data(ctx: Context, name: str) -> NotStreamable | None:
     """If a mask made of data alone is what should have bounded a sum: say so, at that mask."""
     todo, seen = [name], {name}
     while todo:
@@ -418,7 +448,7 @@ def _by_data(ctx: Context, name: str) -> Unclear | None:
             continue
         run = ctx.traces.longest
         if node.op == "Where" and not run[node.inputs[0]].known:
-            return Unclear(
+            return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
                 hint="mask a window of positions as well (a chunk, so many frames back and ahead)",
@@ -470,14 +500,16 @@ def _check_last_rows(
     ctx: Context, node: Node, needed: Array, sides: tuple[Length, Length], looks: Callable[[Trace], bool]
 ) -> None:
     """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
-    tracer, (rows, cols) = ctx.traces.tracer, sides
+    (rows, cols), unit = sides, ctx.traces.tracer.time.step
     first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
-    lengths = range(tracer.time.step, ctx.traces.lengths[-1], tracer.time.step)
+    turn = math.lcm(rows.period, cols.period, ctx.pulse, unit)
+    lengths = np.arange(unit, max(ctx.traces.lengths[-1], rows.settled, cols.settled) + turn, unit)
     r, c = rows.each(lengths), cols.each(lengths)
     within = (r > 0) & (r <= len(first))
     blind = np.flatnonzero(within & (first[np.where(within, r, 1) - 1] >= c))
-    for s in (lengths[i] for i in blind[-3:]):
-        if tracer.works(s) and not looks(tracer.at(s)):
+    kinds = {(int(r[i]), int(c[i])): int(lengths[i]) for i in blind}
+    for s in sorted(kinds.values()):
+        if ctx.traces.tracer.works(s) and not looks(Looked(ctx, s)):
             ctx.refuse(
                 node,
                 f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import known_at, near
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.fitted import fitted_length, quietly
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import Claim, Looked, follower, holds_everywhere, runs_from, size_length, uncertain
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.series import Unsure
+from pulsify.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.rules.axes import guard
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
@@ -32,9 +34,9 @@ def gather(ctx: Context, node: Node) -> Plan | None:
     if isinstance(data, Wire) and data.layout.axis == axis:
         return _frames(ctx, node, data, index, axis)
     if not isinstance(data, Wire):
-        rows = _counted_rows(ctx, node, index, axis)
-        if rows is not None:
-            return table_rows(ctx, node, axis, rows)
+        counted = _counted_rows(ctx, node, index)
+        if counted is not None:
+            return table_rows(ctx, node, axis, *counted)
         if ctx.known(index) is not None and ctx.wire(index) is not None:
             return _looked_up(ctx, node, index, axis)
         computed = ctx.wire(index) if index in ctx.model.producers else None
@@ -64,38 +66,55 @@ def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
     wire = ctx.wire(index)
     assert wire is not None
     size = ctx.dims(node.inputs[0])[axis]
-    run = ctx.traces.longest
-    at = ctx.time_axes(index)[0]
-    highest = np.moveaxis(run[index].array, at, 0).reshape(run[index].dims[at], -1).max(1)
-    growth = int(highest[-1]) - int(highest[len(highest) // 2])
-    if growth > 0:  # reaches row `size` after so many frames
-        step = growth / (len(highest) - 1 - len(highest) // 2)
-        rows = int((size - 1 - int(highest[0])) / step) + 1
+    rows = _frames_inside(ctx, node, index, size)
+    if rows is not None:
         wire = replace(wire, rows=rows if wire.rows is None else min(rows, wire.rows))
     layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
     known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, dtype = ctx.builder, ctx.dtype(index).numpy()
-        place = b.op("Max", values[0], b.constant(np.array(0, dtype), "int"))
+        place = b.op("Max", values[0], b.constant(np.array(-size, dtype), "int"))  # below zero: from the table's end
         place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
         return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (known,), wire.length, emit)
 
 
-def _counted_rows(ctx: Context, node: Node, index: str, axis: int) -> list[tuple[int, int, int]] | None:
-    """A table indexed by a plain count 0, 1, 2, ...: rows by position (so that running out of rows is noticed)."""
-    tables = ctx.known(index)
-    if tables is None or not ctx.time_axes(index) or tables[0].ndim != 1 or tables[0].size < 2:
+def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | None:
+    """How many frames find their row in a table of this size; None if all of them do, however many there are."""
+    (at,) = ctx.time_axes(index)
+    try:
+        v = follower(ctx).spread(follower(ctx).value(index))
+        if T in v.uses:
+            raise Unsure("which rows it takes depends on the total length")
+        v = exactly(v) if not v.slope else replace(with_near(v, plane(v, size + most(v))), slope={})
+        length, _ = reps([v], {}, 1, False)
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, node, index, problem)
+        ctx.ledger.sampled[index] = str(problem)
+        length = ctx.traces.lengths[-1]
+    step = ctx.traces.tracer.time.step
+    table = known_at(ctx, index, -(-2 * length // step) * step).array
+    rows = np.moveaxis(table, at, 0).reshape(table.shape[at], -1)
+    outside = np.flatnonzero(((rows < -size) | (rows >= size)).any(1))
+    return int(outside[0]) if outside.size else None
+
+
+def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | None:
+    """(start, step) of a table indexed by a plain count: rows by position (so that running out of rows is noticed)."""
+    if ctx.known(index) is None or len(ctx.time_axes(index)) != 1 or len(ctx.dims(index)) != 1:
         return None
-    rows = []
-    for t in tables:
-        start, step = int(t[0]), int(t[1] - t[0])
-        if step < 1 or start < 0 or not np.array_equal(t, start + step * np.arange(t.size)):
-            return None
-        rows.append((start, start + step * t.size, step))
-    return rows
+    try:
+        v = follower(ctx).spread(follower(ctx).value(index))
+    except Unsure:
+        return None
+    step = v.slope.get(0, Fraction(0))
+    plain = set(v.slope) == {0} and v.lo == v.hi and not v.near and v.period == 1 and T not in v.uses
+    if not plain or v.lo < 0 or step < 1 or step.denominator != 1:
+        return None
+    return int(v.lo), int(step)
 
 
 @rule("GatherND", says="frames by an index table, as exporters write advanced indexing; values without time")
@@ -152,12 +171,9 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
     if wire.length is None:
         ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
-    at = grown[0]
-    own = wire.length
-    frames = quietly(lambda s: _table_frames(ctx, node, index, at, own.at(s), s))
-    length = fitted_length(ctx, node, frames, wire.length.period, small=False)
+    length = size_length(ctx, node, index, grown[0])
     ctx.require(Requirement(length, node.name, at_least=1))
-    table = _index_table(ctx, node, index, grown[0], wire.length.rate / length.rate, axis, own)
+    table = _index_table(ctx, node, index, grown[0], length, wire.length, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         if len(table.early) or table.clipped:
@@ -169,20 +185,13 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     return Plan((Read(wire, table.reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
 
 
-def _table_frames(ctx: Context, node: Node, index: str, at: int, frames: int, s: int) -> int:
-    """Rows of the index table at a stream length of s, all of which must point into the stream."""
-    table = known_at(ctx, index, s)
-    if table.array.size and not (-frames <= table.array.min() and table.array.max() < frames):
-        raise CannotRun(node, "its index table points outside the stream")
-    return table.dims[at]
-
-
-def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, axis: int, own: Length) -> IndexTable:
+def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, own: Length, axis: int) -> IndexTable:
     """Read the table at the traced lengths; claim that it goes on like that."""
 
     def rows(run: Trace) -> Array:
         return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
 
+    step = own.rate / length.rate
     reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:
         ctx.refuse(
@@ -192,16 +201,45 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, step: Fraction, 
         )
     longest = rows(ctx.traces.longest)
     table = _read(longest, reaches[0], at)
-    if not table.clipped:  # at other residues the end may be
-        table = replace(table, clipped=any(_departs(ctx, node, index, table, own, s) for s in near(ctx)))
+    if not table.clipped and not holds_everywhere(ctx, _regular(node, rows, table, length, axis)):
+        table = replace(table, clipped=True)  # at other residues the end is
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
         ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
-    ctx.claim(
+    claim = _regular(node, rows, table, length, axis)
+    ctx.claim(node, claim.what, claim.holds, near=claim.near, period=claim.period, ends=claim.ends, slope=claim.slope)
+    _require_inside(ctx, node, rows, axis, index)
+    return table
+
+
+def _regular(node: Node, rows: Callable[[Trace], Array], table: IndexTable, length: Length, axis: int) -> Claim:
+    reach = table.reach
+
+    def holds(run: Trace) -> bool:
+        found = rows(run)
+        return np.array_equal(found, table.rows(len(found), run[node.inputs[0]].dims[axis]))
+
+    span = (abs(reach.lo) + abs(reach.hi) + reach.den) / reach.den / float(length.rate)
+    return Claim(
         node,
         "its index table moving on with time",
-        lambda run: np.array_equal(rows(run), table.rows(len(rows(run)), run[node.inputs[0]].dims[axis])),
+        holds,
+        near={"start": len(table.early) / float(length.rate), "end": span if table.clipped else 0},
+        period=(Fraction(reach.den) / length.rate).numerator,
+        ends=table.clipped,
+        slope={table.axis: Fraction(reach.num, reach.den)},
     )
-    return table
+
+
+def _require_inside(ctx: Context, node: Node, rows: Callable[[Trace], Array], axis: int, index: str) -> None:
+    """Streams so short that the table points outside of them are ruled out: the batch model fails there."""
+
+    def evaluate(s: int) -> None:
+        run = Looked(ctx, s)
+        frames, found = run[node.inputs[0]].dims[axis], rows(run)
+        if found.size and not (found.min() >= 0 and found.max() < frames):
+            raise CannotRun(node, "its index table points outside the stream")
+
+    runs_from(ctx, node, evaluate)
 
 
 def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
@@ -209,15 +247,6 @@ def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
     if node.op == "GatherND":
         table = table[..., 0]
     return np.moveaxis(np.where(table < 0, table + frames, table), at, 0)
-
-
-def _departs(ctx: Context, node: Node, index: str, table: IndexTable, own: Length, s: int) -> bool:
-    """Is the model's table another one at this length?"""
-    try:
-        rows = _rows(node, known_at(ctx, index, s).array, own.at(s), table.axis)
-    except CannotRun:
-        return False
-    return not np.array_equal(rows, table.rows(len(rows), own.at(s)))
 
 
 def _cover(rows: Array, step: Fraction) -> Reach:

@@ -17,10 +17,9 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.fitted import fitted_length, measured, quietly
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import length_of, measured, numbers
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement
@@ -55,9 +54,7 @@ def col2im(ctx: Context, node: Node) -> Plan | None:
     before, size = int(pads[n - 1]), block[-1]
     span = (size - 1) * dilation + 1
     reach = Reach(1, stride, min(before - span + stride, before), before)
-    length = fitted_length(
-        ctx, node, quietly(lambda s: int(known_at(ctx, node.inputs[1], s).array[-1])), wire.length.period
-    )
+    length = length_of(ctx, node, numbers(ctx, node, node.inputs[1]).reshape(-1)[-1])
     ctx.require(Requirement(wire.length, node.name, at_least=1))
     channels = abs(ctx.sizes_static(node.inputs[0])[1]) // size
 
@@ -149,7 +146,9 @@ def _places(ctx: Context, node: Node, wire: Wire, length: Length, axis: int) -> 
 
     if len(found.first) < count:
         ctx.refuse(node, "the pulse is longer than any stream looked at", "use a shorter pulse")
-    ctx.claim(node, "its table of places moving on with time", regular)
+    line = {0 if node.op == "ScatterND" else axis: Fraction(step, count)}
+    turn = (Fraction(count) / wire.rate).numerator
+    ctx.claim(node, "its table of places moving on with time", regular, slope=line, period=turn)
     return found
 
 

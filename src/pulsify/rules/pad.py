@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import fixed, known_at, neighbours
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.fitted import fitted_length, measured
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import length_of, measured, numbers, runs_from
 from pulsify.analysis.reach import Reach, shift
 from pulsify.emit.boundary import Fill, mirrored_wire
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
+from pulsify.known.lengths import as_series
+from pulsify.known.series import Series, add, compare, constant, extreme
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
-from pulsify.trace.evaluate import CannotRun
 
 MODES = ("constant", "edge", "reflect")
 
@@ -30,16 +32,17 @@ def pad(ctx: Context, node: Node) -> Plan | None:
     axes = _axes(ctx, node, wire)
     if ctx.known(node.inputs[1]) is None:
         ctx.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
-    before, after, others = _amounts(ctx, node, wire, axes)
+    before, back, others = _amounts(ctx, node, wire, axes)
+    after = int(back.item) if back.constant else None
     if before == 0 and after == 0:
         return _plan(ctx, node, wire, others, None, shift(0), wire.length)
     mode = node.attr("mode", "constant")
     if mode not in MODES:
         ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
     wire = measured(ctx, node, wire)
-    length = _length(ctx, node, wire, axes, before, after)
+    length = _length(ctx, node, wire, before, back)
     if after is None and mode == "reflect":
-        _require_varying(ctx, node, wire, axes)
+        _require_varying(ctx, node, wire, back)
     _require(ctx, node, wire, mode, before, after or 0)
     if mode != "constant" and length is not None and after is not None and not any(others):
         source = settled(ctx, node, wire) if wire.mirror is not None else wire
@@ -71,57 +74,59 @@ def _axes(ctx: Context, node: Node, wire: Wire) -> list[int]:
     return [int(a) % rank for a in ctx.constant(node, node.input(3), "axes").reshape(-1)]
 
 
-def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int, int | None, list[int]]:
-    """Pads in front of and behind time (None: it varies with the length), and those of the other axes."""
-    rank, n = wire.layout.rank, len(axes)
-    lengths = [ctx.traces.lengths[0], *(() if fixed(ctx, node.inputs[1]) else neighbours(ctx))]
-    tables = [t for s in lengths if (t := _pads(ctx, node, s)) is not None]
-    fronts, backs = {0}, {0}
-    if wire.layout.axis in axes:
-        at = axes.index(wire.layout.axis)
-        fronts, backs = {t[at] for t in tables}, {t[at + n] for t in tables}
-    if len(fronts) > 1:
+def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int, Series, list[int]]:
+    """Pads in front of and behind time (a number that goes with the length), and those of the other axes."""
+    rank, n, unit = wire.layout.rank, len(axes), ctx.traces.tracer.time.step
+    pads = numbers(ctx, node, node.inputs[1]).reshape(-1)
+    front, back = constant(0, unit), constant(0, unit)
+    others = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        if axis == wire.layout.axis:
+            front, back = pads[i], pads[i + n]
+            continue
+        if not pads[i].constant or not pads[i + n].constant:
+            ctx.refuse(
+                node,
+                f"how much it pads axis {axis} changes with the length of the stream",
+                'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
+            )
+        others[axis], others[axis + rank] = int(pads[i].item), int(pads[i + n].item)
+    if not front.constant:
         ctx.refuse(
             node,
             "how much it pads in front depends on the total length",
             'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
         )
-    others = [0] * (2 * rank)
-    for i, axis in enumerate(axes):
-        if axis != wire.layout.axis:
-            others[axis], others[axis + rank] = tables[0][i], tables[0][i + n]
-    return fronts.pop(), backs.pop() if len(backs) == 1 else None, others
+    if not back.constant:
+        runs_from(ctx, node, lambda s: known_at(ctx, node.inputs[1], s))
+    return int(front.item), back, others
 
 
-def _require_varying(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> None:
+def _require_varying(ctx: Context, node: Node, wire: Wire, back: Series) -> None:
     """Streams must be longer than the longest that has too few frames to show again behind it."""
     if wire.length is None:
         return
-    at, own = axes.index(wire.layout.axis) + len(axes), wire.length
-    amounts = {s: t[at] for s in range(1, ctx.traces.lengths[0]) if (t := _pads(ctx, node, s)) is not None}
-    short = [own.at(s) for s, amount in amounts.items() if amount >= max(own.at(s), 1)]
-    ctx.require(Requirement(wire.length, node.name, at_least=max(short, default=0) + 1))
+    frames = as_series(wire.length, back.unit)
+    few = compare(back, extreme(frames, constant(1, back.unit), np.maximum), np.greater_equal)
+    if few.values[few.horizon :].any():
+        ctx.refuse(
+            node,
+            "at some lengths, however long, it mirrors more frames than there are",
+            'declare the lengths you use, e.g. set={"T": "4*n"}',
+        )
+    short = np.flatnonzero(few.values)
+    least = int(frames.look(int(short[-1]) + 1)[-1]) + 1 if short.size else 1
+    ctx.require(Requirement(wire.length, node.name, at_least=least))
 
 
-def _pads(ctx: Context, node: Node, s: int) -> list[int] | None:
-    try:
-        return [int(v) for v in known_at(ctx, node.inputs[1], s).array.reshape(-1)]
-    except CannotRun:
-        return None
-
-
-def _length(ctx: Context, node: Node, wire: Wire, axes: list[int], before: int, after: int | None) -> Length | None:
+def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> Length | None:
     if wire.length is None:
         return None
-    if after is not None:
-        return wire.length.then(add=before + after, floor=before + after < 0)
-    at, own = axes.index(wire.layout.axis) + len(axes), wire.length
-
-    def frames(s: int) -> int | None:
-        pads = _pads(ctx, node, s)
-        return None if pads is None else own.at(s) + before + pads[at]
-
-    return fitted_length(ctx, node, frames, own.period)
+    if back.constant:
+        more = before + int(back.item)
+        return wire.length.then(add=more, floor=more < 0)
+    frames = as_series(wire.length, back.unit)
+    return length_of(ctx, node, add(add(frames, constant(before, back.unit)), back))
 
 
 def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after: int) -> None:

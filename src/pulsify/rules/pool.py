@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
-from pulsify.analysis.fitted import measured
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill, along, overrun, real_frames
 from pulsify.emit.context import Context, Requirement

@@ -16,10 +16,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.proof import check_target, sizes
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.series import constant, divide, multiply
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
 
@@ -62,12 +64,25 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         if num > 1:
             ctx.require(Requirement(wire.length, node.name, multiple=num // math.gcd(num, den)))
 
+    if node.op == "Reshape":
+        _check_shape(ctx, node, wire, layout, den, num)
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         lo, hi = reach.span(window.start, window.end)
         have, want = (lo * den, hi * den), (window.start * num, window.end * num)
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
+    """The shape it is given is what it looks like, at every length."""
+    unit, dims = ctx.traces.tracer.time.step, ctx.dims(node.outputs[0])
+    expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
+    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    elements = multiply(own, constant(den * layout.outer[0], unit))
+    expected[layout.axis] = divide(elements, constant(num * wire.layout.outer[0], unit))
+    check_target(ctx, node, node.inputs[1], expected)
 
 
 def _one_frame(layout: Layout) -> tuple[int, ...]:

@@ -11,11 +11,13 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import as_expected, numbers, sizes
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import Fill, along, gather_frames
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.series import constant, multiply
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
 
@@ -147,8 +149,21 @@ def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
         if len(factors) > 1:
             ctx.refuse(node, "its factor depends on the total length", "resize by a fixed factor instead of to a size")
         factor = factors.pop()
-        ctx.claim(node, "its factor", lambda run: Fraction(run[out].dims[axis], run[name].dims[axis]) == factor)
+        _check_sizes(ctx, node, wire, factor)
     return factor
+
+
+def _check_sizes(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> None:
+    """The sizes it is given are so many times its input's, at every length."""
+    unit, dims = ctx.traces.tracer.time.step, ctx.dims(node.outputs[0])
+    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    axes = [a % wire.layout.rank for a in (node.attr("axes") or range(wire.layout.rank))]
+    for axis, size in zip(axes, numbers(ctx, node, node.input(3)).reshape(-1), strict=True):
+        if axis == wire.layout.axis:
+            grown = multiply(size, constant(factor.denominator, unit))
+            as_expected(ctx, node, node.outputs[0], axis, grown, multiply(own, constant(factor.numerator, unit)))
+        else:
+            as_expected(ctx, node, node.outputs[0], axis, size, constant(dims[axis], unit))
 
 
 def _check(ctx: Context, node: Node) -> None:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.amounts import far, fixed, known_at, neighbours
+from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.fitted import fitted_length, with_short
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import fixed, length_of, numbers, runs_from, same_series, sizes
 from pulsify.analysis.reach import Reach
-from pulsify.emit.context import Context, Limit, Requirement
+from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
+from pulsify.known.lengths import as_series
+from pulsify.known.moves import bounds
+from pulsify.known.series import Series, add, aligned, compare, constant, divide, extreme, multiply, subtract
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
-from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import BATCHES
 
-FAR = (1 << 31) - 1  # an end this far means "to the end"
 Range = tuple[int, int, int]  # start, stop, step
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A slice of one axis: where it starts and how many frames it has at every length, and its step."""
+
+    start: Series
+    count: Series
+    step: int
+
+    @property
+    def whole(self) -> bool:
+        return self.step == 1 and self.start.constant and not self.start.item
 
 
 @rule("Slice", says="any start and end anchored at either end, positive step; rows of a table by position")
@@ -34,70 +49,62 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
         grown = ctx.time_axes(node.outputs[0])
         if not grown:
             return static(ctx, node)
-        runs = [_ranges(ctx, node, run.length, run[node.inputs[0]].dims) for run in ctx.traces.runs]
-        return table_rows(ctx, node, grown[0], [r[grown[0]] for r in runs])
-    first = ctx.traces.runs[0]
-    ranges = _ranges(ctx, node, first.length, first[node.inputs[0]].dims)
-    if wire.layout.axis not in ranges:
-        return _others(ctx, node, wire, ranges)
-    _limit(ctx, node, wire)
-    return _on_time(ctx, node, wire, _seen(ctx, node, wire), ranges)
+        cuts = _cuts(ctx, node)
+        return table_rows(ctx, node, grown[0], _start(ctx, node, cuts[grown[0]]), cuts[grown[0]].step)
+    cuts = _cuts(ctx, node)
+    others = _others_cut(ctx, node, wire, cuts)
+    if wire.layout.axis not in cuts:
+        return _others(ctx, node, wire, others)
+    return _on_time(ctx, node, wire, cuts[wire.layout.axis], others)
 
 
-def _limit(ctx: Context, node: Node, wire: Wire) -> None:
-    """A fixed end (or a fixed number of last frames) beyond all traced lengths: longer streams would be cut there."""
-    if wire.length is None or not all(fixed(ctx, node.input(i)) for i in (1, 2, 3)):
-        return
-    first = ctx.traces.runs[0]
-    starts, stops, axes = (
-        [int(v) for v in first[n].array.reshape(-1)] if n else [] for n in map(node.input, (1, 2, 3))
-    )
-    rank = wire.layout.rank
-    at = [a % rank for a in (axes or range(len(starts)))].index(wire.layout.axis)
-    longest = max(run[wire.name].dims[wire.layout.axis] for run in ctx.traces.runs)
-    for rows in (stops[at] if 0 < stops[at] < FAR else 0, -starts[at] if starts[at] < 0 else 0):
-        if rows > longest:
-            ctx.limits[Limit(wire.length, node.name, rows)] = None
-
-
-def _ranges(ctx: Context, node: Node, s: int, dims: Sequence[int]) -> dict[int, Range]:
-    """axis -> (start, stop, step), clamped as Python's slices are, at one length."""
-    parts = [[int(v) for v in known_at(ctx, n, s).array.reshape(-1)] if n else [] for n in map(node.input, range(1, 5))]
-    starts, stops, axes, steps = parts
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
+def _cuts(ctx: Context, node: Node) -> dict[int, Cut]:
+    """By axis, clamped as Python's slices are."""
+    own = sizes(ctx, node, node.inputs[0])
+    starts, stops = (numbers(ctx, node, node.input(i)).reshape(-1) for i in (1, 2))
+    axes = ctx.constant(node, node.input(3), "axes").reshape(-1) if node.input(3) else range(len(starts))
+    steps = ctx.constant(node, node.input(4), "step").reshape(-1) if node.input(4) else [1] * len(starts)
     out = {}
-    for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
-        end: int | None = stop
-        if step < 0 and stop < -dims[axis]:
-            end = None
-        out[axis % len(dims)] = slice(start, end, step).indices(dims[axis])
+    for start, stop, a, by in zip(starts, stops, axes, steps, strict=True):
+        axis, step = int(a) % len(own), int(by)
+        first, count = bounds(start, stop, step, own[axis])
+        ctx.ledger.series(count)
+        out[axis] = Cut(start if start.constant and start.item >= 0 else first, count, step)
     return out
 
 
-def _on_time_at(ctx: Context, node: Node, wire: Wire, s: int) -> Range | None:
-    """The range on the time axis at a stream length of s, or None if the model cannot run there."""
-    assert wire.length is not None
-    dims = list(ctx.dims(node.inputs[0], 0))
-    dims[wire.layout.axis] = wire.length.at(s)
-    try:
-        return _ranges(ctx, node, s, dims)[wire.layout.axis]
-    except CannotRun:
-        return None
-
-
-def _seen(ctx: Context, node: Node, wire: Wire) -> list[tuple[int, Range]]:
-    """(frames, range) at the traced lengths; at many more if the model computes where it cuts."""
-    runs = ctx.traces.runs
-    out = []
-    for run in runs:
-        dims = run[node.inputs[0]].dims
-        out.append((dims[wire.layout.axis], _ranges(ctx, node, run.length, dims)[wire.layout.axis]))
-    if wire.length is not None:
-        computed = not all(fixed(ctx, node.input(i)) for i in range(1, 5))
-        more = ((wire.length.at(s), _on_time_at(ctx, node, wire, s)) for s in (neighbours if computed else far)(ctx))
-        out += [(n, r) for n, r in more if r is not None]
+def _others_cut(ctx: Context, node: Node, wire: Wire, cuts: Mapping[int, Cut]) -> dict[int, Range]:
+    """The cuts across time, which must not change with the length."""
+    out = {}
+    for axis, cut in cuts.items():
+        if axis == wire.layout.axis:
+            continue
+        if not cut.start.constant or not cut.count.constant:
+            ctx.refuse(
+                node,
+                f"where it cuts axis {axis} changes with the length of the stream",
+                'cut at a fixed place, or declare the lengths you use: set={"T": "8*n"}',
+            )
+        start = min(int(cut.start.item), ctx.dims(node.inputs[0])[axis])
+        stop = start + cut.step * int(cut.count.item)
+        out[axis] = (start, min(stop, ctx.dims(node.inputs[0])[axis]) if cut.step > 0 else stop, cut.step)
     return out
+
+
+def _start(ctx: Context, node: Node, cut: Cut) -> int:
+    """Where it starts: the same at every length at which anything is left."""
+    if cut.start.constant:
+        return int(cut.start.item)
+    some = compare(cut.count, constant(0, cut.count.unit), np.greater)
+    _, _, (starts, left) = aligned(cut.start, some)
+    seen = starts[left]
+    if cut.start.growth or not seen.size or (seen != seen[0]).any():
+        ctx.refuse(
+            node,
+            "where it starts depends on the total length (it keeps the last frames)",
+            "keep a fixed number of frames from the start, or all frames and choose after the stream",
+        )
+    return int(seen[0])
 
 
 def _whole(r: Range, frames: int) -> bool:
@@ -131,25 +138,17 @@ def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> P
     return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
 
 
-def _on_time(
-    ctx: Context, node: Node, wire: Wire, seen: list[tuple[int, Range]], ranges: dict[int, Range]
-) -> Plan | None:
-    if all(_whole(r, n) for n, r in seen):
+def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, Range]) -> Plan | None:
+    step, size = cut.step, sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    if cut.whole and same_series(cut.count, size):
         return _others(ctx, node, wire, ranges)
-    starts, steps = {r[0] for _, r in seen}, {r[2] for _, r in seen}
-    if min(steps) < 0:
+    if step < 0:
         ctx.refuse(node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip")
-    if len(starts) > 1 or len(steps) > 1:
-        ctx.refuse(
-            node,
-            "where it starts depends on the total length (it keeps the last frames)",
-            "keep a fixed number of frames from the start, or all frames and choose after the stream",
-        )
-    (start,), (step,) = starts, steps
+    start = _start(ctx, node, cut)
     axis, name = wire.layout.axis, node.outputs[0]
-    if len({r[1] for _, r in seen}) == 1 and len({n for n, _ in seen}) > 1:
-        return _prefix(ctx, node, wire, start, seen[0][1][1], step, ranges)
-    length = _length(ctx, node, wire, start, step, {n - r[1] for n, r in seen})
+    if axis not in ctx.time_axes(name):
+        return _prefix(ctx, node, wire, start, cut, ranges)
+    length = _length(ctx, node, wire, start, cut)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         x = values[0]
@@ -165,33 +164,36 @@ def _on_time(
     return Plan((Read(wire, reach),), (ctx.layout(node, name),), length, emit)
 
 
-def _length(ctx: Context, node: Node, wire: Wire, start: int, step: int, behind: set[int]) -> Length | None:
-    """How many frames are left; `behind` are the numbers of frames cut off at the end."""
-    own = wire.length
+def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Length | None:
+    """How many frames are left, at every length."""
+    own, step = wire.length, cut.step
     if own is None:
         return None
-
-    def frames(s: int) -> int | None:
-        r = _on_time_at(ctx, node, wire, s)
-        return None if r is None else len(range(*r))
-
-    if len(behind) > 1:
-        return fitted_length(ctx, node, frames, own.period)
-    length = own.then(1, step - 1 - start - behind.pop(), step, floor=True)
-    if node.op == "Slice" and not all(fixed(ctx, node.input(i)) for i in range(1, 5)):
-        return with_short(ctx, node, length, frames)
     if node.op == "Split":
         ctx.require(Requirement(own, node.name, at_least=start))
-    return length
+    elif not all(fixed(ctx, node, node.input(i)) for i in range(1, 5)):
+        runs_from(ctx, node, lambda s: [known_at(ctx, node.input(i), s) for i in (1, 2)])
+    unit = cut.count.unit
+    frames = as_series(own, unit)
+    top = None if cut.count.growth or not frames.growth or own.cap is not None else int(cut.count.values[-1])
+    # frames cut off behind, once the stream is long enough: so many, or that and what the step leaves over
+    tail = cut.count.horizon + cut.count.period if top is None else 0
+    left = int(frames.look(tail + 1)[-1]) - start - step * int(cut.count.look(tail + 1)[-1])
+    for behind in range(left, left + step):
+        length = replace(own.then(1, step - 1 - start - behind, step, floor=True), cap=top)
+        length = length if top is not None else own.then(1, step - 1 - start - behind, step, floor=True)
+        if same_series(as_series(length, unit), cut.count):
+            return length
+    return length_of(ctx, node, cut.count)
 
 
-def _prefix(
-    ctx: Context, node: Node, wire: Wire, start: int, stop: int, step: int, ranges: dict[int, Range]
-) -> Plan | None:
+def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: dict[int, Range]) -> Plan | None:
     """A fixed number of the stream's first frames: kept as such, for whoever can use it (Concat)."""
+    stop, size = int(cut.count.values[-1]), sizes(ctx, node, node.inputs[0])[wire.layout.axis]
     if (
         start
-        or step != 1
+        or cut.step != 1
+        or not same_series(cut.count, extreme(size, constant(stop, size.unit), np.minimum))
         or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis)
     ):
         ctx.refuse(
@@ -203,14 +205,12 @@ def _prefix(
     return None
 
 
-def table_rows(ctx: Context, node: Node, axis: int, ranges: Sequence[Range]) -> Plan | None:
+def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Plan | None:
     """A table cut to the length of the stream: frame k is row start + k * step, looked up by the clock."""
-    starts, steps = {r[0] for r in ranges}, {r[2] for r in ranges}
-    if len(starts) > 1 or len(steps) > 1:
+    if step < 1:
         ctx.refuse(
             node, "which rows of the table it takes depends on the total length", "count positions from the start"
         )
-    (start,), (step,) = starts, steps
     rows = ctx.dims(node.inputs[0])[axis]
     b, name = ctx.builder, node.outputs[0]
     table = ctx.operand(node, node.inputs[0])
@@ -240,22 +240,48 @@ def split(ctx: Context, node: Node) -> Plan | None:
         return static(ctx, node)
     if wire.layout.axis != node.attr("axis", 0) % wire.layout.rank:
         return pointwise(ctx, node)
-    begin = [0] * len(ctx.traces.runs)
-    for name in node.outputs:
-        sizes = [run[name].dims[wire.layout.axis] for run in ctx.traces.runs]
-        frames = [run[node.inputs[0]].dims[wire.layout.axis] for run in ctx.traces.runs]
-        on_time = [(n, (b, b + s, 1)) for n, b, s in zip(frames, begin, sizes, strict=True)]
+    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    begin = constant(0, own.unit)
+    for i, name in enumerate(node.outputs):
+        size = _split_size(ctx, node, own, i)
+        _require_some(ctx, node, size)
         part = Node(node.name, node.op, "", node.version, node.inputs, (name,), node.attrs, node.proto)
-        _split_part(ctx, part, wire, on_time)
-        begin = [b + s for b, s in zip(begin, sizes, strict=True)]
+        _split_part(ctx, part, wire, Cut(begin, size, 1))
+        begin = add(begin, size)
     return None
 
 
-def _split_part(ctx: Context, node: Node, wire: Wire, on_time: list[tuple[int, Range]]) -> None:
+def _require_some(ctx: Context, node: Node, size: Series) -> None:
+    """A part of fewer than no frames makes the batch model fail: such streams are too short."""
+    few = np.flatnonzero(size.look(size.horizon + size.period) < 0)
+    if size.growth < 0 or (few.size and few[-1] >= size.horizon and not size.growth):
+        ctx.refuse(node, "a part would have fewer than no frames", "split off a fixed number of frames")
+    while size.growth and few.size and few[-1] >= size.horizon:  # it grows, so it ends
+        few = np.flatnonzero(size.look(2 * (int(few[-1]) + size.period)) < 0)
+        size = replace(size, values=size.look(int(few[-1]) + 1 + size.period), horizon=int(few[-1]) + 1)
+    if few.size:
+        ctx.require(Requirement(Length(), node.name, at_least=(int(few[-1]) + 2) * size.unit))
+
+
+def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:
+    """How many frames a part has: given, or all parts alike (the last may be shorter)."""
+    given = numbers(ctx, node, node.input(1)).reshape(-1) if node.input(1) else None
+    if given is None and node.attr("split") is not None:
+        return constant(node.attr("split")[index], own.unit)
+    if given is not None:
+        found: Series = given[index]
+        return found
+    parts = constant(len(node.outputs), own.unit)
+    each = divide(add(own, constant(len(node.outputs) - 1, own.unit)), parts)
+    begin = multiply(each, constant(index, own.unit))
+    return extreme(each, subtract(own, begin), np.minimum)
+
+
+def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     from pulsify.emit.plan import execute
 
-    if len({r[0] for _, r in on_time}) > 1 and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
+    if not cut.start.constant and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
         return  # nobody reads this part
-    plan = _on_time(ctx, node, wire, on_time, {})
+    plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:
         execute(ctx, node, plan)

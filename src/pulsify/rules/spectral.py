@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window
-from pulsify.analysis.fitted import measured
+from pulsify.analysis.proof import measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read

@@ -57,7 +57,11 @@ class Session:
         self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
         self._ports = {i.name: i for i in spec.inputs}
         self._axis = {i.name: i.axis for i in spec.inputs}
-        self._timed = [(o.name, o.frames, o.delay, (slice(None),) * o.axis) for o in spec.outputs if o.axis is not None]
+        self._timed = [
+            (o.name, o.frames, o.delay, (slice(None),) * o.axis, o.length.cap)
+            for o in spec.outputs
+            if o.axis is not None
+        ]
         self._tables = [c for c in spec.conditions if c.at_most is not None]
         self._direct = self._direct_ports()
         self.reset()
@@ -158,7 +162,7 @@ class Session:
         """Where a whole pulse goes in and out, if there is but one way."""
         spec, step = self.spec, self._step
         given = [o for o in spec.outputs if o.axis is not None]
-        if len(spec.inputs) != 1 or len(given) != 1 or self._tables:
+        if len(spec.inputs) != 1 or len(given) != 1 or self._tables or given[0].length.cap is not None:
             return None
         taken, made = spec.inputs[0], given[0]
         into = step.inputs[taken.name]
@@ -323,13 +327,14 @@ class Session:
 
     def collect(self, out: Mapping[str, Array], parts: dict[str, list[Array]], total: int | None) -> None:
         """Add the real frames of a pulse's outputs to `parts`; at the end also what has no frames."""
-        for name, frames, delay, before in self._timed:
+        for name, frames, delay, before, cap in self._timed:
             begin = self._pulses * frames - delay
-            if begin >= 0 and total is None:
+            if begin >= 0 and total is None and cap is None:
                 parts[name].append(out[name].copy())
                 continue
             first = max(0, -begin)
-            last = frames if total is None else min(frames, self._frames(total)[name] - begin)
+            most = cap if total is None else self._frames(total)[name]
+            last = frames if most is None else min(frames, most - begin)
             if last > first:
                 parts[name].append(out[name][(*before, slice(first, last))].copy())
         self._pulses += 1

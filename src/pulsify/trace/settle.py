@@ -1,6 +1,7 @@
 """Nodes that stand for other nodes are replaced by them: branches by the one taken, fused operators by their parts.
 
-One walk over the graph at a concrete length decides; walks at other lengths must decide the same.
+One walk over the graph at a concrete length decides. What it decided is kept with the model: that it is decided so at
+every length is proven when all sizes are known (`emit/decided.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from onnx import helper
 from pulsify.errors import NotStreamable
 from pulsify.frontend.fused import parts, stands_for_others
 from pulsify.frontend.load import plain_node
-from pulsify.frontend.model import Model, Node, make_node
+from pulsify.frontend.looped import looped
+from pulsify.frontend.model import Decision, Model, Node, make_node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, turns
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 from pulsify.trace.unroll import unrolled
-
-FARTHEST = 1 << 16
 
 
 def settle(model: Model, time: TimeSpec) -> Model:
@@ -34,39 +34,8 @@ def settle(model: Model, time: TimeSpec) -> Model:
     if first.turns:  # those that turn as often at another length are written out
         other = _first_walk(model, time, (2 * first.length,)).turns
         same = frozenset(n for n, count in first.turns.items() if other.get(n) == count)
-        model = _first_walk(model, time, (first.length,), same).model if same else model
-        first = _first_walk(model, time, (first.length,))
-    for node, taken in first.decisions.items():
-        longer = [_first_walk(model, time, (s,)).decisions.get(node) for s in (2 * first.length, _beyond(model))]
-        if any(other != taken for other in longer):
-            raise NotStreamable(
-                "the condition depends on the length of the stream",
-                node=node,
-                op="If",
-                hint="export the model with the branch for long inputs only",
-            )
-    return dataclasses.replace(first.model, shortest=_shortest(model, time, first), producers={})
-
-
-def _beyond(model: Model) -> int:
-    """A length beyond the constants that a condition may compare it with (up to a limit)."""
-    sizes = [
-        int(np.abs(t.numpy()).max(initial=0)) for t in model.constants.values() if t.dtype.is_integer() and t.size == 1
-    ]
-    return min(max((s for s in sizes if s <= FARTHEST), default=0) + 2, FARTHEST)
-
-
-def _shortest(model: Model, time: TimeSpec, walk: Walk) -> int:
-    """The shortest stream from which on every branch is decided as it is for long ones."""
-    if not walk.decisions:
-        return 1
-    for length in range(walk.length - time.step, 0, -time.step):
-        try:
-            if _walk(model, time, length).decisions != walk.decisions:
-                return length + time.step
-        except CannotRun:
-            continue
-    return 1
+        first = _first_walk(model, time, (first.length,), same)
+    return dataclasses.replace(first.model, decisions=first.decisions, producers={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +44,7 @@ class Walk:
 
     length: int
     model: Model
-    decisions: dict[str, bool]
+    decisions: tuple[Decision, ...]
     turns: dict[str, int]
 
 
@@ -110,7 +79,7 @@ def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = fr
     values.update(evaluator.constants())
     nodes: list[Node] = []
     constants = dict(model.constants)
-    decisions: dict[str, bool] = {}
+    decisions: list[Decision] = []
     counts: dict[str, int] = {}
     todo = list(reversed(model.nodes))
     while todo:
@@ -122,17 +91,29 @@ def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = fr
                 counts[node.name] = turns(node, values)
             continue
         if node.body is not None:
-            inner, lifted = unrolled(node, turns(node, values))
+            count = turns(node, values)
+            decisions.append(_turned(node, count))
+            inner, lifted = unrolled(node, count)
         elif node.op == "If":
-            decisions[node.name] = _decide(node, values)
-            inner, lifted = _branch(model, node, decisions[node.name])
+            taken = _decide(node, values)
+            decisions.append(Decision(node.name, "If", node.inputs[0], None, int(taken)))
+            inner, lifted = _branch(model, node, taken)
         else:
             inner, lifted = _parts(model, node, values)
         constants.update(lifted)
         values.update(evaluator.lazy_constants(lifted))
         todo.extend(reversed(inner))
     settled = dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={})
-    return Walk(length, settled, decisions, counts)
+    return Walk(length, settled, tuple(decisions), counts)
+
+
+def _turned(node: Node, count: int) -> Decision:
+    """What says how often a loop turns: a number, or the size of an axis."""
+    parts = looped(node)
+    if parts.count:
+        return Decision(node.name, node.op, parts.count, None, count)
+    along = parts.scanned[0]
+    return Decision(node.name, node.op, along.outer, along.axis, count)
 
 
 def _decide(node: Node, values: dict[str, Traced]) -> bool:

@@ -1,0 +1,49 @@
+"""Branches that were taken and loops that were written out at one length: is it so at every length?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulsify.analysis.length import Length
+from pulsify.analysis.proof import SHORT, numbers, sizes
+from pulsify.emit.context import Context, Requirement
+from pulsify.errors import NotStreamable
+from pulsify.frontend.model import Decision
+from pulsify.known.series import Series
+
+
+def check_decisions(ctx: Context) -> None:
+    """Streams too short for what was decided are ruled out; whatever else is decided otherwise is refused."""
+    for decision in ctx.model.decisions:
+        series = _number(ctx, decision)
+        seen = series.values.astype(np.int64)
+        other = np.flatnonzero(seen != decision.taken)
+        if series.growth or (other.size and other[-1] >= series.horizon):
+            _refuse(decision, series, int(other[-1]) if other.size else series.horizon)
+        if not other.size:
+            continue
+        if not _short(other) or len(other) > SHORT:
+            _refuse(decision, series, int(other[-1]))
+        ctx.require(Requirement(Length(), decision.node, at_least=(int(other[-1]) + 2) * series.unit))
+
+
+def _short(other: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+    """Are they all the shortest lengths?"""
+    return bool((other == np.arange(len(other))).all())
+
+
+def _number(ctx: Context, decision: Decision) -> Series:
+    if decision.axis is not None:
+        return sizes(ctx, ctx.model.producers.get(decision.name), decision.name)[decision.axis]
+    found: Series = numbers(ctx, ctx.model.producers.get(decision.name), decision.name).reshape(-1)[0]
+    return found
+
+
+def _refuse(decision: Decision, series: Series, n: int) -> None:
+    what = "the condition" if decision.op == "If" else "how often it turns"
+    raise NotStreamable(
+        f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
+        node=decision.node,
+        op=decision.op,
+        hint='export the model with the branch for long inputs only, or declare the lengths you use: set={"T": "8*n"}',
+    )
