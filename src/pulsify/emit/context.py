@@ -92,7 +92,7 @@ class Context:
     last_look: bool = True  # nothing longer will be looked at: what is unclear now stays so
     beyond: tuple[int, ...] = ()  # numbers that positions are compared with, further than was looked
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
-    kept: int | None = None  # the stream is exact only up to so many frames of look-back
+    kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
     facts: dict[str, Fact] = field(default_factory=dict)
     carries: list[State] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire

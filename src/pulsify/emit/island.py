@@ -7,27 +7,40 @@ row i+1          [---]
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pulsify.analysis.facts import ALL, Offsets, Window
+from pulsify.analysis.length import Length
 from pulsify.emit.context import Context, Unclear
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array
 
+FAR = 1 << 40  # frames: no stream is as long
+
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a pulse, the columns they look at, and the smallest and largest (col - row) among them."""
+    """Rows of a pulse, the columns they look at, and the smallest and largest (col - row) among them.
+
+    whole: all the columns that the model looks at, not just the last ones.
+    """
 
     rows: Window
     cols: Window
     offsets: Offsets
+    whole: bool = True
 
 
-def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int], ends: tuple[int, int]) -> View:
-    """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows)."""
+def choose_view(
+    ctx: Context, node: Node, needed: list[Array], p: tuple[int, int], ends: tuple[int, int], length: Length
+) -> View:
+    """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows).
+
+    length: how many rows there are.
+    """
     views = [_view(ctx, node, cells, p, ends) for cells in needed]
     longest, before = views[-1], views[-2]
     if longest.rows != before.rows or longest.cols.end != before.cols.end:
@@ -40,7 +53,7 @@ def choose_view(ctx: Context, node: Node, needed: list[Array], p: tuple[int, int
         if ctx.last_look and ctx.beyond:
             _refuse_unseen(ctx, node, needed[-1].shape[1])
         if ctx.last_look and ctx.unbounded != "refuse":
-            return _unbounded(ctx, longest)
+            return _unbounded(ctx, longest, length)
         raise Unclear(
             "unbounded look-back: every frame looks back to the start of the stream",
             node=node.name, op=node.op,
@@ -61,13 +74,23 @@ def _refuse_unseen(ctx: Context, node: Node, looked: int) -> None:
     )
 
 
-def _unbounded(ctx: Context, view: View) -> View:
-    """Everything so far, or (no longer exact) the last N frames before the pulse."""
-    start = ALL
-    if isinstance(ctx.unbounded, int):
-        start = view.rows.start - ctx.unbounded
-        ctx.kept = ctx.unbounded if ctx.kept is None else min(ctx.kept, ctx.unbounded)
-    return View(view.rows, Window(view.cols.p, start, view.cols.end), view.offsets)
+def _unbounded(ctx: Context, view: View, length: Length) -> View:
+    """Everything so far, or (no longer exact) the last N columns before those of the pulse."""
+    rows, cols = view.rows, view.cols
+    if not isinstance(ctx.unbounded, int):
+        return replace(view, cols=Window(cols.p, ALL, cols.end))
+    start = rows.start * cols.p // rows.p - ctx.unbounded
+    pulses = -start // cols.p + 1  # until the first column falls out of the window
+    exact = _longest(length, pulses * rows.p + rows.start)
+    if exact is not None:
+        ctx.kept = exact if ctx.kept is None else min(ctx.kept, exact)
+    return replace(view, cols=Window(cols.p, start, cols.end), whole=False)
+
+
+def _longest(length: Length, frames: int) -> int | None:
+    """The longest stream with no more frames than this on a wire; None if the wire never has more."""
+    more = bisect_right(range(FAR), frames, key=length.at)  # the shortest that has more
+    return max(more - 1, 0) if more < FAR else None
 
 
 def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:

@@ -119,6 +119,7 @@ class Spec:
     position: str | None
     rebase: int  # the counter may be set back by multiples of this; 0: it must not
     source: str
+    exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
 
     def to_properties(self) -> dict[str, str]:
         flat = {
@@ -139,6 +140,7 @@ class Spec:
                 "unknown_length": self.unknown_length,
                 "position": self.position,
                 "rebase": self.rebase,
+                "exact_up_to": self.exact_up_to,
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
@@ -179,6 +181,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         position=time["position"],
         rebase=time["rebase"],
         source=own["source"],
+        exact_up_to=time.get("exact_up_to"),
     )
 
 

@@ -113,6 +113,7 @@ def verified_facts(report: Report) -> Facts:
             for name, w in report.outputs.items()
         ],
         "departs": report.departs,
+        "notes": list(report.notes),
     }
 
 

@@ -378,10 +378,10 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     try:
-        view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends)
+        view = choose_view(ctx, node, [_needed(ctx, field, run, row, col) for run in ctx.traces.runs], p, ends, length)
     except Unclear as unclear:
         raise ("ahead" in unclear.reason and _by_data(ctx, field.name)) or unclear from None
-    if not view.cols.grows and ctx.kept is None:
+    if not view.cols.grows and view.whole:
         looks = _looks(ctx, field, row, col, view)
         ctx.claim(node, "how far attention looks", looks)
         _check_last_rows(ctx, node, _needed(ctx, field, ctx.traces.longest, row, col), (length, value.length), looks)
