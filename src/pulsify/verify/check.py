@@ -86,7 +86,12 @@ def verify(
     """
     source = _settled(source)
     _check_arguments(stream, lengths, chunkings)
-    return _side_by_side(source, stream, lengths or _exact(stream, _lengths(stream)), chunkings, tolerance, seed)
+    wished = lengths or _exact(stream, _lengths(stream))
+    if not wished:
+        raise Mismatch(
+            "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
+        )
+    return _side_by_side(source, stream, wished, chunkings, tolerance, seed)
 
 
 def _side_by_side(
