@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 from pulsify.cli.main import main
 from pulsify.cli.outcome import spoken
+from tests.attention.test_graphs import framed_causal
 
 MODELS = Path(__file__).parent / "zoo" / "fixtures" / "legacy"
 STRIDED = str(MODELS / "conv_same_stride.onnx")
@@ -269,6 +270,17 @@ def test_verify(made: str) -> None:
     assert facts["made_from_this_file"]
     assert facts["verified"]["lengths"] == [5, 33]
     assert facts["verified"]["ok"]
+
+
+def test_a_stream_that_forgets_says_up_to_where_it_is_exact(tmp_path: Path) -> None:
+    model, stream = tmp_path / "model.onnx", tmp_path / "stream.onnx"
+    onnx.save(framed_causal(up=2, front=6), model)
+    text = pulsify("stream", model, "-p", 2, "--unbounded", 16, "-o", stream).stdout
+    assert "batch model up to 7 frames" in " ".join(text.split())
+    facts = pulsify_json("verify", model, stream)
+    assert facts["verified"]["ok"]
+    assert max(facts["verified"]["lengths"]) == 7
+    assert "up to 7 frames" in facts["verified"]["notes"][0]
 
 
 def test_verify_tells_another_model_apart(made: str, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -76,6 +77,15 @@ def sound(shape: tuple[int, ...], length: int, seed: int) -> Array:
     return frames(*(length if d < 0 else d for d in shape), seed=seed)
 
 
+def together(pool: pulsify.Pool, xs: Sequence[Array]) -> list[Array]:
+    """Whole streams at once."""
+    for x in xs:
+        lane = pool.open()
+        lane.push(x)
+        lane.flush()
+    return list(pool.run().values())
+
+
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**31))
@@ -109,19 +119,18 @@ def test_streams_come_and_go(name: str, seed: int) -> None:
 def test_streams_folded_into_another_axis() -> None:
     proto, xs = folded(batch_inside=False), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
-    for x in xs:
-        lane = pool.open()
-        lane.push(x)
-        lane.flush()
-    for x, result in zip(xs, pool.run().values(), strict=True):
+    assert pool._engine.together
+    for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
 
 def test_streams_folded_inside_another_axis() -> None:
-    """Which part of a state is whose is looked at, not guessed."""
-    stream = pulsify.stream(folded(batch_inside=True), pulse=PULSE)
-    with pytest.raises(pulsify.InvalidArgument, match=r"folded inside another axis \(at node 'b'\).*one session per"):
-        pulsify.Pool(stream)
+    """Which part of a state is whose is looked at, not guessed: they are computed one by one."""
+    proto, xs = folded(batch_inside=True), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
+    assert not pool._engine.together
+    for x, result in zip(xs, together(pool, xs), strict=True):
+        close(result, run_batch(proto, x)["y"])
 
 
 def test_warm_streams_run_together_wherever_they_are() -> None:
@@ -236,8 +245,58 @@ def test_outputs_folded_inside_another_axis() -> None:
         node("Concat", "lead t", "flat", axis=0), node("Reshape", "a flat", "y"),
     ]  # fmt: skip
     proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"lead": np.array([-1]), "last": np.array([2])})
-    with pytest.raises(pulsify.InvalidArgument, match="output 'y'"):
-        pulsify.Pool(pulsify.stream(proto, pulse=PULSE, time="T"))
+    pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, time="T"), 3), [frames(1, 2, n) for n in (5, 9, 9)]
+    assert not pool._engine.together
+    for x, result in zip(xs, together(pool, xs), strict=True):
+        close(result, run_batch(proto, x)["y"])
+
+
+# ---- what is not finite stays where it is
+
+
+def interpolated(*dims: int | str, mode: str = "linear", log: bool = False) -> onnx.ModelProto:
+    """ONNX Runtime interpolates along the batch too: a row has weight zero in the one before it, and 0 * inf is NaN."""
+    scales = np.array([1] * (len(dims) - 1) + [2], np.float32)
+    nodes = [node("Log" if log else "Identity", "x", "l"), node("Resize", "l _ scales", "y", mode=mode)]
+    return model(nodes, {"x": list(dims)}, ["y"], {"scales": scales})
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("proto", "apart"),
+    [
+        (interpolated("B", 2, "T"), False),
+        (interpolated("B", 2, "T", log=True), False),
+        (interpolated("B", 2, "T", mode="nearest"), True),
+        (interpolated("B", 1, 2, "T"), True),
+        (models.look_ahead("B"), True),
+    ],
+    ids=["linear", "log", "nearest", "rank 4", "conv"],
+)
+def test_what_is_not_finite_stays_in_its_stream(
+    proto: onnx.ModelProto, apart: bool, value: float, tmp_path: Path
+) -> None:
+    shape = [d.dim_value or 1 for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    xs = [np.abs(frames(*shape[:-1], 30, seed=i)) + 0.1 for i in range(5)]
+    for x in xs[1::2]:
+        x[..., 0, 7], x[..., -1, 20] = value, -value
+    stream = pulsify.stream(proto, pulse=PULSE)
+    stream.save(tmp_path / "stream.onnx")
+    for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
+        pool = pulsify.Pool(made, 5, check=False)
+        assert pool._engine.together == apart
+        for x, result in zip(xs, together(pool, xs), strict=True):
+            np.testing.assert_allclose(result, run_stream(made.session(check=False), x, [30]), rtol=1e-5, atol=1e-6)
+
+
+def test_noise_that_makes_nan_is_no_reason_to_refuse_or_to_split() -> None:
+    """Square roots of what is tried are NaN here and there."""
+    nodes = [node("Sqrt", "x", "s"), node("Conv", "s k", "y", pads=[2, 0])]
+    proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"k": weights(3, 2, 3)})
+    pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 3), [np.abs(frames(1, 2, n)) for n in (5, 9, 9)]
+    assert pool._engine.together
+    for x, result in zip(xs, together(pool, xs), strict=True):
+        close(result, run_batch(proto, x)["y"])
 
 
 def looked_up() -> onnx.ModelProto:
@@ -260,11 +319,14 @@ def test_a_stream_that_fails_takes_none_with_it() -> None:
     bad.push(np.full((1, PULSE), 99))
     good.push(x[:, : 2 * PULSE])
     old.push(x[:, :PULSE])
-    with pytest.raises(pulsify.InvalidChunk, match="streams they belong to are closed"):
+    with pytest.raises(pulsify.InvalidChunk, match="the stream it belongs to is closed"):
         pool.run()
     assert bad.closed
+    assert not good.closed  # though they were computed together
     old.flush()
+    good.flush()
     rest = pool.run()
+    close(rest[good], run_batch(looked_up(), x[:, : 2 * PULSE])["y"])
     close(np.concatenate([first, rest[old]], 2), run_batch(looked_up(), np.concatenate([x, x[:, :PULSE]], 1))["y"])
 
 

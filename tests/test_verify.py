@@ -180,6 +180,40 @@ def test_nan_where_batch_has_nan_is_right() -> None:
         pulsify.verify(proto, stream)
 
 
+def padded_pool(pad: float = 0.0) -> onnx.ModelProto:
+    """ONNX Runtime's optimiser makes the pad the pool's own, and forgets that it was zero."""
+    nodes = [node("Neg", "x", "n"), node("Pad", "n pads value", "p"), node("MaxPool", "p", "y", kernel_shape=[3])]
+    pads = {"pads": np.array([0, 0, 2, 0, 0, 2]), "value": np.array(pad, np.float32)}
+    return model(nodes, {"x": [1, 2, "T"]}, ["y"], pads)
+
+
+def test_a_model_that_the_optimiser_changes(tmp_path: Path) -> None:
+    """The stream is the model as it is written, and the report says that this was compared."""
+    proto = padded_pool()
+    stream = pulsify.stream(proto, pulse=4)
+    stream.save(tmp_path / "stream.onnx")
+    for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
+        report = pulsify.verify(proto, made)
+        assert "as it is written" in str(report)
+        assert report.error <= report.tolerance
+    assert "as it is written" in str(stream.report)
+
+
+def test_a_wrong_stream_of_a_model_that_the_optimiser_changes() -> None:
+    stream = pulsify.stream(padded_pool(1.0), pulse=4, verify=False)
+    with pytest.raises(pulsify.Mismatch, match="as it is written"):
+        pulsify.verify(padded_pool(), stream)
+
+
+def test_batch_is_opened_once_where_nothing_departs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulsify.verify import check
+
+    opened, open_model = list[bool](), check.open_model
+    monkeypatch.setattr(check, "open_model", lambda *a, optimize=True: opened.append(optimize) or open_model(*a))  # type: ignore[func-returns-value]
+    pulsify.stream(models.look_ahead(), pulse=4)
+    assert opened == [True]
+
+
 def test_static_inputs_and_lengths_are_made_up() -> None:
     for proto in (models.conditioned(), models.with_length(), models.two_rates(), models.tokens()):
         report = pulsify.verify(proto, pulsify.stream(proto, pulse=4))

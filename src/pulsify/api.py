@@ -169,7 +169,7 @@ def stream(
     ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
     or declares lengths ({"T": "8*n"}). unbounded: attention that looks back to the start of the stream is refused, or
     keeps all of it ("grow": exact, and ever slower), or its last N frames (N: bounded, and no longer the batch model's
-    result once the stream is longer). verify: check against the batch model before returning.
+    result once a stream is longer than `spec.exact_up_to`). verify: check against the batch model before returning.
     """
     from pulsify.emit.convert import convert
     from pulsify.frontend.load import load as load_onnx
@@ -193,7 +193,7 @@ def stream(
     if verify:
         from pulsify.verify.check import quick
 
-        made.report = quick(source, made, most=converted.kept)
+        made.report = quick(source, made)
     return made
 
 
@@ -284,6 +284,7 @@ def _finish(c: Converted, source: str) -> Stream:
         position=next((str(s.before.name) for s in c.states if s.node == "position"), None),
         rebase=c.rebase,
         source=source,
+        exact_up_to=c.kept,
     )
     model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
     model.metadata_props.update(spec.to_properties())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,48 @@ def test_keeps_the_last_frames(scheme: str) -> None:
     assert stream.state_bytes < 17 * 8 * 4 * 2 + 64
     with pytest.raises(AssertionError, match="error"):
         compare(built, stream, [60])
+
+
+def framed_causal(up: int = 1, stride: int = 1, front: int = 0, behind: int = 0) -> onnx.ModelProto:
+    """Causal attention over frames that are not those of the stream: upsampled, every so many, padded."""
+    b, x = Builder(), "x"
+    if up > 1:
+        x = b.transpose(b.op("ConvTranspose", b.transpose(x, 0, 2, 1), b.weight(4, 4, up), strides=[up]), 0, 2, 1)
+    if stride > 1:
+        x = b.transpose(b.op("Conv", b.transpose(x, 0, 2, 1), b.weight(4, 4, stride), strides=[stride]), 0, 2, 1)
+    x = b.op("Pad", x, b.ints(0, front, 0, 0, behind, 0), b.const(np.float32(0.5)))
+    n = b.range(b.size(x, 1))
+    seen = b.op("GreaterOrEqual", b.unsqueeze(n, 1), b.unsqueeze(n, 0))
+    scores = b.op("Where", seen, b.op("MatMul", x, b.transpose(x, 0, 2, 1)), b.const(np.float32(-np.inf)))
+    b.op("MatMul", b.op("Softmax", scores, axis=-1), x, called="y")
+    return b.model({"x": ([1, "T", 4], np.float32)}, {"y": (3, np.float32)})
+
+
+@pytest.mark.parametrize("pulse", [2, 6, 24])
+@pytest.mark.parametrize(
+    "frames",
+    [{}, {"front": 6}, {"behind": 6}, {"front": 40}, {"up": 2}, {"up": 3, "front": 5}, {"stride": 2, "behind": 3}],
+    ids=str,
+)
+def test_what_is_kept_counts_keys_and_what_is_exact_counts_the_stream(
+    frames: dict[str, int], pulse: int, tmp_path: Path
+) -> None:
+    """Conversion passes its own check, and up to where it says the stream is the batch model, but not much further."""
+    model = framed_causal(**frames)
+    stream = pulsify.stream(model, pulse=pulse, unbounded=16)
+    stream.save(tmp_path / "stream.onnx")
+    for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
+        exact = made.spec.exact_up_to
+        assert exact is not None
+        assert f"up to {exact} frames" in str(stream.report)
+        if exact:
+            assert max(pulsify.verify(model, made).lengths) == exact
+        else:  # the pad alone is more than is kept
+            assert frames["front"] > 16
+            with pytest.raises(pulsify.Mismatch, match="nothing was checked"):
+                pulsify.verify(model, made)
+        with pytest.raises(pulsify.Mismatch):
+            pulsify.verify(model, made, lengths=[exact + 4 * frames.get("stride", 1)])
 
 
 # ---- refusals

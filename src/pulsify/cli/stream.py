@@ -58,5 +58,6 @@ def stream(
     from pulsify.report.render import stream_lines, stream_tables, summary, verified_text
 
     lines = [("model", model), *stream_lines(facts), ("verified", verified_text(verified))]
+    lines += [("note", note) for note in (verified or {"notes": []})["notes"]]
     lines.append(("saved", output or "no (-o FILE saves it)"))
     show([summary(lines), *stream_tables(facts)])

@@ -76,4 +76,5 @@ def _show(facts: dict[str, Any]) -> None:
     ]
     if verified["departs"]:
         lines.append(("departs", f"first at wire '{verified['departs']}'"))
+    lines += [("note", note) for note in verified["notes"]]
     show([summary(lines), verified_table(verified)])

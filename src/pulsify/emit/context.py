@@ -79,7 +79,7 @@ class Context:
     ledger: Ledger = field(default_factory=Ledger)
     follower: Follower | None = None  # what every known value is, see analysis/proof
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
-    kept: int | None = None  # the stream is exact only up to so many frames of look-back
+    kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
     facts: dict[str, Fact] = field(default_factory=dict)
     carries: list[State] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire

@@ -7,12 +7,14 @@ row i+1          [---]
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pulsify.analysis.facts import ALL, Offsets, Window
+from pulsify.analysis.length import Length
 from pulsify.analysis.proof import Claim, critical_lengths, uncertain
 from pulsify.emit.context import Context, Unclear
 from pulsify.errors import NotStreamable
@@ -20,36 +22,45 @@ from pulsify.frontend.model import Node
 from pulsify.known.series import Unsure
 from pulsify.trace.evaluate import Array, Trace
 
+FAR = 1 << 40  # frames: no stream is as long
+
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a pulse, the columns they look at, and the smallest and largest (col - row) among them."""
+    """Rows of a pulse, the columns they look at, and the smallest and largest (col - row) among them.
+
+    whole: all the columns that the model looks at, not just the last ones.
+    """
 
     rows: Window
     cols: Window
     offsets: Offsets
+    whole: bool = True
 
 
 def choose_view(
-    ctx: Context, node: Node, looked: Callable[[Trace], Array], p: tuple[int, int], ends: tuple[int, int]
+    ctx: Context,
+    node: Node,
+    looked: Callable[[Trace], Array],
+    p: tuple[int, int],
+    ends: tuple[int, int],
+    length: Length,
 ) -> View:
     """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows).
 
     looked: the cells that take part, at a length. What two lengths disagree about is without bound if both are so long
-    that nothing new can show; otherwise longer ones are looked at.
+    that nothing new can show; otherwise longer ones are looked at. length: how many rows there are.
     """
     views = [_view(ctx, node, looked(run), p, ends) for run in ctx.traces.runs]
     longest, before = views[-1], views[-2]
     if longest.rows == before.rows and longest.cols == before.cols:
         return longest
     ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
-    if not ahead and isinstance(ctx.unbounded, int):
-        return _unbounded(ctx, longest)  # so many frames are kept, whatever the mask says
     need = enough(ctx, node, looked)
     if need > ctx.traces.lengths[0]:
         raise _without_bound(node, ahead, need)
     if not ahead and ctx.unbounded != "refuse":
-        return _unbounded(ctx, longest)
+        return _unbounded(ctx, longest, length)
     raise _without_bound(node, ahead, 0)
 
 
@@ -60,6 +71,8 @@ def enough(ctx: Context, node: Node, looked: Callable[[Trace], Array]) -> int:
     try:
         return critical_lengths(ctx, claim)[0][-1] + 2 * ctx.pulse
     except Unsure as problem:
+        if isinstance(ctx.unbounded, int):
+            return 0  # so many frames are kept, whatever the mask says
         if ctx.proof != "sampled":
             uncertain(ctx, node, getattr(problem, "value", what), problem)
         ctx.ledger.sampled[what] = str(problem)
@@ -81,13 +94,23 @@ def _without_bound(node: Node, ahead: bool, look: int) -> NotStreamable:
     return problem
 
 
-def _unbounded(ctx: Context, view: View) -> View:
-    """Everything so far, or (no longer exact) the last N frames before the pulse."""
-    start = ALL
-    if isinstance(ctx.unbounded, int):
-        start = view.rows.start - ctx.unbounded
-        ctx.kept = ctx.unbounded if ctx.kept is None else min(ctx.kept, ctx.unbounded)
-    return View(view.rows, Window(view.cols.p, start, view.cols.end), view.offsets)
+def _unbounded(ctx: Context, view: View, length: Length) -> View:
+    """Everything so far, or (no longer exact) the last N columns before those of the pulse."""
+    rows, cols = view.rows, view.cols
+    if not isinstance(ctx.unbounded, int):
+        return replace(view, cols=Window(cols.p, ALL, cols.end))
+    start = rows.start * cols.p // rows.p - ctx.unbounded
+    pulses = -start // cols.p + 1  # until the first column falls out of the window
+    exact = _longest(length, pulses * rows.p + rows.start)
+    if exact is not None:
+        ctx.kept = exact if ctx.kept is None else min(ctx.kept, exact)
+    return replace(view, cols=Window(cols.p, start, cols.end), whole=False)
+
+
+def _longest(length: Length, frames: int) -> int | None:
+    """The longest stream with no more frames than this on a wire; None if the wire never has more."""
+    more = bisect_right(range(FAR), frames, key=length.at)  # the shortest that has more
+    return max(more - 1, 0) if more < FAR else None
 
 
 def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.length import Length
 from pulsify.errors import InvalidModel
+from pulsify.export.count import expression
 
 FORMAT = 1
 PAST = "past"  # the axis of a cache that grows with the stream
@@ -119,6 +120,7 @@ class Spec:
     position: str | None
     rebase: int  # the counter may be set back by multiples of this; 0: it must not
     source: str
+    exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
 
     def to_properties(self) -> dict[str, str]:
         flat = {
@@ -128,8 +130,12 @@ class Spec:
             "source": self.source,
             "inputs": [_plain(i) for i in self.inputs],
             "statics": [_plain(i) for i in self.statics],
-            "outputs": [_plain(o) for o in self.outputs],
-            "states": [{**_plain(s), "nbytes": s.nbytes} for s in self.states],
+            # what is written beside the facts is for whoever runs the file without pulsify
+            "outputs": [{**_plain(o), "count": expression(o.length) if o.frames else 0} for o in self.outputs],
+            "states": [
+                {**_plain(s), "nbytes": s.nbytes, "start": list(concrete(s.shape, 1)), "numpy": str(s.dtype)}
+                for s in self.states
+            ],
             "time": {
                 "symbol": self.time,
                 "batch": self.batch,
@@ -139,6 +145,7 @@ class Spec:
                 "unknown_length": self.unknown_length,
                 "position": self.position,
                 "rebase": self.rebase,
+                "exact_up_to": self.exact_up_to,
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
@@ -169,16 +176,17 @@ def _parse(own: Mapping[str, str]) -> Spec:
         batch=time["batch"],
         step=time["step"],
         shortest=time["shortest"],
-        inputs=tuple(Input(**_typed(i)) for i in data["inputs"]),
-        statics=tuple(Static(**_typed(i)) for i in data["statics"]),
-        outputs=tuple(Output(**_typed(o)) for o in data["outputs"]),
-        states=tuple(State(**_typed({k: v for k, v in s.items() if k != "nbytes"})) for s in data["states"]),
-        conditions=tuple(Condition(**_typed(c)) for c in time["conditions"]),
+        inputs=tuple(Input(**_typed(Input, i)) for i in data["inputs"]),
+        statics=tuple(Static(**_typed(Static, i)) for i in data["statics"]),
+        outputs=tuple(Output(**_typed(Output, o)) for o in data["outputs"]),
+        states=tuple(State(**_typed(State, s)) for s in data["states"]),
+        conditions=tuple(Condition(**_typed(Condition, c)) for c in time["conditions"]),
         length=time["length"],
         unknown_length=time["unknown_length"],
         position=time["position"],
         rebase=time["rebase"],
         source=own["source"],
+        exact_up_to=time.get("exact_up_to"),
     )
 
 
@@ -197,9 +205,10 @@ def _plain(fact: Any) -> dict[str, Any]:
     return out
 
 
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    out = dict(data)
-    for key, value in data.items():
+def _typed(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of such a fact, out of JSON."""
+    out = {f.name: data[f.name] for f in fields(kind) if f.name in data}
+    for key, value in out.items():
         if key in ("length", "equals") and isinstance(value, dict):
             out[key] = Length.from_json(value)
         elif key == "rate":

@@ -103,7 +103,7 @@ def _longest(condition: Condition) -> int | None:
 def verified_facts(report: Report) -> Facts:
     """A verifier's report. Errors are relative to the output's scale."""
     return {
-        "ok": report.error <= report.tolerance,
+        "ok": report.runs > 0 and report.error <= report.tolerance,
         "runs": report.runs,
         "lengths": list(report.lengths),
         "error": finite(report.error),
@@ -113,6 +113,7 @@ def verified_facts(report: Report) -> Facts:
             for name, w in report.outputs.items()
         ],
         "departs": report.departs,
+        "notes": list(report.notes),
     }
 
 

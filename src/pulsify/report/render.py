@@ -95,6 +95,8 @@ def state_table(facts: Facts) -> Table:
 def verified_text(verified: Facts | None) -> str:
     if verified is None:
         return "no (--no-verify)"
+    if not verified["runs"]:
+        return "no: there is no length at which it is the batch model"
     runs = f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"
     return f"largest error {error_text(verified['error'])} of scale, limit {verified['tolerance']:g} ({runs})"
 

@@ -406,10 +406,10 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
     try:
-        view = choose_view(ctx, node, lambda run: _needed(ctx, field, run, row, col), p, ends)
+        view = choose_view(ctx, node, lambda run: _needed(ctx, field, run, row, col), p, ends, length)
     except NotStreamable as problem:
         raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
-    if not view.cols.grows and ctx.kept is None:
+    if not view.cols.grows and view.whole:
         looks = _looks(ctx, field, row, col, view)
         reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
         near = {"start": float(ctx.pulse + reach), "pair": float(reach)}

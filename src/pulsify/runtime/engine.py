@@ -35,7 +35,7 @@ class Engine:
         dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
         self._dims = dims | {o.name: o.dims for o in spec.outputs}
         self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
-        _check_apart(form.runner, spec, form.since * spec.pulse if form.steady is not None else 0)
+        self.together = _computed_apart(form, spec)  # False: every stream is a call of its own
         self._kept = [s.name for s in spec.states if s.name != spec.position]
         self.rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
         self._memory: dict[str, Array] = {}
@@ -45,6 +45,8 @@ class Engine:
     def place(self, at: int, length: int | None) -> Hashable:
         """Streams of which this is equal can be computed together."""
         form, spec = self._form, self._spec
+        if not self.together:
+            return object()  # equal to nothing else
         if self._steady(at, length):
             return "steady", at if form.counts else None
         return at if spec.position else None, length
@@ -111,7 +113,7 @@ class Engine:
         dims = self._dims[name]
         axis = stream_axis(dims)
         if axis is None:  # the same for all
-            return np.broadcast_to(array, (count, *array.shape))
+            return array[None] if count == 1 else np.broadcast_to(array, (count, *array.shape))
         each = array.shape[axis] // count
         return np.moveaxis(array.reshape(*array.shape[:axis], count, each, *array.shape[axis + 1 :]), axis, 0)
 
@@ -164,47 +166,73 @@ class Slot:
         self.at -= by
 
 
-def _check_apart(runner: ort.InferenceSession, spec: Spec, at: int) -> None:
-    """Does each stream have its own part of everything? Seen: two streams, of which only the second one is changed.
+def _computed_apart(form: Form, spec: Spec) -> bool:
+    """Is each stream of a batch what it would be alone? Tried: it must not matter what lies beside it.
 
-    A model may fold its streams inside another axis ([B, 2, T] -> [2, B, T] -> [2B, T]): theirs are not apart.
-    at: a position where all that is remembered matters.
+    A model may fold its streams inside another axis ([B, 2, T] -> [2, B, T] -> [2B, T]), and the runtime may read one
+    row with weight zero for another (a linear Resize of rank 3), so that what is not finite gets across.
     """
-    for i in spec.inputs:
-        if stream_axis(i.dims) is None:
-            raise InvalidArgument(
-                f"input '{i.name}' has no batch axis, so streams share it; open one session per stream"
-            )
-    rng, names = np.random.default_rng(0), [o.name for o in runner.get_outputs()]
-    ports = {i.name: (i.dims, i.dtype) for i in spec.inputs} | {s.name: (s.shape, s.dtype) for s in spec.states}
-    feeds = {name: _noise(concrete(dims, 2), dtype, rng) for name, (dims, dtype) in ports.items()}
-    if spec.position is not None:
-        feeds[spec.position][...] = at
-    if spec.length is not None:
-        feeds[spec.length] = np.full((2, 1), spec.unknown_length, np.int32)
-    other = dict(feeds)
-    for name, (dims, dtype) in ports.items():
-        if name != spec.position and (axis := stream_axis(dims)) is not None:
-            first, second = np.split(feeds[name], 2, axis)
-            other[name] = np.concatenate([first, _noise(second.shape, dtype, rng)], axis)
-    runs = [dict(zip(names, runner.run(None, given), strict=True)) for given in (feeds, other)]
-    kept = [(f"new_{s.name}", s.shape, f"node '{s.node}'") for s in spec.states]
-    for name, dims, where in [
-        *kept,
-        *((o.name, o.dims, f"output '{o.name}'") for o in spec.outputs if o.axis is not None),
-    ]:
-        axis = stream_axis(dims)
-        if axis is None or not _same(*(np.split(made[name], 2, axis)[0] for made in runs)):
-            raise InvalidArgument(
-                f"streams of this model are folded inside another axis (at {where}), so they cannot be told apart in a "
-                "batch; open one session per stream"
-            )
+    shared = next((i.name for i in spec.inputs if stream_axis(i.dims) is None), None)
+    if shared is not None:
+        raise InvalidArgument(f"input '{shared}' has no batch axis, so streams share it; open one session per stream")
+    warm = form.since * spec.pulse if form.steady is not None else 0  # where all that is remembered matters
+    return all(_tried_apart(runner, spec, warm) for runner in (form.runner, form.steady) if runner is not None)
 
 
-def _noise(dims: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    if dtype.kind == "f":
-        return rng.standard_normal(dims).astype(dtype)
-    return rng.integers(0, 2, dims).astype(dtype)  # an index, perhaps
+def _tried_apart(runner: ort.InferenceSession, spec: Spec, at: int) -> bool:
+    """The second and the fourth of five streams while the others are noise, NaN, infinite."""
+    rng = np.random.default_rng(0)
+    kept = [s for s in spec.states if s.name != spec.position]
+    ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in spec.inputs}
+    ports |= {s.name: (s.shape, s.dtype) for s in kept}
+    made = {f"new_{s.name}": s.shape for s in kept} | {o.name: o.dims for o in spec.outputs if o.axis is not None}
+    shapes = made | {name: dims for name, (dims, _) in ports.items()}
+    axes = {name: axis for name, dims in shapes.items() if (axis := stream_axis(dims)) is not None}
+    if len(axes) < len(shapes):
+        return False
+    own = {n: [_numbers(concrete(d, 1), t, rng, low) for low in (-1.0, 0.1)] for n, (d, t) in ports.items()}
+    runs: list[list[Array]] = []
+    for value in (None, np.nan, np.inf):
+        feeds = {}
+        for name, (dims, dtype) in ports.items():
+            beside = [_numbers(concrete(dims, 1), dtype, rng, -1.0, value) for _ in range(3)]
+            five = [beside[0], own[name][0], beside[1], own[name][1], beside[2]]
+            feeds[name] = np.concatenate(five, axes[name])
+        try:
+            out = _outcome(runner, spec, feeds, at)
+        except Exception:  # ONNX Runtime has no common class for them
+            if value is None:
+                return False  # nothing is known
+            continue  # a batch that fails is computed stream by stream
+        rows = {name: np.split(out[name], 5, axes[name]) for name in made if name in out}
+        runs.append([part for parts in rows.values() for part in (parts[1], parts[3])])
+    seen = all(_finite(x) or _finite(y) for x, y in zip(runs[0][::2], runs[0][1::2], strict=True))
+    return seen and all(_same(x, y) for other in runs[1:] for x, y in zip(runs[0], other, strict=True))
+
+
+def _outcome(runner: ort.InferenceSession, spec: Spec, feeds: dict[str, Array], at: int) -> dict[str, Array]:
+    """One pulse of the five streams, their end not in sight."""
+    count = {spec.position or "": at, spec.length or "": spec.unknown_length}
+    takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
+    counters = {name: np.full((5, 1), value, np.int32) for name, value in count.items() if name in takes}
+    names = [o.name for o in runner.get_outputs()]
+    return dict(zip(names, runner.run(None, {**feeds, **counters}), strict=True))
+
+
+def _numbers(
+    dims: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator, low: float, value: float | None = None
+) -> Array:
+    """From `low` to one (most of what is computed of small positive numbers is finite), or all this value."""
+    if dtype.kind != "f":
+        return rng.integers(0, 2, dims).astype(dtype)  # an index, perhaps
+    if value is None:
+        return rng.uniform(low, 0.9, dims).astype(dtype)
+    return (rng.choice([-1.0, 1.0], dims) * value).astype(dtype)
+
+
+def _finite(x: Array) -> bool:
+    """Has it a number that would change if another stream's got here?"""
+    return x.dtype.kind != "f" or not x.size or bool(np.isfinite(x).any())
 
 
 def _same(x: Array, y: Array) -> bool:

@@ -6,6 +6,9 @@
 
 Streams that are warm, away from both ends, run together wherever they are. At the ends, and if a model counts
 positions, those that are at the same place do: some of what follows from the position is worked out once a batch.
+
+A lane is what its stream would be alone. Where streams of a batch are not apart, in the model or in the runtime, each
+is a call of its own: that is tried when the pool is made, see `pulsify.runtime.engine`.
 """
 
 from __future__ import annotations
@@ -92,10 +95,13 @@ class Pool:
         try:
             outputs = self._engine.run([lane._slot.number for lane in group], *group[0]._where())
         except Exception as error:  # ONNX Runtime has no common class for them
-            for lane in group:
-                lane.close()
+            if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
+                for lane in group:
+                    self._run_group([lane], failed)
+                return
+            group[0].close()
             failed.append(
-                InvalidChunk(f"the model failed on some chunks ({said(error)}); the streams they belong to are closed")
+                InvalidChunk(f"the model failed on a chunk ({said(error)}); the stream it belongs to is closed")
             )
             return
         for lane, out in zip(group, outputs, strict=True):

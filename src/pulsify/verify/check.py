@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pulsify.api import Stream
 
 Array = np.ndarray[Any, Any]
+Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
 CHUNKINGS = ("pulses", "random", "whole")
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
@@ -42,10 +43,16 @@ class Report:
     tolerance: float = 0.0
     outputs: dict[str, Worst] = field(default_factory=dict)
     departs: str | None = None  # the first wire whose stream is not the batch model's
+    notes: list[str] = field(default_factory=list)  # what else there is to know about the comparison
 
     @property
     def error(self) -> float:
         return max((w.error for w in self.outputs.values()), default=0.0)
+
+    @property
+    def wrong(self) -> list[Worst]:
+        """Of the outputs that depart."""
+        return [w for w in self.outputs.values() if w.error > self.tolerance]
 
     def __str__(self) -> str:
         lines = [f"{self.runs} streams at lengths {self.lengths}"]
@@ -54,19 +61,14 @@ class Report:
             lines.append(f"  {name}: largest error {w.error:.2g} of scale{where}")
         if self.departs:
             lines.append(f"  the first wire that departs from batch is '{self.departs}'")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
-def quick(source: Any, stream: Stream, most: int | None = None) -> Report:
-    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion.
-
-    most: the longest stream to look at (a stream that forgets what is older is exact up to there).
-    """
+def quick(source: Any, stream: Stream) -> Report:
+    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion."""
     p = stream.pulse
-    longer = _settling(stream) + 3 * p + p // 2 + 1
-    return verify(
-        source, stream, lengths=[1, longer if most is None else min(longer, most)], chunkings=("pulses", "random")
-    )
+    wished = _exact(stream, [1, _settling(stream) + 3 * p + p // 2 + 1])
+    return _side_by_side(_settled(source), stream, wished, ("pulses", "random"))
 
 
 def verify(
@@ -78,14 +80,52 @@ def verify(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> Report:
-    """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs."""
+    """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs.
+
+    lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older).
+    """
     source = _settled(source)
     _check_arguments(stream, lengths, chunkings)
-    report = Report()
+    wished = lengths or _exact(stream, _lengths(stream))
+    if not wished:
+        raise Mismatch(
+            "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
+        )
+    return _side_by_side(source, stream, wished, chunkings, tolerance, seed)
+
+
+def _side_by_side(
+    source: Any,
+    stream: Stream,
+    wished: list[int],
+    chunkings: tuple[str, ...],
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Report:
     rng = np.random.default_rng(seed)
-    wished = lengths or _lengths(stream)
     runs = _batch_runs(source, stream, wished, rng)
-    report.lengths.extend(length for length, _, _ in runs)
+    if wished and not runs:
+        raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", Report())
+    report = _compared(stream, runs, chunkings, tolerance, rng)
+    if report.wrong and (written := _as_written(source, stream, runs, tolerance)):
+        report = _compared(stream, written, chunkings, tolerance, rng)
+        report.notes.append(
+            "compared with the batch model as it is written: what ONNX Runtime's optimiser makes of it is another model"
+        )
+    if stream.spec.exact_up_to is not None:
+        report.notes.append(
+            f"the stream forgets what is older than it was asked to keep: it is the batch model up to "
+            f"{stream.spec.exact_up_to} frames, and no longer so beyond"
+        )
+    if report.wrong:
+        _raise(report, stream, source, rng)
+    return report
+
+
+def _compared(
+    stream: Stream, runs: list[Run], chunkings: tuple[str, ...], tolerance: float | None, rng: np.random.Generator
+) -> Report:
+    report = Report(lengths=[length for length, _, _ in runs])
     for how in sorted(chunkings, key=lambda how: how != "pulses"):
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
@@ -95,9 +135,6 @@ def verify(
             _compare(report, stream, got, reference, length, how, tolerance)
         if portable:
             stream.let_go(more_than=HELD_TWICE)
-    if not report.runs:
-        raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", report)
-    _raise_if_wrong(report, stream, source, rng, tolerance)
     return report
 
 
@@ -137,17 +174,18 @@ def _check_ports(batch: Any, stream: Stream) -> None:
         )
 
 
-Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
-
-
-def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
-    """The batch model at every length, first and by itself: a large model is not held twice."""
+def _open_batch(source: Any, optimize: bool) -> Any:
     try:
-        batch = open_model(source, optimize=not stream.quantised)
+        return open_model(source, optimize=optimize)
     except Exception as error:  # ONNX Runtime has no common class for them
         raise InvalidModel(
             f"ONNX Runtime does not open the batch model: {said(error)}; verify=False converts without checking"
         ) from error
+
+
+def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.Generator) -> list[Run]:
+    """The batch model at every length, first and by itself: a large model is not held twice."""
+    batch = _open_batch(source, optimize=not stream.quantised)
     _check_ports(batch, stream)
     names = [o.name for o in batch.get_outputs()]
     runs: list[Run] = []
@@ -163,6 +201,21 @@ def _batch_runs(source: Any, stream: Stream, wished: list[int], rng: np.random.G
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
     return runs
+
+
+def _as_written(source: Any, stream: Stream, runs: list[Run], tolerance: float | None) -> list[Run]:
+    """The same runs without the runtime's optimiser, or none if that makes no difference.
+
+    It may change a model: a pad of zeros before a MaxPool becomes the pool's own, which is not zero.
+    """
+    if stream.quantised:  # as it is written already
+        return []
+    batch = _open_batch(source, optimize=False)
+    names = [o.name for o in batch.get_outputs()]
+    written = [(length, feeds, dict(zip(names, batch.run(None, feeds), strict=True))) for length, feeds, _ in runs]
+    pairs = [(was[name], now[name]) for (*_, was), (*_, now) in zip(runs, written, strict=True) for name in now]
+    same = all(x.shape == y.shape and error(x, y).max(initial=0) <= limit(y, tolerance) for x, y in pairs)
+    return [] if same else written
 
 
 def _lengths(stream: Stream) -> list[int]:
@@ -184,6 +237,15 @@ def valid_length(stream: Stream, wished: int) -> int | None:
         if length % spec.step == 0 and all(c.met(length) for c in spec.conditions):
             return length
     return None
+
+
+def _exact(stream: Stream, wished: list[int]) -> list[int]:
+    """These lengths, brought down to where the stream is still the batch model (perhaps nowhere)."""
+    most = stream.spec.exact_up_to
+    if most is None:
+        return wished
+    longest = next((n for n in range(most, max(most - 4096, 0), -1) if valid_length(stream, n) == n), None)
+    return [] if longest is None else sorted({min(valid_length(stream, w) or longest, longest) for w in wished})
 
 
 def cuts(how: str, length: int, pulse: int, rng: np.random.Generator) -> list[int]:
@@ -306,17 +368,11 @@ def _compare(
             report.outputs[o.name] = Worst(float(off.max()), first, length, how)
 
 
-def _raise_if_wrong(
-    report: Report, stream: Stream, source: Any, rng: np.random.Generator, tolerance: float | None
-) -> None:
-    wrong = {n: w for n, w in report.outputs.items() if w.error > report.tolerance}
-    if not wrong:
-        return
+def _raise(report: Report, stream: Stream, source: Any, rng: np.random.Generator) -> NoReturn:
     from pulsify.verify.depart import first_departure
 
-    length = next(w.length for w in wrong.values()) or 1
     try:
-        report.departs = first_departure(source, stream, length, rng)
+        report.departs = first_departure(source, stream, report.wrong[0].length or 1, rng)
     except PulsifyError:
         raise
     except Exception:  # finding the wire is a courtesy; the mismatch is the news
