@@ -95,7 +95,10 @@ def _before_mirror(plan: Plan) -> bool:
         return False
     read = plan.reads[0]
     mirror = read.wire.mirror
-    return mirror is not None and mirror.source.end is not None and read.reach.pointwise and not read.wire.layout.folded
+    if mirror is None or mirror.source.end is None or read.wire.layout.folded:
+        return False
+    # what is filled in or put behind it is none of the frames shown again
+    return read.reach.pointwise and read.fill is None and plan.length == read.wire.length
 
 
 def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
