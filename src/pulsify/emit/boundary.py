@@ -24,6 +24,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Mirror, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import Reach, shift
+from pulsify.emit.graph import choose
 
 if TYPE_CHECKING:
     from pulsify.emit.context import Context
@@ -68,7 +69,6 @@ def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None
         n += 1
 
 
-def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int, mode: str, length: Length) -> Wire:
 def _seen(reach: Reach, how: Fill | None, first: int, last: int) -> list[range]:
     """The real frames that output frames first ... last - 1 read, or are shown in place of those before 0."""
     if last <= first:
@@ -82,6 +82,7 @@ def _seen(reach: Reach, how: Fill | None, first: int, last: int) -> list[range]:
     return [r for r in seen if r]
 
 
+def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int, mode: str, length: Length) -> Wire:
     """`source` with frames of its own shown again in front and behind; made for whatever window is asked for.
 
     Nothing is emitted here, so that what reads it waits only for the frames it really sees.
@@ -141,7 +142,7 @@ def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool,
     valid = real_frames(ctx, window, wire.length if ends else None, starts)
     b = ctx.builder
     value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
-    return b.op("Where", along(ctx, valid, wire.layout, window.frames), x, value)
+    return choose(b, along(ctx, valid, wire.layout, window.frames), x, value, wire.dtype)
 
 
 def bounded_wire(ctx: Context, wire: Wire) -> Wire:

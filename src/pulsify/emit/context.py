@@ -225,6 +225,14 @@ class Context:
     def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
         """File a wire made by an operator; everyone who reads it shares one buffer."""
         check_wire(self.traces, name, node, layout, length)
+        if self.dtype(name) == ir.DataType.STRING:
+            made = self.model.producers.get(name)
+            raise NotStreamable(
+                f"'{name}' is a stream of strings, which ONNX Runtime cannot keep from one pulse to the next",
+                node=node,
+                op=made.op if made else "Input",
+                hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
+            )
         buffer = Buffer(self.builder, node, value, self.dtype(name), layout, window)
         self.buffers[name] = buffer
         self.windows[name] = window
