@@ -56,16 +56,19 @@ class Claim:
 @dataclass(frozen=True)
 class Requirement:
     """What the batch model asks of the stream's length: a wire of at least so many frames, of a multiple of some
-    number, or of as many as another wire."""
+    number, or of as many as another wire (if `scaled`, times that in float32)."""
 
     length: Length
     node: str
     at_least: int = 0
     multiple: int = 1
     equals: Length | None = None
+    scaled: float | None = None
 
     def met(self, s: int) -> bool:
         n = self.length.at(s)
+        if self.scaled is not None:
+            n = int(np.float32(n) * np.float32(self.scaled))
         return n >= self.at_least and n % self.multiple == 0 and (self.equals is None or n == self.equals.at(s))
 
 
