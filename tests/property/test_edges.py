@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests.property.hunt_edges import NEAREST, PULSES, chain, check_lengths, hun
 
 EXAMPLES = int(os.environ.get("PULSIFY_EXAMPLES", 300))
 FEW = 12
-FOUND = [201, 436, 557]  # seeds whose graphs were wrong once
+FOUND = [201, 436, 557, 2839]  # seeds whose graphs were wrong once
 Build = Callable[[Graph, Tensor], Tensor]
 
 
@@ -105,6 +106,18 @@ def test_first_frames_in_front_and_constant_ones_behind() -> None:
     stream_equals_batch(build)
 
 
+def test_cut_behind_fewer_first_frames_than_asked_for() -> None:
+    """Short streams have fewer frames to show again: a frame came out before it was known that it would exist."""
+
+    def build(graph: Graph, x: Tensor) -> Tensor:
+        x = x.but(graph.op("Slice", x, graph.ints(0), graph.ints(-2), graph.ints(2)))
+        front = graph.op("Slice", x, graph.ints(0), graph.ints(3), graph.ints(2))
+        x = x.but(graph.op("Concat", front, x, graph.weights(1, 2, 1), axis=2))
+        return x.but(graph.op("Slice", x, graph.ints(0), graph.ints(-3), graph.ints(2)))
+
+    stream_equals_batch(build)
+
+
 @pytest.mark.parametrize(("stride", "extra"), [(2, 0), (2, 1), (3, 2)])
 def test_transposed_conv_of_no_frames(stride: int, extra: int) -> None:
     """ONNX Runtime makes frames of none, but not if more are to be added to them."""
@@ -170,6 +183,76 @@ def test_same_pads_of_the_other_axis(op: str) -> None:
         return x.but(graph.op(op, x, *weight, kernel_shape=[1, 3], strides=[2, 1], auto_pad="SAME_UPPER", **extra), f=4)
 
     stream_equals_batch(build)
+
+
+# ---- places that float32 rounds
+
+
+def resampler(factor: Fraction, mode: str, **attrs: str) -> onnx.ModelProto:
+    graph = Graph(channels=1)
+    x = graph.to(graph.input, "BCFT") if mode == "cubic" else graph.input
+    scales = graph.const(np.array([1] * (len(x.layout) - 1) + [float(factor)]), np.float32)
+    return graph.model([x.but(graph.op("Resize", x, "", scales, mode=mode, **attrs))])
+
+
+def far_error(model: onnx.ModelProto, pulse: int, length: int) -> float:
+    """The largest difference between stream and batch, in one run."""
+    x = np.random.default_rng(0).normal(size=(1, 1, length)).astype(np.float32)
+    session = pulsify.stream(model, pulse=pulse, verify=False).session(padding=math.nan)
+    got = np.concatenate([session.push(x), session.flush()], axis=-1)
+    expected = Batch(model).run(x)
+    assert expected is not None
+    (want,) = expected.values()
+    assert got.shape == want.shape
+    return float(np.abs(got - want).max())
+
+
+@pytest.mark.parametrize("nearest", NEAREST)
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])
+@pytest.mark.parametrize("factor", ["147/160", "160/147", "8/7", "3"])
+def test_nearest_frames_far_out(factor: str, coordinates: str, nearest: str) -> None:
+    """ONNX Runtime rounds places to float32: after some 60,000 frames others than fractions are nearest."""
+    by = Fraction(factor)
+    model = resampler(by, "nearest", coordinate_transformation_mode=coordinates, nearest_mode=nearest)
+    assert far_error(model, by.denominator * 20, 1600 * by.denominator if by.denominator > 100 else 250_026) == 0
+
+
+@pytest.mark.parametrize("nearest", NEAREST)
+def test_nearest_frames_of_a_large_factor_far_out(nearest: str) -> None:
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+    assert far_error(resampler(Fraction(320), "nearest", **attrs), 1000, 70_000) == 0
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("factor", ["147/160", "3", "8/7"])
+def test_curves_far_out(factor: str, mode: str) -> None:
+    by = Fraction(factor)
+    length = 1600 * by.denominator if by.denominator > 100 else 250_026
+    assert far_error(resampler(by, mode), by.denominator * 20, length) < 1e-5
+
+
+@pytest.mark.parametrize("factor", ["147/160", "160/147", "5/3", "2/3"])
+def test_lengths_that_float32_rounds(factor: str) -> None:
+    """Far out the runtime counts a frame more at some lengths; the stream turns these down, and only these."""
+    by = Fraction(factor)
+    model = resampler(by, "nearest")
+    stream = pulsify.stream(model, pulse=20 * by.denominator, verify=False)
+    batch = Batch(model)
+    for length in (*range(by.denominator, 200), *range(600_000, 600_160)):
+        out = batch.run(np.zeros((1, 1, length), np.float32))
+        assert out is not None
+        (made,) = out.values()
+        assert valid(stream, length) == (made.shape[2] == length * by.numerator // by.denominator), length
+
+
+def test_end_of_float32() -> None:
+    """Where float32 moves a place by more than a frame no stream is exact: it says so and takes nothing."""
+    session = pulsify.stream(resampler(Fraction(147, 160), "nearest"), pulse=160_000, verify=False).session()
+    chunk = np.zeros((1, 1, 1_000_000), np.float32)
+    for _ in range(4):
+        session.push(chunk)
+    with pytest.raises(pulsify.InvalidLength, match="goes no further than 4194304 rows"):
+        session.push(chunk)
 
 
 # ---- types
