@@ -262,7 +262,9 @@ def _ir_hash(model: ir.Model) -> str:
 
 def _finish(c: Converted, source: str) -> Stream:
     """Attach the metadata and wrap it all up."""
-    conditions = [Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals) for r in c.requirements]
+    conditions = [
+        Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals, scaled=r.scaled) for r in c.requirements
+    ]
     conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
     spec = Spec(
         pulse=c.pulse,

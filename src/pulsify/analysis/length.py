@@ -117,7 +117,10 @@ class Length:
         """The largest b such that frames below n*p + b exist once (n+1)*pulse frames have come in, for all n."""
         p = self.rate * pulse
         turns = self.period // math.gcd(self.period, pulse)
-        return min(int(self.at((n + 1) * pulse, steady=True) - n * p) for n in range(turns))
+        short = range(len(self.short) // pulse)  # streams that may end there have no more frames than that
+        counts = [self.at((n + 1) * pulse, steady=True) - n * p for n in range(turns)]
+        counts += [self.at((n + 1) * pulse) - n * p for n in short]
+        return int(min(counts))
 
     def to_json(self) -> dict[str, object]:
         out: dict[str, object] = {"steps": [list(s) for s in self.steps]}

@@ -23,7 +23,8 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Mirror, Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.reach import Reach
+from pulsify.analysis.reach import Reach, shift
+from pulsify.emit.graph import choose
 
 if TYPE_CHECKING:
     from pulsify.emit.context import Context
@@ -41,32 +42,44 @@ class Fill:
 
 
 def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
-    """Do the first frames of the stream find the frames they mirror already there?"""
+    """Do the first frames of the stream find the frames they are shown already there?"""
     m = wire.mirror
-    if m is not None and m.source.end is not None:
-        through = Reach(reach.num, reach.den, reach.lo - m.before * reach.den, reach.hi - m.before * reach.den)
-        if _shown(through, Fill(m.mode, m.before), window, m.before) > m.source.end:
-            return False
-    if how is None or how.mode == "constant" or wire.end is None:
-        return True
-    return _shown(reach, how, window) <= wire.end
+    if m is not None and m.source.end is not None and _shown(reach, how, window, m) > m.source.end:
+        return False
+    return how is None or how.mode == "constant" or wire.end is None or _shown(reach, how, window) <= wire.end
 
 
-def _shown(reach: Reach, how: Fill, window: Window, most: int = 1 << 30) -> int:
-    """The end of the input window (relative to the pulse) that shows all mirrored frames of the first pulses.
+def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
+    """The end (relative to the pulse) of the frames that the first pulses read, those shown in front included.
 
-    most: how many frames in front there are at all.
+    mirror: the wire read is itself made of another one's frames, and those are counted.
     """
     p = window.p * reach.num // reach.den
     end, n = -(1 << 30), 0
     while True:
         first = max(0, n * window.p + window.start)
         last = n * window.p + window.end
-        if reach.first(first) >= 0:
+        seen = _seen(reach, how, first, last)
+        if mirror is not None:
+            back, again = shift(-mirror.before), Fill(mirror.mode, mirror.before)
+            seen = [s for r in seen for s in _seen(back, again, r.start, r.stop)]
+        end = max([end, *(r.stop - n * p for r in seen)])
+        if reach.first(first) >= (mirror.before if mirror is not None else 0):
             return end
-        if last > first and reach.last(last - 1) >= -most:  # this pulse emits real frames that look before 0
-            end = max(end, min(_seen_source(reach, how, first, last), most) + 1 - n * p)
         n += 1
+
+
+def _seen(reach: Reach, how: Fill | None, first: int, last: int) -> list[range]:
+    """The real frames that output frames first ... last - 1 read, or are shown in place of those before 0."""
+    if last <= first:
+        return []
+    low, high = reach.first(first), reach.last(last - 1)
+    seen, before = [range(max(low, 0), high + 1)], min(high, -1)
+    if how is not None and low < 0 and how.mode == "repeat":
+        seen.append(range(low + int(how.value), before + int(how.value) + 1))
+    elif how is not None and low < 0 and how.mode != "constant":
+        seen.append(range(1) if how.mode == "edge" else range(-before, -low + 1))
+    return [r for r in seen if r]
 
 
 def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int, mode: str, length: Length) -> Wire:
@@ -86,13 +99,6 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
     mirror = Mirror(source, before, after, mode) if before > 0 else None
     return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror)
-
-
-def _seen_source(reach: Reach, how: Fill, first: int, last: int) -> int:
-    """The latest real frame that output frames first ... last - 1 are shown in place of those before 0."""
-    if how.mode == "repeat":
-        return min(reach.last(last - 1), -1) + int(how.value)
-    return -reach.first(first) if how.mode == "reflect" else 0
 
 
 def overrun(reach: Reach, read: Length, made: Length) -> int:
@@ -140,7 +146,7 @@ def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool,
     valid = real_frames(ctx, window, wire.length if ends else None, starts)
     b = ctx.builder
     value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
-    return b.op("Where", along(ctx, valid, wire.layout, window.frames), x, value)
+    return choose(b, along(ctx, valid, wire.layout, window.frames), x, value, wire.dtype)
 
 
 def bounded_wire(ctx: Context, wire: Wire) -> Wire:

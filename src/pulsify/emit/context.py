@@ -42,16 +42,19 @@ class Unclear(NotStreamable):
 @dataclass(frozen=True)
 class Requirement:
     """What the batch model asks of the stream's length: a wire of at least so many frames, of a multiple of some
-    number, or of as many as another wire."""
+    number, or of as many as another wire (if `scaled`, times that in float32)."""
 
     length: Length
     node: str
     at_least: int = 0
     multiple: int = 1
     equals: Length | None = None
+    scaled: float | None = None
 
     def met(self, s: int) -> bool:
         n = self.length.at(s)
+        if self.scaled is not None:
+            n = int(np.float32(n) * np.float32(self.scaled))
         return n >= self.at_least and n % self.multiple == 0 and (self.equals is None or n == self.equals.at(s))
 
 
@@ -210,6 +213,14 @@ class Context:
     def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
         """File a wire made by an operator; everyone who reads it shares one buffer."""
         check_wire(self.traces, name, node, layout, length)
+        if self.dtype(name) == ir.DataType.STRING:
+            made = self.model.producers.get(name)
+            raise NotStreamable(
+                f"'{name}' is a stream of strings, which ONNX Runtime cannot keep from one pulse to the next",
+                node=node,
+                op=made.op if made else "Input",
+                hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
+            )
         buffer = Buffer(self.builder, node, value, self.dtype(name), layout, window)
         self.buffers[name] = buffer
         self.windows[name] = window

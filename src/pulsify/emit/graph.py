@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+CHOSEN_AS = {  # types that ONNX Runtime does not select from (Where), and those that hold all their values
+    ir.DataType.BOOL: ir.DataType.UINT8,
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT64: ir.DataType.INT64,
+    ir.DataType.BFLOAT16: ir.DataType.FLOAT,
+}
+
 
 @dataclass(eq=False)
 class Builder:
@@ -137,6 +145,15 @@ class Builder:
         while value in self.aliases:
             value = self.aliases[value]
         return value
+
+
+def choose(b: Builder, condition: ir.Value, x: ir.Value, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Where, for values of any type: casts between whole numbers of 64 bits keep every bit."""
+    wide = CHOSEN_AS.get(dtype)
+    if wide is None:
+        return b.op("Where", condition, x, y)
+    chosen = b.op("Where", condition, *(b.op("Cast", v, to=int(wide)) for v in (x, y)))
+    return b.op("Cast", chosen, to=int(dtype))
 
 
 def read_by(node: ir.Node) -> list[ir.Value]:

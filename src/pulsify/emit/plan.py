@@ -15,7 +15,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.reach import POINTWISE, Reach
-from pulsify.emit.boundary import Fill, fill, mirrored_wire, ready
+from pulsify.emit.boundary import Fill, fill, mirrored_wire, overrun, ready
 from pulsify.emit.context import Context, Limit, Requirement
 from pulsify.frontend.model import Node
 
@@ -94,8 +94,11 @@ def _before_mirror(plan: Plan) -> bool:
     if len(plan.reads) != 1 or plan.exact or plan.length is None:
         return False
     read = plan.reads[0]
-    mirror = read.wire.mirror
-    return mirror is not None and mirror.source.end is not None and read.reach.pointwise and not read.wire.layout.folded
+    mirror, wire = read.wire.mirror, read.wire
+    if mirror is None or mirror.source.end is None or wire.length is None or wire.layout.folded:
+        return False
+    # what is filled in or put behind it is none of the frames shown again
+    return read.reach.pointwise and read.fill is None and not overrun(read.reach, wire.length, plan.length)
 
 
 def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:

@@ -92,9 +92,12 @@ class Condition:
     multiple: int = 1
     at_most: int | None = None
     equals: Length | None = None
+    scaled: float | None = None  # it is times this, in float32 as the runtime counts, that is equal
 
     def met(self, s: int) -> bool:
         n = self.length.at(s)
+        if self.scaled is not None:
+            n = int(np.float32(n) * np.float32(self.scaled))
         if self.equals is not None and n != self.equals.at(s):
             return False
         return n >= self.at_least and n % self.multiple == 0 and (self.at_most is None or n <= self.at_most)

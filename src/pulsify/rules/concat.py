@@ -13,6 +13,7 @@ from pulsify.analysis.proof import length_of, measured
 from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames, mirrored_wire
 from pulsify.emit.context import Context, Requirement
+from pulsify.emit.graph import choose
 from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
 from pulsify.known.lengths import as_series
@@ -126,13 +127,13 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         if before:
             early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
             begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
-            x = b.op("Where", along(ctx, begun, layout, window.frames), early, x)
+            x = choose(b, along(ctx, begun, layout, window.frames), early, x, wire.dtype)
         if after:
             assert wire.length is not None
             end = ctx.clock.end(wire.length.then(add=before))
             late = _rows(ctx, tail, b.op("Sub", frames, end), layout, window)
             over = b.op("GreaterOrEqual", frames, end)
-            x = b.op("Where", along(ctx, over, layout, window.frames), late, x)
+            x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
         return (x,)
 
     return Plan(tuple(reads), (layout,), length, emit)

@@ -21,6 +21,8 @@ from pulsify.known.series import stretched
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
 
+REFUSE_TO_CUT = ("MaxPool", "AveragePool")  # they take no length at which auto_pad would be negative
+
 
 @dataclass(frozen=True)
 class Taps:
@@ -50,29 +52,51 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
     if auto == "VALID":
         before = after = 0
     elif auto.startswith("SAME"):
-        before, after = _same_pads(ctx, node, wire, (kernel[s] - 1) * dilation + 1, stride, auto)
+        before, after = _same_pads(ctx, node, wire, kernel[s], stride)
     return Taps(s, kernel[s], stride, dilation, before, after)
 
 
-def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int, auto: str) -> tuple[int, int]:
+def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> tuple[int, int]:
     """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
+    if any(d > 1 for d in node.attr("dilations", ())):
+        ctx.refuse(
+            node,
+            "ONNX Runtime leaves the dilation out when it works out auto_pad",
+            "export it with explicit pads",
+        )
     found = set()
     own = wire.length if wire.length is not None else constant(ctx.dims(wire.name)[wire.layout.axis])
     sizes = as_series(own, ctx.traces.tracer.time.step)
     turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
     for frames in dict.fromkeys(turns.values.tolist()):
-        total = max((-(-frames // stride) - 1) * stride + span - frames, 0)
-        small = total // 2
-        found.add((small if auto == "SAME_UPPER" else total - small, total))
+        total = same_total(frames, span, stride)
+        if total >= 0 or node.op not in REFUSE_TO_CUT:
+            found.add((same_front(node, total), total))
     befores = {b for b, _ in found}
-    if len(befores) > 1:
+    if len(befores) != 1:
         ctx.refuse(
             node,
-            f"auto_pad={auto} with stride {stride} pads the start differently depending on the total length",
+            f"auto_pad={node.attr('auto_pad')} with stride {stride} pads the start differently depending on the length",
             f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
         )
+    if wire.length is not None and span < stride and node.op in REFUSE_TO_CUT:
+        # the last window has a first frame, and no frame behind its last
+        begun = wire.length.then(1, stride - 1, stride)
+        ctx.require(Requirement(begun, node.name, equals=wire.length.then(1, stride - span - 1, stride).then(add=1)))
     before = befores.pop()
     return before, max(t for _, t in found) - before
+
+
+def same_total(frames: int, span: int, stride: int) -> int:
+    """How many frames auto_pad adds in all; less than none where the kernel is shorter than the stride."""
+    return (-(-frames // stride) - 1) * stride + span - frames
+
+
+def same_front(node: Node, total: int) -> int:
+    """How many of them go in front, in ONNX Runtime: it divides towards zero, and a convolution cuts one fewer."""
+    lower = node.attr("auto_pad") == "SAME_LOWER"
+    cuts = total < 0 and "Conv" in node.op
+    return int((total + cuts + lower) / 2)
 
 
 def without_time_pads(node: Node, n: int, s: int, extra: dict[str, object] | None = None) -> dict[str, object]:
@@ -99,11 +123,11 @@ def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -
         if i == s:
             continue
         stride = node.attr("strides", (1,) * n)[i]
-        span = (kernel[i] - 1) * node.attr("dilations", (1,) * n)[i] + 1
-        total = max((-(-dims[i] // stride) - 1) * stride + span - dims[i], 0)
-        small = total // 2
-        pads[i] = small if auto == "SAME_UPPER" else total - small
-        pads[i + n] = total - pads[i]
+        total = same_total(dims[i], kernel[i], stride)
+        pads[i] = same_front(node, total)
+        if pads[i] < 0:
+            ctx.refuse(node, f"its auto_pad cuts axis {i + 2} in front", "export it with explicit pads, or a slice")
+        pads[i + n] = max(total - pads[i], 0)
     attrs.pop("auto_pad")
     return {**attrs, "pads": tuple(pads)}
 
@@ -175,6 +199,8 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     assert wire.length is not None
     length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
     ctx.require(Requirement(length, node.name, at_least=1))
+    if extra:
+        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime adds no frames to none
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = without_time_pads(node, n, t.spatial)

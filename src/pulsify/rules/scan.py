@@ -19,7 +19,7 @@ from pulsify.analysis.facts import Final, Static, Window, Wire
 from pulsify.emit.boundary import real_frames
 from pulsify.emit.carry import Carry, carry, wanted_by_anyone, zero
 from pulsify.emit.context import Context, Requirement
-from pulsify.emit.graph import Builder
+from pulsify.emit.graph import CHOSEN_AS, Builder, choose
 from pulsify.emit.plan import Plan, Read
 from pulsify.emit.state import Sizes
 from pulsify.frontend.looped import Looped, looped
@@ -27,13 +27,6 @@ from pulsify.frontend.model import Body, Node
 from pulsify.rules.registry import rule
 
 WRITTEN_OUT = 48  # nodes: up to here all turns of a pulse are written out
-WIDER = {  # what ONNX Runtime selects none of (Where), and what holds all its values
-    ir.DataType.BOOL: ir.DataType.UINT8,
-    ir.DataType.INT16: ir.DataType.INT32,
-    ir.DataType.UINT16: ir.DataType.INT32,
-    ir.DataType.UINT64: ir.DataType.INT64,
-    ir.DataType.BFLOAT16: ir.DataType.FLOAT,
-}
 
 
 @rule("Scan", says="forward over time; over other axes turn by turn. Loops that gather frames by number are scans")
@@ -138,15 +131,15 @@ class _Kept:
     def carry(self, ctx: Context, name: str, start: ir.Value | None, window: Window) -> Carry:
         first = None if start is None else self.left(ctx.builder, start)
         sizes = (*self.sizes, 1) if self.bare else self.sizes
-        return carry(ctx, name, WIDER.get(self.dtype, self.dtype), sizes, first, window)
+        return carry(ctx, name, CHOSEN_AS.get(self.dtype, self.dtype), sizes, first, window)
 
     def left(self, b: Builder, x: ir.Value) -> ir.Value:
-        x = _cast(b, x, self.dtype, WIDER.get(self.dtype, self.dtype))
+        x = _cast(b, x, self.dtype, CHOSEN_AS.get(self.dtype, self.dtype))
         return b.op("Unsqueeze", x, b.ints(-1)) if self.bare else x
 
     def found(self, b: Builder, x: ir.Value) -> ir.Value:
         x = b.op("Squeeze", x, b.ints(-1)) if self.bare else x
-        return _cast(b, x, WIDER.get(self.dtype, self.dtype), self.dtype)
+        return _cast(b, x, CHOSEN_AS.get(self.dtype, self.dtype), self.dtype)
 
 
 def _cast(b: Builder, x: ir.Value, dtype: ir.DataType, to: ir.DataType) -> ir.Value:
@@ -241,8 +234,4 @@ class _Turns:
         if real is None:
             return after
         types = [self.ctx.dtype(c.start) for c in self.parts.carried]
-        return [self._where(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]
-
-    def _where(self, b: Builder, real: ir.Value, x: ir.Value, y: ir.Value, dtype: ir.DataType) -> ir.Value:
-        wide = WIDER.get(dtype, dtype)
-        return _cast(b, b.op("Where", real, _cast(b, x, dtype, wide), _cast(b, y, dtype, wide)), wide, dtype)
+        return [choose(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]

@@ -251,7 +251,7 @@ class Session:
         return array
 
     def _check_table(self, condition: Condition, given: Mapping[str, Array]) -> None:
-        """A finite table (learned positions) must not run out: said before anything is taken."""
+        """A finite table (learned positions, float32) must not run out: said before anything is taken."""
         assert condition.at_most is not None
         units = [
             (self._received[i.name] + (given[i.name].shape[i.axis] if i.name in given else 0)) // int(i.rate)
@@ -259,8 +259,8 @@ class Session:
         ]
         if condition.length.at(min(units)) > condition.at_most:
             raise InvalidLength(
-                f"the table behind node '{condition.node}' has {condition.at_most} rows, and this chunk needs more: "
-                "the batch model cannot take a stream this long either. Nothing was taken; flush, then reset"
+                f"node '{condition.node}' goes no further than {condition.at_most} rows (of its table, or frames that "
+                "float32 can tell apart), and this chunk needs more. Nothing was taken; flush, then reset"
             )
 
     # ---- pulses

@@ -23,6 +23,7 @@ from pulsify.frontend.model import Body, Model, Node
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
+COORDINATES = "coordinate_transformation_mode"
 SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
 Array = np.ndarray
 
@@ -309,6 +310,8 @@ def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
 def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
     """Shapes that inference does not know, or gets wrong."""
     x = ins[0]
+    if x is not None and node.op in ("Resize", "Upsample"):
+        return _scaled(node, x, ins[1:])
     if x is None or node.op not in (*SAME_SHAPE, "STFT"):
         return None
     if node.op in SAME_SHAPE:
@@ -323,6 +326,20 @@ def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
         raise CannotRun(node, f"its frame of {frame} is longer than its input of {x.dims[1]}")
     frames = (x.dims[1] - frame) // int(hop.array.reshape(-1)[0]) + 1
     return (x.dims[0], frames, frame // 2 + 1 if node.attr("onesided", 1) else frame, 2)
+
+
+def _scaled(node: Node, x: Traced, ins: list[Traced | None]) -> tuple[int, ...] | None:
+    """Sizes by scales are worked out in float32; inference does it in double, and finds one frame fewer at times."""
+    at = 0 if node.op == "Upsample" else 1
+    scales = ins[at] if len(ins) > at else None
+    if scales is None or not scales.known or not scales.array.size or "crop" in node.attr(COORDINATES, ""):
+        return None
+    out = list(x.dims)
+    for axis, scale in zip(node.attr("axes") or range(len(out)), scales.array.reshape(-1), strict=True):
+        out[axis] = int(np.float32(out[axis]) * np.float32(scale))
+    if min(out) <= 0:
+        raise CannotRun(node, f"the output would have shape {out}")
+    return tuple(out)
 
 
 def _check_kernel(node: Node, x: Traced, kernel: Sequence[int]) -> None:
