@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import onnx_ir as ir
 
+from pulsify.analysis.length import LONGEST, Length
 from pulsify.errors import InvalidArgument, InvalidModel
-from pulsify.export.metadata import Condition, Input, Output, Spec, State, Static
+from pulsify.export.metadata import Condition, Input, Output, Proof, Spec, State, Static
 from pulsify.export.weights import check_shared, weight_bytes, write
 from pulsify.optimize.forms import Forms, forms, single, without_rings
 from pulsify.runtime.pool import Pool, Streams
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pulsify.emit.convert import Converted
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
+CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
@@ -43,6 +45,11 @@ class Stream:
     statics: tuple[Static, ...] = property(lambda self: self.spec.statics)  # type: ignore[assignment]
     outputs: tuple[Output, ...] = property(lambda self: self.spec.outputs)  # type: ignore[assignment]
     states: tuple[State, ...] = property(lambda self: self.spec.states)  # type: ignore[assignment]
+
+    @property
+    def proof(self) -> Proof:
+        """What was proven of every length, to which horizon and period, and what was only sampled."""
+        return self.spec.proof
 
     @property
     def state_bytes(self) -> int:
@@ -167,9 +174,12 @@ def stream(
     source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
     pulse: frames per call; one granule if not given. time: the name of the time dimension ("T"), or its axis by input
     ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
-    or declares lengths ({"T": "8*n"}). unbounded: attention that looks back to the start of the stream is refused, or
-    keeps all of it ("grow": exact, and ever slower), or its last N frames (N: bounded, and no longer the batch model's
-    result once a stream is longer than `spec.exact_up_to`). verify: check against the batch model before returning.
+    or declares lengths ({"T": "8*n"}, {"T": "<=3000"}).
+    unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
+    ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
+    `spec.exact_up_to`).
+    proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
+    ("sampled": the stream says so). verify: check against the batch model before returning.
     """
     from pulsify.emit.convert import convert
     from pulsify.frontend.load import load as load_onnx
@@ -179,6 +189,8 @@ def stream(
 
     if pulse is not None:
         pulse = _whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
+    if proof not in ("proven", "sampled"):
+        raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
     if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
         unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
@@ -260,12 +272,26 @@ def _ir_hash(model: ir.Model) -> str:
     return digest.hexdigest()
 
 
+def _proof(c: Converted) -> Proof:
+    ledger = c.ledger
+    near = sorted(ledger.critical)
+    return Proof(
+        ledger.horizon,
+        ledger.period,
+        ledger.limit if ledger.limit < LONGEST else None,
+        (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
+        tuple(f"{what}: {why}" for what, why in ledger.sampled.items()),
+    )
+
+
 def _finish(c: Converted, source: str) -> Stream:
     """Attach the metadata and wrap it all up."""
     conditions = [
         Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals, scaled=r.scaled) for r in c.requirements
     ]
     conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
+    if c.time.longest is not None:
+        conditions.append(Condition("", Length(), at_most=c.time.longest))
     spec = Spec(
         pulse=c.pulse,
         granularity=c.granularity,
@@ -286,6 +312,7 @@ def _finish(c: Converted, source: str) -> Stream:
         position=next((str(s.before.name) for s in c.states if s.node == "position"), None),
         rebase=c.rebase,
         source=source,
+        proof=_proof(c),
         exact_up_to=c.kept,
     )
     model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")

@@ -22,9 +22,9 @@ from pulsify.analysis.facts import Field, Wire
 from pulsify.analysis.length import Length
 from pulsify.errors import NotStreamable
 from pulsify.known import series as one
-from pulsify.known.follow import OPERATORS, Few, Fixed, Follower, Value
+from pulsify.known.follow import LOOKS, OPERATORS, Few, Fixed, Follower, Value
 from pulsify.known.lengths import as_length, as_series
-from pulsify.known.sampled import guess, sample
+from pulsify.known.sampled import every, exhausted, guess, sample
 from pulsify.known.series import LONGEST, Series, TooFar, Unsure, constant
 from pulsify.known.spread import FAR, Spread, exactly, ragged, reps
 from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from pulsify.emit.context import Context
     from pulsify.frontend.model import Node
 
-SAME_SIZE = frozenset(
-    "Softmax LogSoftmax LayerNormalization BatchNormalization InstanceNormalization Relu LeakyRelu Elu Gelu Selu "
-    "HardSigmoid HardSwish Mish Softplus Softsign Celu ThresholdedRelu Shrink PRelu".split()
+SAME_SIZE = (
+    *("Softmax", "LogSoftmax", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "Relu", "PRelu"),
+    *("LeakyRelu", "Elu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Celu"),
+    *("ThresholdedRelu", "Shrink"),
 )  # operators whose output is as large as their input
 CELLS = 200_000_000  # entries that one claim may look at in all
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
@@ -102,9 +103,20 @@ def follower(ctx: Context) -> Follower:
             lambda name: data_sizes(ctx, name),
             lambda name, length: known_at(ctx, name, length),
             frozenset(traces.tracer.time.bound),
+            longest(ctx),
             first=lambda name: traces.runs[0][name],
         )
     return ctx.follower
+
+
+def longest(ctx: Context) -> int:
+    """No stream is longer."""
+    return ctx.traces.tracer.time.longest or LONGEST
+
+
+def in_frames(ctx: Context, length: Length) -> Series:
+    """How many frames a wire has, at every length there is."""
+    return as_series(length, ctx.traces.tracer.time.step, longest(ctx))
 
 
 def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
@@ -115,13 +127,13 @@ def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
     port = ctx.traces.tracer.time.streams.get(name)
     out = [constant(d, unit) for d in dims]
     if port is not None:
-        out[port[0]] = one.length_itself(unit, port[1])
+        out[port[0]] = one.length_itself(unit, port[1], longest(ctx))
     elif isinstance(fact, Wire) and fact.length is not None:
-        out[fact.layout.axis] = one.multiply(as_series(fact.length, unit), constant(fact.layout.outer[0], unit))
+        out[fact.layout.axis] = one.multiply(in_frames(ctx, fact.length), constant(fact.layout.outer[0], unit))
     elif isinstance(fact, Field) and all(s.length is not None for s in fact.sides):
         for side in fact.sides:
             assert side.length is not None
-            out[side.axis] = as_series(side.length, unit)
+            out[side.axis] = in_frames(ctx, side.length)
     elif times:
         return _sizes_by_operator(ctx, name)
     return tuple(out)
@@ -194,13 +206,24 @@ def numbers(ctx: Context, node: Node | None, name: str) -> Array:
         if not all(isinstance(c, Series) for c in cells.flat):
             raise Unsure("it is no linear function of the length")
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, name, problem)
-        ctx.ledger.sampled[name] = str(problem)
-        cells = guess(lambda s: known_at(ctx, name, s).array, ctx.traces.lengths[0], ctx.traces.tracer.time.step)
+        cells = _otherwise(ctx, node, name, problem, lambda s: known_at(ctx, name, s).array)
     for c in cells.flat:
         ctx.ledger.series(c)
     return cells
+
+
+def _otherwise(ctx: Context, node: Node | None, name: str, problem: Unsure, at: Callable[[int], Array]) -> Array:
+    """Numbers that cannot be followed: looked at in all lengths there are, if those are few; sampled, if accepted."""
+    unit = ctx.traces.tracer.time.step
+    if longest(ctx) // unit <= LOOKS:
+        return exhausted(at, unit, longest(ctx))
+    if ctx.proof != "sampled":
+        uncertain(ctx, node, name, problem)
+    ctx.ledger.sampled[name] = str(problem)
+    try:
+        return guess(at, unit)
+    except Unsure as still:
+        uncertain(ctx, node, name, still)
 
 
 def sizes(ctx: Context, node: Node | None, name: str) -> tuple[Series, ...]:
@@ -208,15 +231,7 @@ def sizes(ctx: Context, node: Node | None, name: str) -> tuple[Series, ...]:
     try:
         return follower(ctx).sizes_of(name)
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, name, problem)
-        ctx.ledger.sampled[name] = str(problem)
-
-        def dims(s: int) -> Array:
-            run = Looked(ctx, s)
-            return np.array(run[name].dims)
-
-        return tuple(guess(dims, ctx.traces.lengths[0], ctx.traces.tracer.time.step))
+        return tuple(_otherwise(ctx, node, name, problem, lambda s: np.array(Looked(ctx, s)[name].dims)))
 
 
 def fixed(ctx: Context, node: Node | None, name: str) -> bool:
@@ -229,9 +244,12 @@ def fixed(ctx: Context, node: Node | None, name: str) -> bool:
         arrays = [run[name].array for run in ctx.traces.runs]
         if not all(_same(a, arrays[0]) for a in arrays):
             return False
+        unit = ctx.traces.tracer.time.step
+        if longest(ctx) // unit <= LOOKS:
+            return all(_same(a, arrays[0]) for a in every(lambda s: known_at(ctx, name, s).array, unit, longest(ctx)))
         if ctx.proof == "sampled":
             ctx.ledger.sampled[name] = str(problem)
-            return all(_same(a, arrays[0]) for a in sample(lambda s: known_at(ctx, name, s).array))
+            return all(_same(a, arrays[0]) for a in sample(lambda s: known_at(ctx, name, s).array, unit))
         uncertain(ctx, node, name, problem)
     if isinstance(value, Fixed):
         ctx.ledger.limit = min(ctx.ledger.limit, value.limit)
@@ -414,7 +432,7 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             v = v if claim.slope else exactly(v)
             if claim.hidden and not _finite(v, claim.near):
                 raise Unsure("it shows something new however far one looks")
-            reps([v], claim.near, claim.period, claim.ends)
+            reps([v], claim.near, claim.period, claim.ends, longest(ctx))
         except Unsure as problem:
             if not claim.hidden:
                 problem.value = name  # type: ignore[attr-defined]
@@ -424,9 +442,9 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
         spreads.append(v)
         names.append(name)
         ctx.ledger.limit = min(ctx.ledger.limit, v.limit)
-    length, by_length = reps(spreads, claim.near, claim.period, claim.ends)
+    length, by_length = reps(spreads, claim.near, claim.period, claim.ends, longest(ctx))
     unit = ctx.traces.tracer.time.step
-    length = -(-(length + _ragged(spreads)) // unit) * unit
+    length = min(-(-(length + _ragged(spreads)) // unit), longest(ctx) // unit) * unit
     ctx.ledger.saw(length, 1)
     count = length // unit
     if not by_length:
@@ -502,7 +520,7 @@ def _numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
             continue
         node = ctx.model.producers.get(name)
         if node is None or node.op in ("Shape", "Size"):
-            found.append(one.length_itself(ctx.traces.tracer.time.step))
+            found.append(one.length_itself(ctx.traces.tracer.time.step, 1, longest(ctx)))
             continue
         todo.extend(node.inputs)
     return found
@@ -513,13 +531,12 @@ def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]
     try:
         value = follower(ctx).value(name)
         v = follower(ctx).spread(value)
-        length, _ = reps([exactly(v)], {}, math.lcm(v.period, *(v.sizes[a].repeats for a in v.times)), True)
+        period = math.lcm(v.period, *(v.sizes[a].repeats for a in v.times))
+        length, _ = reps([exactly(v)], {}, period, True, longest(ctx))
     except Unsure as problem:
-        if ctx.proof == "sampled":
-            ctx.ledger.sampled[name] = str(problem)
-            cells = guess(lambda s: np.array(count(known_at(ctx, name, s).array)), ctx.traces.lengths[0], 1)
-            return cells.reshape(-1)[0]
-        uncertain(ctx, node, name, problem)
+        cells = _otherwise(ctx, node, name, problem, lambda s: np.array(count(known_at(ctx, name, s).array)))
+        found: Series = cells.reshape(-1)[0]
+        return found
     unit = ctx.traces.tracer.time.step
     period = math.lcm(v.period, unit, *(v.sizes[a].repeats for a in v.times)) // unit
     horizon = -(-length // unit)

@@ -42,6 +42,7 @@ def bench(
     bind: dict[str, str],
     fixed: dict[str, int | str],
     unbounded: str | int,
+    proof: str,
     no_verify: bool,
     sample_rate: float | None,
     seconds: float,
@@ -62,7 +63,7 @@ def bench(
     if model is None:
         _suite(seconds, plot, as_json)
         return
-    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}
+    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof}
     if pulse is None:
         _sweep(model, meaning, not no_verify, sample_rate, seconds, plot, as_json)
         return

@@ -44,6 +44,7 @@ def inspect(
     bind: dict[str, str],
     fixed: dict[str, int | str],
     unbounded: str | int,
+    proof: str,
     sample_rate: float | None,
     as_json: bool,
 ) -> None:
@@ -56,7 +57,12 @@ def inspect(
     """
     with working(f"looking at {short(model)}", as_json) as say:
         facts, draw = _look(
-            model, pulse, stage, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, sample_rate, say
+            model,
+            pulse,
+            stage,
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            sample_rate,
+            say,
         )
     refusal = facts.pop("refusal", None)
     if not as_json:
@@ -86,12 +92,12 @@ def _look(
     if stage == "trace":
         return trace_facts(tracer), _draw_trace
     if stage == "windows":
-        return window_facts(tracer, pulse, meaning["unbounded"]), _draw_windows
+        return window_facts(tracer, pulse, meaning["unbounded"], meaning["proof"]), _draw_windows
 
     def make(pulse: int) -> Stream:
         return convert_batch(model, pulse, meaning, verify=False)
 
-    windows = functools.partial(window_facts, tracer, pulse, meaning["unbounded"])
+    windows = functools.partial(window_facts, tracer, pulse, meaning["unbounded"], meaning["proof"])
     return _batch(model, tracer, windows, make, sample_rate, say), _draw_batch
 
 

@@ -54,15 +54,19 @@ def parse_unbounded(context: click.Context, parameter: click.Parameter, given: s
 
 
 def meaning(command: Command) -> Command:
-    """--time, --bind, --set and --unbounded: what the model's dimensions and inputs mean, and how far it may look."""
+    """--time, --bind, --set, --unbounded, --proof: what dimensions and inputs mean, how far to look, how certain to be."""
     for option in (
+        click.option(
+            "--proof", type=click.Choice(["proven", "sampled"]), default="proven", show_default=True,
+            help="What is not certain at every length: refuse it, or take it as a sample of lengths shows it.",
+        ),
         click.option(
             "--unbounded", default="refuse", callback=parse_unbounded, metavar="refuse|grow|N",
             help="Attention that looks back to the start: refuse it, keep all of it, or N frames (not exact).",
         ),
         click.option(
             "--set", "fixed", multiple=True, callback=parse_set, metavar="NAME=N",
-            help="Fix another symbolic dimension (B=1), or declare lengths ('T=8*n'). Repeatable.",
+            help="Fix another symbolic dimension (B=1), or declare lengths ('T=8*n', 'T=<=3000'). Repeatable.",
         ),
         click.option(
             "--bind", multiple=True, callback=parse_bind, metavar="INPUT=T",

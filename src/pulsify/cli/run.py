@@ -44,6 +44,7 @@ def run(
     bind: dict[str, str],
     fixed: dict[str, int | str],
     unbounded: str | int,
+    proof: str,
     no_verify: bool,
     as_json: bool,
 ) -> None:
@@ -61,7 +62,10 @@ def run(
         from pulsify.report.batch import batch_size
 
         made = open_any(
-            model, pulse, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, verify=not no_verify
+            model,
+            pulse,
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            verify=not no_verify,
         )
         check_output(output, made)
         feeds, rate = read_feeds(input, made, channel)

@@ -27,6 +27,7 @@ def stream(
     bind: dict[str, str],
     fixed: dict[str, int | str],
     unbounded: str | int,
+    proof: str,
     no_verify: bool,
     sample_rate: float | None,
     as_json: bool,
@@ -42,7 +43,10 @@ def stream(
         from pulsify.verify.check import quick
 
         made = convert_batch(
-            model, pulse, {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded}, verify=False
+            model,
+            pulse,
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            verify=False,
         )
         verified = None
         if not no_verify:

@@ -111,8 +111,8 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
         lengths = [bisect_left(lengths, n, key=lambda s: made.at(s, steady=True)) + base for n in frames]
     steady = max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths)
     short = np.arange(1, min(max(made.settled, read.settled), MOST_RESIDUES))  # short streams have ways of their own
-    k, frames = made.each(short), read.each(short)
-    early = np.where(k > 0, (k - 1) * reach.num + reach.hi, -reach.den) // reach.den - frames + 1
+    k, real = made.each(short), read.each(short)
+    early = np.where(k > 0, (k - 1) * reach.num + reach.hi, -reach.den) // reach.den - real + 1
     return max(steady, int(early.max(initial=0)), 0)
 
 

@@ -104,6 +104,27 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """How certain it is that the stream is the batch model at every length.
+
+    Beyond `horizon` frames what follows from the length repeats with `period`, and all of that was looked at;
+    `critical` are lengths around which something changes. limit: longer streams are turned down at flush, because the batch model
+    counts in floats that are no longer exact there. sampled: what is only taken as a few lengths show it.
+    """
+
+    horizon: int = 1
+    period: int = 1
+    limit: int | None = None
+    critical: tuple[int, ...] = ()
+    sampled: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was only sampled."""
+        return not self.sampled
+
+
+@dataclass(frozen=True)
 class Spec:
     """Everything about a stream but the graph."""
 
@@ -123,6 +144,7 @@ class Spec:
     position: str | None
     rebase: int  # the counter may be set back by multiples of this; 0: it must not
     source: str
+    proof: Proof = Proof()
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
 
     def to_properties(self) -> dict[str, str]:
@@ -139,6 +161,7 @@ class Spec:
                 {**_plain(s), "nbytes": s.nbytes, "start": list(concrete(s.shape, 1)), "numpy": str(s.dtype)}
                 for s in self.states
             ],
+            "proof": _plain(self.proof),
             "time": {
                 "symbol": self.time,
                 "batch": self.batch,
@@ -189,8 +212,16 @@ def _parse(own: Mapping[str, str]) -> Spec:
         position=time["position"],
         rebase=time["rebase"],
         source=own["source"],
+        proof=_proof(own),
         exact_up_to=time.get("exact_up_to"),
     )
+
+
+def _proof(own: Mapping[str, str]) -> Proof:
+    if "proof" not in own:
+        return Proof(sampled=("made by a version of pulsify that looked at a few lengths only",))
+    found = _typed(Proof, json.loads(own["proof"]))
+    return Proof(**{**found, "critical": tuple(found["critical"]), "sampled": tuple(found["sampled"])})
 
 
 def _plain(fact: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class TimeSpec:
     """How the stream's length S and the batch size enter the model's inputs.
 
     streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S;
-    batch: the symbol of the batch dimension, if it is free; step: lengths are multiples of this.
+    batch: the symbol of the batch dimension, if it is free; step: lengths are multiples of this, `longest` at the most.
     """
 
     symbol: str
@@ -28,6 +28,7 @@ class TimeSpec:
     batch: str | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
     step: int = 1
+    longest: int | None = None
 
     def dims(self, port: Port, length: int, batch: int) -> tuple[int, ...]:
         """The concrete shape of an input."""
@@ -68,11 +69,11 @@ def find_time(
 ) -> TimeSpec:
     """Settle time, batch, bound and fixed dimensions, or say what to pass."""
     _check_kinds(time, bind, set)
-    fixed, steps = _fixed(set or {})
+    fixed, steps, most = _fixed(set or {})
     bound = _bound(model, bind)
     ports = [p for p in model.inputs if p.name not in bound]
     where = _symbols(ports, fixed)
-    _check_fixed(where, fixed, steps, ports)
+    _check_fixed(where, fixed, {**steps, **most}, ports)
     if isinstance(time, Mapping):
         symbol, streams = _from_axes(ports, time)
     else:
@@ -86,7 +87,7 @@ def find_time(
     used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
     _check_bound(bind or {}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
-    return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1))
+    return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1), most.get(symbol))
 
 
 def _check_kinds(time: object, bind: object, set: object) -> None:
@@ -99,20 +100,28 @@ def _check_kinds(time: object, bind: object, set: object) -> None:
             raise InvalidArgument(f"{name}={given!r}: expected a dict such as {example}")
 
 
-def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int]]:
+def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Dimensions that are fixed, that are multiples ("8*n"), that have a largest size ("<=3000", "8*n <=3000")."""
     fixed: dict[str, int] = {}
     steps: dict[str, int] = {}
+    most: dict[str, int] = {}
     for symbol, value in given.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             fixed[symbol] = value
             continue
-        match = PRODUCT.match(str(value).strip())
-        if not match or not int(match[1] or match[3] or 0):
+        text, bounded, largest = (part.strip() for part in str(value).partition("<="))
+        match = PRODUCT.match(text)
+        multiple = int(match[1] or match[3] or 0) if match else 0
+        if not (multiple or (bounded and text in ("", "n"))) or (bounded and not (largest.isdigit() and int(largest))):
             raise InvalidArgument(
-                f"set={{'{symbol}': {value!r}}}: expected a positive number or a multiple such as '8*n'"
+                f"set={{'{symbol}': {value!r}}}: expected a positive number, a multiple such as '8*n', or a largest "
+                "length such as '<=3000'"
             )
-        steps[symbol] = int(match[1] or match[3])
-    return fixed, steps
+        if multiple:
+            steps[symbol] = multiple
+        if bounded:
+            most[symbol] = int(largest)
+    return fixed, steps, most
 
 
 def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ...]:

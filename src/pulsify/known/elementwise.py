@@ -219,7 +219,7 @@ def _turned(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Ar
         np.greater: np.less,
         np.greater_equal: np.less_equal,
     }
-    return turned.get(how, how)  # type: ignore[call-overload, no-any-return]
+    return turned.get(how, how)  # type: ignore[call-overload]
 
 
 @follows("And", "Or", "Xor")
@@ -305,6 +305,8 @@ def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
         if kind == "f":
             exact = {16: 1 << 11, 32: one.EXACT}.get(bits, one.LONGEST)
             return replace(v, floating=True, limit=v.limit if v.floating else min(v.limit, many.within(v, exact)))
+        if bits < 32:
+            raise Unsure(f"it may be too large for {bits} bits")
         return replace(many.cut(v), floating=False)
 
     def few(a: Number) -> Number:
@@ -325,9 +327,9 @@ def same(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
 @follows(*RISING, *(op for op in OTHERS if op not in RISING), "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
 def function(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Any function: what it makes of a growing value never repeats, but is the same where its input is."""
-    if not isinstance(ins[0], Spread) and (len(ins) == 1 or isinstance(ins[1], Fixed)):
-        if math.prod(ins[0].dims) <= FEW:
-            return each([f.few(ins[0])], _function(node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
+    alone = not isinstance(ins[0], Spread) and (len(ins) == 1 or isinstance(ins[1], Fixed))
+    if alone and math.prod(ins[0].dims) <= FEW:  # type: ignore[union-attr]
+        return each([f.few(ins[0])], _function(node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
     spreads, sizes = beside(f, ins)
     lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
     exact = [many.exactly(s) for s in spreads]

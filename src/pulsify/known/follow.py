@@ -77,6 +77,7 @@ class Follower:
     sizes: Callable[[str], tuple[Series, ...]]
     at: Callable[[str, int], Traced]
     bound: frozenset[str] = frozenset()  # inputs that hold the length
+    longest: int = one.LONGEST  # no stream is longer
     first: Callable[[str], Traced] = field(kw_only=True)  # what is known of a value at the shortest traced length
     _found: dict[str, Value | Unsure] = field(default_factory=dict)
 
@@ -98,7 +99,7 @@ class Follower:
             return Fixed(name, traced.dims, lambda: traced.array)
         if name in self.bound:
             cells = np.full(self.first(name).dims, None, object)
-            cells.fill(one.length_itself(self.unit))
+            cells.fill(one.length_itself(self.unit, 1, self.longest))
             return Few(cells)
         node = self.model.producers.get(name)
         if node is None:

@@ -9,16 +9,18 @@ import numpy as np
 
 from pulsify.analysis.length import Length, Table
 from pulsify.known import series as one
-from pulsify.known.series import Series, Unsure, constant, from_function
+from pulsify.known.series import LONGEST, Series, Unsure, constant, from_function
 
 MOST_ROWS = 4096  # entries of a table of lengths, and lengths that may be treated in a way of their own
 
 
-def as_series(length: Length, unit: int) -> Series:
+def as_series(length: Length, unit: int, longest: int = LONGEST) -> Series:
     """How many frames there are, at every length."""
-    period = 1 if length.cap is not None else length.period
-    growth = 0 if length.cap is not None else int(length.rate * period)
-    return from_function(length.each, length.settled, period, growth, unit)
+    capped = length.cap is not None and length.settled < longest
+    period = 1 if capped else length.period
+    growth = 0 if capped else int(length.rate * period)
+    settled = length.settled if capped else replace(length, cap=None).settled
+    return replace(from_function(length.each, settled, period, growth, unit), longest=longest)
 
 
 def as_length(frames: Series, familiar: Iterable[Length]) -> Length:
@@ -49,11 +51,10 @@ def _beside(frames: Series, known: Length) -> Length | None:
             if off.period == 1 and off.horizon * off.unit < MOST_ROWS:
                 return _with_short(replace(known, short=()).then(add=int(off.values[-1])), frames)
         elif not frames.growth and frames.period == 1 and other.growth > 0:
-            top = int(frames.values[-1])
-            off = int(frames.values[0] - other.values[0])
-            capped = one.extreme(one.add(other, constant(off, frames.unit)), constant(top, frames.unit), np.minimum)
+            top, more = int(frames.values[-1]), int(frames.values[0] - other.values[0])
+            capped = one.extreme(one.add(other, constant(more, frames.unit)), constant(top, frames.unit), np.minimum)
             if frames.values[0] < top and one.subtract(capped, frames).constant:
-                return replace(known.then(add=off), cap=top)
+                return replace(known.then(add=more), cap=top)
     except one.TooFar:
         return None
     return None

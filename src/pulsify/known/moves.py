@@ -342,7 +342,7 @@ def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
 
 @follows("Concat")
 def concat(f: Follower, node: Node, ins: list[Value]) -> Value:
-    if not any(isinstance(v, Spread) for v in ins) and sum(math.prod(v.dims) for v in ins) <= FEW:  # type: ignore[union-attr]
+    if sum(FEW + 1 if isinstance(v, Spread) else math.prod(v.dims) for v in ins) <= FEW:
         cells = np.concatenate([f.few(v) for v in ins], node.attr("axis"))
         return Few(cells, any(isinstance(c, Series) and c.floating for c in cells.flat))
     parts = [f.spread(v) for v in ins]
@@ -513,7 +513,7 @@ def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool
     for row in flat[1:]:
         cells = np.empty(out.shape, object)
         for i in np.ndindex(out.shape):
-            cells[i] = fold(out[i], np.asarray(row, object)[i])
+            cells[i] = fold(*(x[i] for x in (out, np.asarray(row, object))))  # type: ignore[arg-type]
         out = cells
     dims = [1 if a in axes else d for a, d in enumerate(value.dims) if keep or a not in axes]
     return Few(out.reshape(dims), value.floating)
@@ -610,9 +610,8 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
 def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Sums over axes that are no time axes: any function of what is multiplied."""
     a, b = (many.exactly(f.spread(v)) for v in ins[:2])
-    if node.op == "Gemm":
-        if node.attr("transA", 0) or node.attr("transB", 0) or len(ins) > 2:
-            raise Unsure("nothing is known of what Gemm does with it")
+    if node.op == "Gemm" and (node.attr("transA", 0) or node.attr("transB", 0) or len(ins) > 2):
+        raise Unsure("nothing is known of what Gemm does with it")
     if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
         raise Unsure("it sums over time")
     rank = max(a.rank, b.rank)

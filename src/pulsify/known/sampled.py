@@ -1,4 +1,5 @@
-"""What a sample of lengths says, where nothing is certain and the caller accepts that (`proof="sampled"`)."""
+"""Values that cannot be followed, looked at length by length: in all there are, if the caller has declared few (then it
+is a proof all the same), or in a sample of them, if the caller accepts that (`proof="sampled"`)."""
 
 from __future__ import annotations
 
@@ -29,9 +30,28 @@ def _quietly(at: Callable[[int], Array], length: int) -> Array | None:
         return None
 
 
-def guess(at: Callable[[int], Array], around: int, unit: int) -> Array:
+def every(at: Callable[[int], Array], unit: int, longest: int) -> list[Array]:
+    """The value at all lengths there are at which it can be computed."""
+    return [a for n in range(1, longest // unit + 1) if (a := _quietly(at, n * unit)) is not None]
+
+
+def exhausted(at: Callable[[int], Array], unit: int, longest: int) -> Array:
+    """Series of what was seen at all lengths there are (dtype object)."""
+
+    def series(values: Array) -> Series:
+        growth = Fraction((values[-1] - values[-2]).item()) if len(values) > 1 and values.dtype.kind != "b" else 0
+        return Series(values, len(values) - 1, Fraction(growth), unit, longest=longest).reduced()
+
+    return _columns([_quietly(at, n * unit) for n in range(1, longest // unit + 1)], series)
+
+
+def guess(at: Callable[[int], Array], unit: int) -> Array:
     """Series that explain what the sample shows (dtype object); Unsure if no simple one does."""
-    rows = [_quietly(at, n * unit) for n in NEAR]
+    return _columns([_quietly(at, n * unit) for n in NEAR], lambda values: _explained(values, unit))
+
+
+def _columns(rows: list[Array | None], series: Callable[[Array], Series]) -> Array:
+    """A Series for every entry; where a value cannot be computed there is none, and any will do."""
     shape = next((r.shape for r in reversed(rows) if r is not None), None)
     if shape is None or any(r is not None and r.shape != shape for r in rows):
         raise Unsure("not even a sample of lengths shows what it is")
@@ -43,7 +63,7 @@ def guess(at: Callable[[int], Array], around: int, unit: int) -> Array:
     columns = np.stack(filled, 1)
     out = np.empty(len(columns), object)
     for i, c in enumerate(columns):
-        out[i] = _explained(c.astype(np.float64) if c.dtype.kind == "f" else c, unit)
+        out[i] = series(c.astype(np.float64) if c.dtype.kind == "f" else c)
     return out.reshape(shape)
 
 

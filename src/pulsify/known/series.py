@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # lengths that are looked at, at the most
 LONGEST = 1 << 31  # no stream is longer: a change further out never comes
+NEVER = 1 << 40
 INFINITE = 1 << 60  # numbers this large stand for infinity
 EXACT = 1 << 24  # whole numbers are exact in float32 up to here
 NEAR = 1e-7  # two numbers in double precision that are no further apart are the same one
@@ -45,7 +46,8 @@ class Series:
     """A number at the lengths unit, 2 unit, 3 unit, ...: `values` of the first horizon + period of them.
 
     noise: what rounding may add, for every frame of the length; roundings: how many of them there were.
-    limit: the longest stream for which all this is true (whole numbers in float32 end there).
+    limit: the longest stream for which all this is true (whole numbers in float32 end there). longest: no stream is
+    longer, so that a change further out never comes.
     """
 
     values: Array
@@ -55,6 +57,7 @@ class Series:
     noise: float = 0.0
     roundings: int = 0
     limit: int = LONGEST
+    longest: int = LONGEST
 
     @property
     def period(self) -> int:
@@ -155,9 +158,9 @@ def constant(value: Any, unit: int = 1) -> Series:
     return Series(array.astype(np.float64) if array.dtype.kind == "f" else array, unit=unit)
 
 
-def length_itself(unit: int = 1, per: int = 1) -> Series:
+def length_itself(unit: int = 1, per: int = 1, longest: int = LONGEST) -> Series:
     """`per` times the stream's length."""
-    return Series(np.array([unit * per]), growth=Fraction(unit * per), unit=unit)
+    return Series(np.array([unit * per]), growth=Fraction(unit * per), unit=unit, longest=longest)
 
 
 def from_function(each: Callable[[Array], Array], settled: int, period: int, growth: int, unit: int = 1) -> Series:
@@ -192,6 +195,7 @@ def _made(values: Array, horizon: int, growth: Fraction, *of: Series) -> Series:
         noise=sum(s.noise for s in of) if values.dtype.kind == "f" else 0.0,
         roundings=sum(s.roundings for s in of) if values.dtype.kind == "f" else 0,
         limit=min(s.limit for s in of),
+        longest=min(s.longest for s in of),
     ).reduced()
 
 
@@ -260,16 +264,15 @@ def _whole(s: Series, times: int) -> bool:
 
 
 def _crossing(s: Series) -> int:
-    """The number of lengths after which a growing number has its last sign for ever (LONGEST: not before it ends)."""
+    """The number of lengths after which a growing number has its last sign for ever (NEVER: no stream is so long)."""
     seen = s.values[s.horizon :].astype(np.float64)
     growth = float(s.growth)
     turns = np.where(seen * np.sign(growth) > 0, 0, np.floor(np.abs(seen) / abs(growth)) + 1)
     last = np.where(turns > 0, s.horizon + np.arange(s.period) + turns * s.period, s.horizon)
-    found = int(last.max())
-    if found * s.unit >= LONGEST:
-        if int(last[last > s.horizon].min()) * s.unit < LONGEST:
-            raise TooFar(int(last[last * s.unit < LONGEST].max(initial=0)))
-        return LONGEST
+    comes = last[(turns > 0) & (last * s.unit < s.longest)]
+    if not comes.size:
+        return s.horizon if (turns == 0).all() else NEVER
+    found = int(comes.max()) if comes.size == int((turns > 0).sum()) else s.longest // s.unit
     if found > MOST:
         raise TooFar(found)
     return found
@@ -282,13 +285,13 @@ def compare(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Serie
     d = subtract(a, b)
     if d.growth:
         until = _crossing(d)
-        if until < LONGEST:  # behind that rounding changes nothing any more
+        if until < NEVER:  # behind that rounding changes nothing any more
             limit = LONGEST if until * d.unit <= d.limit else d.limit
             count = until + 1
             values = how(_clean(d.look(count)), np.zeros(count))
-            return Series(values, until, unit=d.unit, limit=limit).reduced()
+            return Series(values, until, unit=d.unit, limit=limit, longest=d.longest).reduced()
     limit = _margin(d) if d.floating else d.limit
-    return Series(how(_clean(d.values), np.zeros(len(d.values))), d.horizon, unit=d.unit, limit=limit).reduced()
+    return _made(how(_clean(d.values), np.zeros(len(d.values))), d.horizon, Fraction(0), replace(d, limit=limit))
 
 
 def _clean(x: Array) -> Array:
@@ -319,7 +322,7 @@ def extreme(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Serie
         horizon, period, (x, y) = aligned(a, b)
         return _made(how(x, y), horizon, _grown(a, period), a, b)
     until = _crossing(d)
-    if until >= LONGEST:  # it never comes to that
+    if until >= NEVER:  # it never comes to that
         first = (d.values[d.horizon] < 0) == (how is np.minimum)
         return a if first else b
     first = (d.growth < 0) == (how is np.minimum)
@@ -348,7 +351,7 @@ def signed(a: Series) -> Series:
     if not a.growth:
         return a
     until = _crossing(a)
-    if until >= LONGEST or until <= a.horizon:
+    if until >= NEVER or until <= a.horizon:
         return a
     return replace(a, values=a.look(until + a.period), horizon=until)
 
@@ -424,9 +427,8 @@ def cast(a: Series, kind: str, bits: int) -> Series:
     s = whole(a, np.trunc)
     if a.floating and not np.isfinite(s.values).all():
         raise Unsure("it is no number at some lengths")
-    if kind == "i" and bits < 64:
-        if a.growth and bits < 32:
-            raise Unsure(f"it outgrows {bits} bits")
+    if bits < 32 and (s.growth or s.values.min() < 0 or s.values.max() >= 1 << (bits - 1)):
+        raise Unsure(f"it may be too large for {bits} bits")
     return replace(s, values=s.values.astype(np.int64))
 
 

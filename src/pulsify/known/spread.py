@@ -367,7 +367,9 @@ def gathered_over(v: Spread, axes: Iterable[int]) -> dict[Pair, float]:
     return near
 
 
-def reps(spreads: Iterable[Spread], more: Mapping[str, float], period: int, ends: bool) -> tuple[int, bool]:
+def reps(
+    spreads: Iterable[Spread], more: Mapping[str, float], period: int, ends: bool, longest: int = LONGEST
+) -> tuple[int, bool]:
     """How long a stream must be looked at to see every kind of place there is; do shorter ones differ from it?
 
     more: what the question itself looks at: near "start", "pair", "end" and what it hides ("within": a pair further
@@ -395,8 +397,10 @@ def reps(spreads: Iterable[Spread], more: Mapping[str, float], period: int, ends
     if by_length and axes:
         gaps.append(max(total, end))
     if not all(map(math.isfinite, gaps)):
+        if longest < LONGEST:
+            return longest, True
         raise Unsure("it shows something new however far one looks")
-    length = sum(math.ceil(g) + period for g in gaps)
+    length = min(sum(math.ceil(g) + period for g in gaps), longest)
     if length > MOST:
         raise TooFar(length)
     return length, by_length

@@ -30,6 +30,7 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
         "time": spec.time,
         "batch": spec.batch,
         "lengths": length_facts(stream),
+        "proof": proof_facts(spec),
         "inputs": [
             {
                 "name": i.name,
@@ -51,6 +52,18 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
         "takes_length": spec.length,
         "nodes": sum(1 for _ in stream.model.graph),
         "constant_bytes": _constant_bytes(stream),
+    }
+
+
+def proof_facts(spec: Spec) -> Facts:
+    """How certain it is at every length; `sampled` is empty if it is proven."""
+    proof = spec.proof
+    return {
+        "proven": proof.complete,
+        "horizon": proof.horizon,
+        "period": proof.period,
+        "limit": proof.limit,
+        "sampled": list(proof.sampled),
     }
 
 

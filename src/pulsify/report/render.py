@@ -34,6 +34,7 @@ def stream_lines(facts: Facts) -> list[tuple[str, str]]:
     if facts["sample_rate"]:
         lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
     lines.append(("lengths", lengths_text(facts["lengths"])))
+    lines.append(("exact for", proof_text(facts["proof"])))
     for o in facts["outputs"]:
         if o["axis"] is not None:
             lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
@@ -50,6 +51,14 @@ def delay_text(o: Facts) -> str:
     if not same:
         text += f" = {o['delay_input_frames']:,} input frames"
     return text + _ms(o["delay_ms"])
+
+
+def proof_text(proof: Facts) -> str:
+    """For which lengths it is certain that the stream is the batch model."""
+    if not proof["proven"]:
+        return "only sampled: " + "; ".join(proof["sampled"])
+    text = f"every length (looked at up to {count(proof['horizon'], 'frame')}, period {proof['period']:,})"
+    return text + (f", up to {proof['limit']:,} frames: floats are exact no further" if proof["limit"] else "")
 
 
 def lengths_text(lengths: Facts) -> str:

@@ -110,28 +110,28 @@ def _traced(traces: Traces, node: str, op: str, output: str) -> Facts:
 # ---- windows
 
 
-def window_facts(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse") -> Facts:
+def window_facts(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Facts:
     """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
     refusal: NotStreamable | None = None
     try:
-        pulse, ctx = _analysed(tracer, pulse, unbounded)
+        pulse, ctx = _analysed(tracer, pulse, unbounded, proof)
     except NotStreamable as error:
         refusal = error
         tracer = _up_to(tracer, error.node)
         try:
-            pulse, ctx = _analysed(tracer, pulse, unbounded)
+            pulse, ctx = _analysed(tracer, pulse, unbounded, proof)
         except NotStreamable:
             return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
     return {"pulse": pulse, "granularity": math.lcm(*ctx.denominators, 1), "wires": _wires(ctx), "refusal": refusal}
 
 
-def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int) -> tuple[int, Context]:
+def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str) -> tuple[int, Context]:
     if pulse is None:
-        pulse = granularity(tracer, unbounded)
+        pulse = granularity(tracer, unbounded, proof)
     try:
-        return pulse, analyse(tracer, pulse, unbounded)[0]
+        return pulse, analyse(tracer, pulse, unbounded, proof)[0]
     except Misaligned:
-        raise InvalidPulse(pulse, granularity(tracer, unbounded)) from None
+        raise InvalidPulse(pulse, granularity(tracer, unbounded, proof)) from None
 
 
 def _up_to(tracer: Tracer, name: str) -> Tracer:

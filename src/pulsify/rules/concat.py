@@ -9,14 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.proof import length_of, measured
+from pulsify.analysis.proof import in_frames, length_of, measured
 from pulsify.analysis.reach import shift
 from pulsify.emit.boundary import along, gather_frames, mirrored_wire
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.graph import choose
 from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
-from pulsify.known.lengths import as_series
 from pulsify.known.series import add, constant, extreme
 from pulsify.rules.pointwise import common_length, pointwise, static
 from pulsify.rules.registry import rule
@@ -143,7 +142,7 @@ def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
     """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
     own = wire.length
     assert own is not None
-    frames = as_series(own, ctx.traces.tracer.time.step)
+    frames = in_frames(ctx, own)
     again = extreme(frames, constant(count, frames.unit), np.minimum)  # fewer, if there are fewer
     length = length_of(ctx, node, add(frames, again))
     source = settled(ctx, node, wire) if wire.mirror is not None else wire

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import constant
-from pulsify.analysis.proof import measured
+from pulsify.analysis.proof import in_frames, measured
 from pulsify.analysis.reach import Reach
 from pulsify.emit.boundary import Fill
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.known.lengths import as_series
 from pulsify.known.series import stretched
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
@@ -66,7 +65,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
         )
     found = set()
     own = wire.length if wire.length is not None else constant(ctx.dims(wire.name)[wire.layout.axis])
-    sizes = as_series(own, ctx.traces.tracer.time.step)
+    sizes = in_frames(ctx, own)
     turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
     for frames in dict.fromkeys(turns.values.tolist()):
         total = same_total(frames, span, stride)

@@ -10,13 +10,12 @@ import onnx_ir as ir
 from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import length_of, measured, numbers, runs_from
+from pulsify.analysis.proof import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.reach import Reach, shift
 from pulsify.emit.boundary import Fill, mirrored_wire
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read, settled
 from pulsify.frontend.model import Node
-from pulsify.known.lengths import as_series
 from pulsify.known.series import Series, add, compare, constant, extreme
 from pulsify.rules.pointwise import static
 from pulsify.rules.registry import rule
@@ -106,7 +105,7 @@ def _require_varying(ctx: Context, node: Node, wire: Wire, back: Series) -> None
     """Streams must be longer than the longest that has too few frames to show again behind it."""
     if wire.length is None:
         return
-    frames = as_series(wire.length, back.unit)
+    frames = in_frames(ctx, wire.length)
     few = compare(back, extreme(frames, constant(1, back.unit), np.maximum), np.greater_equal)
     if few.values[few.horizon :].any():
         ctx.refuse(
@@ -125,7 +124,7 @@ def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> 
     if back.constant:
         more = before + int(back.item)
         return wire.length.then(add=more, floor=more < 0)
-    frames = as_series(wire.length, back.unit)
+    frames = in_frames(ctx, wire.length)
     return length_of(ctx, node, add(add(frames, constant(before, back.unit)), back))
 
 

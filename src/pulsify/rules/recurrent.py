@@ -9,13 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Final, Static, Window, Wire
-from pulsify.analysis.proof import numbers, same_series
+from pulsify.analysis.proof import in_frames, numbers, same_series
 from pulsify.emit.boundary import gather_frames
 from pulsify.emit.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.known.lengths import as_series
 from pulsify.rules.pointwise import pointwise, static
 from pulsify.rules.registry import rule
 
@@ -68,7 +67,7 @@ def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
         return
     own = wire.length
     assert own is not None
-    frames = as_series(own, ctx.traces.tracer.time.step)
+    frames = in_frames(ctx, own)
     if ctx.known(name) is None or not all(same_series(c, frames) for c in numbers(ctx, node, name).flat):
         ctx.refuse(
             node,

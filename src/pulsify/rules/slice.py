@@ -11,12 +11,11 @@ import onnx_ir as ir
 from pulsify.analysis.amounts import known_at
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import fixed, length_of, numbers, runs_from, same_series, sizes
+from pulsify.analysis.proof import fixed, in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.known.lengths import as_series
 from pulsify.known.moves import bounds
 from pulsify.known.series import Series, add, aligned, compare, constant, divide, extreme, multiply, subtract
 from pulsify.rules.pointwise import pointwise, static
@@ -173,8 +172,7 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
         ctx.require(Requirement(own, node.name, at_least=start))
     elif not all(fixed(ctx, node, node.input(i)) for i in range(1, 5)):
         runs_from(ctx, node, lambda s: [known_at(ctx, node.input(i), s) for i in (1, 2)])
-    unit = cut.count.unit
-    frames = as_series(own, unit)
+    frames = in_frames(ctx, own)
     top = None if cut.count.growth or not frames.growth or own.cap is not None else int(cut.count.values[-1])
     # frames cut off behind, once the stream is long enough: so many, or that and what the step leaves over
     tail = cut.count.horizon + cut.count.period if top is None else 0
@@ -182,7 +180,7 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
     for behind in range(left, left + step):
         length = replace(own.then(1, step - 1 - start - behind, step, floor=True), cap=top)
         length = length if top is not None else own.then(1, step - 1 - start - behind, step, floor=True)
-        if same_series(as_series(length, unit), cut.count):
+        if same_series(in_frames(ctx, length), cut.count):
             return length
     return length_of(ctx, node, cut.count)
 

@@ -257,11 +257,17 @@ class Session:
             (self._received[i.name] + (given[i.name].shape[i.axis] if i.name in given else 0)) // int(i.rate)
             for i in self.spec.inputs
         ]
-        if condition.length.at(min(units)) > condition.at_most:
+        if condition.length.at(min(units)) <= condition.at_most:
+            return
+        if not condition.node:
             raise InvalidLength(
-                f"node '{condition.node}' goes no further than {condition.at_most} rows (of its table, or frames that "
-                "float32 can tell apart), and this chunk needs more. Nothing was taken; flush, then reset"
+                f"streams of at most {condition.at_most} frames were declared when the model was converted, and this "
+                "chunk makes it longer. Nothing was taken; flush, then reset"
             )
+        raise InvalidLength(
+            f"node '{condition.node}' goes no further than {condition.at_most} rows (of its table, or frames that "
+            "float32 can tell apart), and this chunk needs more. Nothing was taken; flush, then reset"
+        )
 
     # ---- pulses
 
@@ -393,6 +399,12 @@ class Session:
         return int(next(iter(units.values())))
 
     def _check_length(self, total: int) -> None:
+        limit = self.spec.proof.limit
+        if limit is not None and total > limit:
+            raise InvalidLength(
+                f"the batch model counts frames in floats that are exact up to {limit}, and this stream has {total}: "
+                "how it would end there nobody can say. All frames given out so far are right; reset"
+            )
         broken = next((c for c in self.spec.conditions if not c.met(total)), None)
         if total < self.spec.shortest or total % self.spec.step or broken is not None:
             node = f" (node '{broken.node}')" if broken else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Run = tuple[int, dict[str, Array], dict[str, Array]]  # length, inputs, outputs
 CHUNKINGS = ("pulses", "random", "whole")
+FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
@@ -220,7 +221,19 @@ def _as_written(source: Any, stream: Stream, runs: list[Run], tolerance: float |
 
 def _lengths(stream: Stream) -> list[int]:
     p, settling = stream.pulse, _settling(stream)
-    return [1, 2, p - 1, p, p + 1, 2 * p - 1, 3 * p + 1, settling + 4 * p + p // 2 + 1, 2 * settling + 9 * p + 1]
+    critical = [n + d for n in stream.proof.critical if n <= FARTHEST for d in (-1, 0, 1)]
+    return [
+        *critical,
+        1,
+        2,
+        p - 1,
+        p,
+        p + 1,
+        2 * p - 1,
+        3 * p + 1,
+        settling + 4 * p + p // 2 + 1,
+        2 * settling + 9 * p + 1,
+    ]
 
 
 def _settling(stream: Stream) -> int:
