@@ -231,6 +231,12 @@ def test_curves_far_out(factor: str, mode: str) -> None:
     assert far_error(resampler(by, mode), by.denominator * 20, length) < 1e-5
 
 
+@pytest.mark.parametrize(("factor", "length"), [(320, 70_000), (16, 600_000)])
+def test_lines_of_a_large_factor_far_out(factor: int, length: int) -> None:
+    """From 2^23 on float32 has no halves, so even a power of two is rounded."""
+    assert far_error(resampler(Fraction(factor), "linear"), 2000, length) < 1e-5
+
+
 @pytest.mark.parametrize("factor", ["147/160", "160/147", "5/3", "2/3"])
 def test_lengths_that_float32_rounds(factor: str) -> None:
     """Far out the runtime counts a frame more at some lengths; the stream turns these down, and only these."""

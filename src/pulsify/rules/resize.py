@@ -156,7 +156,7 @@ def _margin(node: Node, factor: Fraction) -> tuple[Fraction, int]:
     """
     if _mode(node) == "cubic" and np.float32(float(factor)) == factor:
         return NONE, int((1 << 23) / factor)
-    if _mode(node) == "nearest" and factor >= MANY:  # where a frame of the input is long to wait for
+    if factor >= MANY:  # where a frame of the input is long to wait for
         return Fraction(1, 4), 1 << 20
     return Fraction(1), 1 << 22
 
