@@ -102,7 +102,7 @@ def test_a_long_look_back_is_seen_to_its_bound() -> None:
 def test_a_bound_too_far_to_see_is_no_unbounded_look_back() -> None:
     """Whether the past is unbounded cannot be told, so it is not kept whole either."""
     for options in ({}, {"unbounded": "grow"}):
-        with pytest.raises(pulsify.NotStreamable, match="compared with 20000") as caught:
+        with pytest.raises(pulsify.NotStreamable, match="look at streams of 2000") as caught:
             pulsify.stream(attention(-20000, 0), pulse=16, **options)
         assert caught.value.op == "MatMul"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 1 << 31  # no stream is longer
+LONGEST = 1 << 30  # no stream is longer
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 
 
@@ -114,13 +114,23 @@ class Length:
         return _period(self)
 
     def latest_end(self, pulse: int) -> int:
-        """The largest b such that frames below n*p + b exist once (n+1)*pulse frames have come in, for all n."""
+        """The largest b such that frames below n*p + b exist once (n+1)*pulse frames have come in, for all n.
+
+        They must exist however long the stream turns out to be: a number of frames may fall as the stream grows.
+        """
         p = self.rate * pulse
         turns = self.period // math.gcd(self.period, pulse)
-        short = range(len(self.short) // pulse)  # streams that may end there have no more frames than that
-        counts = [self.at((n + 1) * pulse, steady=True) - n * p for n in range(turns)]
-        counts += [self.at((n + 1) * pulse) - n * p for n in short]
-        return int(min(counts))
+        steady = replace(self, short=(), floors=frozenset(), cap=None)
+        counts = [int(steady._least(n)) - i * p for i, n in enumerate(range(pulse, turns * pulse + 1, pulse))]
+        short = range(pulse, len(self.short), pulse)  # streams that may end there have no more frames than that
+        counts += [min(self.short[n:]) - i * p for i, n in enumerate(short)]
+        return math.floor(min(counts))
+
+    def _least(self, s: int) -> int:
+        """The fewest frames of any stream of at least s."""
+        if self.table is None:
+            return self.at(s)
+        return int(self.each(np.arange(s, s + self.table.period)).min())
 
     def to_json(self) -> dict[str, object]:
         out: dict[str, object] = {"steps": [list(s) for s in self.steps]}

@@ -50,6 +50,7 @@ class Ledger:
     horizon: int = 1
     period: int = 1
     limit: int = LONGEST
+    limited_by: str = ""  # the value, or node, that is exact no further
     claims: int = 0
     critical: set[int] = field(default_factory=set)  # lengths around which something changes
     sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
@@ -62,9 +63,14 @@ class Ledger:
         if period > 1:
             self.critical.add(horizon + period)
 
-    def series(self, s: Series) -> None:
+    def up_to(self, limit: int, name: str) -> None:
+        """What is certain is so for streams of no more frames than this."""
+        if limit < self.limit:
+            self.limit, self.limited_by = limit, name
+
+    def series(self, s: Series, name: str = "") -> None:
         self.claims += 1
-        self.limit = min(self.limit, s.limit)
+        self.up_to(s.limit, name)
         self.saw(s.settled if s.horizon else 1, s.repeats)
 
 
@@ -208,7 +214,7 @@ def numbers(ctx: Context, node: Node | None, name: str) -> Array:
     except Unsure as problem:
         cells = _otherwise(ctx, node, name, problem, lambda s: known_at(ctx, name, s).array)
     for c in cells.flat:
-        ctx.ledger.series(c)
+        ctx.ledger.series(c, name)
     return cells
 
 
@@ -252,7 +258,7 @@ def fixed(ctx: Context, node: Node | None, name: str) -> bool:
             return all(_same(a, arrays[0]) for a in sample(lambda s: known_at(ctx, name, s).array, unit))
         uncertain(ctx, node, name, problem)
     if isinstance(value, Fixed):
-        ctx.ledger.limit = min(ctx.ledger.limit, value.limit)
+        ctx.ledger.up_to(value.limit, name)
         return True
     if isinstance(value, Few):
         return False  # a Few whose entries are all constant is Fixed
@@ -427,10 +433,14 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             if isinstance(value, Fixed):
                 continue
             v = follower(ctx).spread(value)
-            if claim.slope and v.slope != claim.slope:
+            if claim.slope and v.slope and v.slope != claim.slope:
                 raise Unsure("it does not go on along the line it seems to lie on")
             v = v if claim.slope else exactly(v)
-            if claim.hidden and not _finite(v, claim.near):
+            if claim.slope and not v.slope:  # if it is no line after all, that shows in a second period
+                v = replace(v, period=2 * v.period)
+            if claim.hidden and v.hide is not None:
+                v = replace(v, near=v.hide)
+            if claim.hidden and not _finite(v):
                 raise Unsure("it shows something new however far one looks")
             reps([v], claim.near, claim.period, claim.ends, longest(ctx))
         except Unsure as problem:
@@ -441,21 +451,23 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             continue
         spreads.append(v)
         names.append(name)
-        ctx.ledger.limit = min(ctx.ledger.limit, v.limit)
+        ctx.ledger.up_to(v.limit, name)
+    unit, end = ctx.traces.tracer.time.step, min([longest(ctx), *(v.longest for v in spreads)])
     length, by_length = reps(spreads, claim.near, claim.period, claim.ends, longest(ctx))
-    unit = ctx.traces.tracer.time.step
-    length = min(-(-(length + _ragged(spreads)) // unit), longest(ctx) // unit) * unit
+    length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
+    if length == end < longest(ctx) and ctx.traces.tracer.works(end + unit):
+        raise Unsure(f"its size stops growing at {end} frames")
     ctx.ledger.saw(length, 1)
-    count = length // unit
     if not by_length:
+        length = _runs_at(ctx, names, length)
         _affordable(spreads, [length])
-        return [_next_running(ctx, names, length)], frozenset(opaque)
-    found = distinct(ctx, names, count)
+        return [length], frozenset(opaque)
+    found = distinct(ctx, names, length // unit)
     _affordable(spreads, found)
     return found, frozenset(opaque)
 
 
-def _finite(v: Spread, near: Mapping[str, float]) -> bool:
+def _finite(v: Spread) -> bool:
     return all(math.isfinite(g) for g in v.near.values())
 
 
@@ -474,17 +486,24 @@ def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
         raise TooFar(lengths[-1])
 
 
-def _next_running(ctx: Context, names: list[str], length: int) -> int:
-    """The first length from this one on at which the values can be computed (a table may end before)."""
-    step = ctx.traces.tracer.time.step
-    for s in range(length, length + 64 * step, step):
+def _runs_at(ctx: Context, names: list[str], length: int) -> int:
+    """This length, or the longest before it at which the values can be computed (a table may end before)."""
+    unit = ctx.traces.tracer.time.step
+
+    def runs(n: int) -> bool:
         try:
-            for name in names:
-                known_at(ctx, name, s)
+            return all(known_at(ctx, name, n * unit).dims is not None for name in names)
         except CannotRun:
-            continue
-        return s
-    return length
+            return False
+
+    low, high = ctx.traces.lengths[0] // unit, length // unit
+    for n in range(high, high + 8):  # some lengths are none that the model takes
+        if runs(n):
+            return n * unit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return low * unit
 
 
 def distinct(ctx: Context, names: list[str], count: int) -> list[int]:

@@ -33,9 +33,9 @@ def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool
     if not is_stream(path):
         return convert_batch(path, pulse, meaning, verify)
     made = load(path)
-    if pulse not in (None, made.pulse) or any(v and v != "refuse" for v in meaning.values()):
+    if pulse not in (None, made.pulse) or any(v and v not in ("refuse", "proven") for v in meaning.values()):
         raise InvalidArgument(
-            f"{path} is a stream already, with pulses of {made.pulse}; -p, --time, --bind, --set and "
-            "--unbounded are for batch models"
+            f"{path} is a stream already, with pulses of {made.pulse}; -p, --time, --bind, --set, "
+            "--unbounded and --proof are for batch models"
         )
     return made

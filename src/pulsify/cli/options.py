@@ -54,7 +54,7 @@ def parse_unbounded(context: click.Context, parameter: click.Parameter, given: s
 
 
 def meaning(command: Command) -> Command:
-    """--time, --bind, --set, --unbounded, --proof: what dimensions and inputs mean, how far to look, how certain to be."""
+    """--time, --bind, --set, --unbounded, --proof: what dimensions mean, how far a model looks, how certain to be."""
     for option in (
         click.option(
             "--proof", type=click.Choice(["proven", "sampled"]), default="proven", show_default=True,

@@ -78,6 +78,7 @@ class Context:
     clock: Clock
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
     unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
+    longest_look: bool = False  # the model takes nothing longer than what is traced
     proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
     ledger: Ledger = field(default_factory=Ledger)
     follower: Follower | None = None  # what every known value is, see analysis/proof

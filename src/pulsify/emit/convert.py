@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 import pulsify.rules  # noqa: F401  fills the registry
 from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.length import Length
-from pulsify.analysis.proof import Ledger
+from pulsify.analysis.length import LONGEST, Length
+from pulsify.analysis.proof import Ledger, uncertain
 from pulsify.emit.assemble import assemble, position_state, taps
 from pulsify.emit.clock import Clock
 from pulsify.emit.context import Context, Limit, Misaligned, Requirement, Unclear
@@ -29,6 +29,7 @@ from pulsify.emit.state import State
 from pulsify.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
+from pulsify.known.series import Unsure
 from pulsify.rules.registry import apply_rule
 from pulsify.trace.evaluate import CannotRun
 from pulsify.trace.lengths import Tracer, Traces, choose
@@ -36,6 +37,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
+LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
 
@@ -109,12 +111,13 @@ def analyse(
             traces = choose(tracer, at_least)
         except NotStreamable as error:
             raise problem or error from None
-        if problem is not None and traces.lengths[0] < at_least:
-            raise problem  # the model takes nothing longer
+        nothing_longer = problem is not None and traces.lengths[0] < at_least
+        if nothing_longer and not problem.look:
+            raise problem
         builder = Builder()
         builder.reserve(tracer.model.outputs)
         ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
-        ctx.unbounded, ctx.proof = unbounded, proof
+        ctx.unbounded, ctx.proof, ctx.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except Unclear as error:
@@ -123,13 +126,20 @@ def analyse(
             tracer.forget()
             problem, longer = error, max(LONGER * traces.lengths[0], 256)
             at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
-            if 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
+            if nothing_longer or 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
                 break
     assert problem is not None
     raise problem
 
 
 def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
+    try:
+        return _applied(ctx, time)
+    except Unsure as problem:  # outside of any rule
+        uncertain(ctx, getattr(problem, "node", None), "a value of the model", problem)
+
+
+def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     file_inputs(ctx, time)
     wanted = _wanted(ctx.model)
     for node in ctx.model.nodes:
@@ -137,7 +147,20 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
             apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.model.outputs]
     check_decisions(ctx)
+    _check_limit(ctx)
     return outputs
+
+
+def _check_limit(ctx: Context) -> None:
+    """Lengths that the model counts in floats: exact long enough to be of use, and then a stream says where it ends."""
+    if ctx.ledger.limit >= (ctx.traces.tracer.time.longest or LARGEST):
+        ctx.ledger.limit = LONGEST
+    elif ctx.ledger.limit < LONG_ENOUGH:
+        raise NotStreamable(
+            f"the model counts frames in floats that are exact only up to {ctx.ledger.limit} frames",
+            node=ctx.ledger.limited_by,
+            hint=f'count in whole numbers, or declare how long streams are: set={{"T": "<={ctx.ledger.limit}"}}',
+        )
 
 
 def _wanted(model: Model) -> set[str]:

@@ -57,7 +57,7 @@ def choose_view(
         return longest
     ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
     need = enough(ctx, node, looked)
-    if need > ctx.traces.lengths[0]:
+    if need > ctx.traces.lengths[0] and not ctx.longest_look:
         raise _without_bound(node, ahead, need)
     if not ahead and ctx.unbounded != "refuse":
         return _unbounded(ctx, longest, length)

@@ -239,7 +239,7 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        return ins[0]
+        return replace(ins[0], final=None)
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
@@ -252,7 +252,7 @@ def where(f: Follower, node: Node, ins: list[Value]) -> Value:
 def negative(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         v = ins[0]
-        return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo)
+        return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo, final=None)
     return each([f.few(ins[0])], lambda a: one.negated(plain(a)))
 
 
@@ -266,7 +266,9 @@ def absolute(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Sign")
 def sign(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        return replace(many.decided(ins[0]), lo=-1.0, floating=ins[0].floating)
+        v, slope = ins[0], ins[0].slope
+        far = None if len(slope) != 1 else 1.0 if next(iter(slope.values())) > 0 else -1.0
+        return replace(many.decided(v), lo=-1.0, floating=v.floating, final=far)
 
     def few(a: Number) -> Number:
         zero = one.constant(0, a.unit)

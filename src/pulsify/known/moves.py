@@ -185,6 +185,10 @@ def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
     array = np.zeros(1, np.float32) if value is None else np.asarray(value.numpy())
     sizes = tuple(sizes_from(f, ins[0]))
     number = float(array.reshape(-1)[0])
+    if all(s.constant for s in sizes) and math.prod(int(s.item) for s in sizes) <= FEW:
+        cells = np.empty([int(s.item) for s in sizes], object)
+        cells.fill(constant(array.reshape(-1)[0], f.unit))
+        return Few(cells, array.dtype.kind == "f")
     return Spread(sizes, lo=number, hi=number, floating=array.dtype.kind == "f")
 
 
@@ -275,6 +279,10 @@ def _taken(f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict
     """Entries of a value along an axis at certain places."""
     if axis in v.times:
         return many.placed(v, axis, at, to)
+    if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope:
+        first, step = line  # positions kept as a table: they are what they count
+        counted = many.scaled(at, step)
+        return replace(counted, lo=counted.lo + first, hi=counted.hi + first, floating=v.floating)
     if isinstance(value, Fixed) or axis not in v.uses:  # a table: it ends, and what points outside does not run
         rows = float(v.sizes[axis].item)
         try:
@@ -291,6 +299,18 @@ def _taken(f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict
             floating=v.floating,
         )  # fmt: skip
     raise Unsure("an axis that matters is looked up")
+
+
+def _line(value: Fixed, axis: int) -> tuple[float, Fraction] | None:
+    """First entry and step of a table that counts evenly along an axis, and has no other."""
+    if math.prod(value.dims) != value.dims[axis] or value.dims[axis] < 3:
+        return None
+    rows = value.array().reshape(-1)
+    if rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
+        return None
+    steps = np.diff(rows.astype(np.float64))
+    even = (steps == steps[0]).all() and steps[0] == round(steps[0]) and float(rows[0]) == round(float(rows[0]))
+    return (float(rows[0]), Fraction(int(steps[0]))) if even else None
 
 
 @follows("Gather")

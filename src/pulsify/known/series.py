@@ -22,7 +22,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # lengths that are looked at, at the most
-LONGEST = 1 << 31  # no stream is longer: a change further out never comes
+LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 NEVER = 1 << 40
 INFINITE = 1 << 60  # numbers this large stand for infinity
 EXACT = 1 << 24  # whole numbers are exact in float32 up to here
@@ -38,7 +38,7 @@ class TooFar(Unsure):
 
     def __init__(self, lengths: int) -> None:
         self.lengths = lengths
-        super().__init__(f"one would have to look at {lengths} lengths, and {MOST} are the most")
+        super().__init__(f"one would have to look at streams of {lengths} frames, which is too far")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,16 @@ class Series:
     def rate(self) -> Fraction:
         """Growth by frame of the stream."""
         return self.growth / (self.period * self.unit)
+
+    @property
+    def pace(self) -> Fraction:
+        """The rate; of a number that rises steadily up to an end (the rows of a table), the rate until then."""
+        if self.growth or self.constant:
+            return self.rate
+        steps = np.diff(self.values)
+        if self.period > 1 or not len(steps) or (steps != steps[0]).any() or steps[0] <= 0:
+            raise Unsure("its size stops growing")
+        return Fraction(int(steps[0]), self.unit)
 
     @property
     def repeats(self) -> int:

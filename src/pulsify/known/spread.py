@@ -51,6 +51,8 @@ class Spread:
     roundings: int = 0
     floating: bool = False
     limit: int = LONGEST
+    final: float | None = None  # what it is far out, if that is one number
+    hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
 
     @property
     def rank(self) -> int:
@@ -62,7 +64,12 @@ class Spread:
 
     def rate(self, c: int) -> Fraction:
         """Frames of this coordinate by frame of the stream."""
-        return Fraction(1) if c == T else self.sizes[c].rate
+        return Fraction(1) if c == T else self.sizes[c].pace
+
+    @property
+    def longest(self) -> int:
+        """The longest stream for which it is so: a table that an axis runs over may end."""
+        return min((s.settled for s in self.sizes if not s.constant and not s.growth), default=LONGEST)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -127,7 +134,7 @@ def exactly(v: Spread) -> Spread:
         near = plane(v, FAR)
     except Unsure:
         near = {pair(ORIGIN, c): FAR for c in v.slope}
-    return replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1])
+    return replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None)
 
 
 def most(v: Spread) -> float:
@@ -155,21 +162,44 @@ def _finite(x: float, otherwise: float) -> float:
 
 def scaled(v: Spread, factor: Fraction) -> Spread:
     if not factor:
-        return replace(v, slope={}, lo=0.0, hi=0.0)
+        return replace(v, slope={}, lo=0.0, hi=0.0, final=None)
     ends = sorted((v.lo * float(factor), v.hi * float(factor)))
     dyadic = factor.denominator & (factor.denominator - 1) == 0 and abs(factor.numerator) < 1 << 12
     more = 0 if dyadic or not v.floating else 1
     slope = {c: q * factor for c, q in v.slope.items()}
-    return replace(v, slope=slope, lo=ends[0], hi=ends[1], roundings=v.roundings + more)
+    return replace(v, slope=slope, lo=ends[0], hi=ends[1], roundings=v.roundings + more, final=None)
 
 
 def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     for x, y in ((a, b), (b, a)):
         if not y.slope and y.lo == y.hi and math.isfinite(y.lo):
-            return replace(scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi), Fraction(y.lo)))
+            return scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide), Fraction(y.lo))
+        if y.final is not None and (made := _settling(sizes, x, y)) is not None:
+            return made
     (a0, a1), (b0, b1) = a.range, b.range
     ends = [_finite(x * y, 0.0) for x in (a0, a1) for y in (b0, b1)]
-    return joint(sizes, exactly(a), exactly(b), lo=min(ends), hi=max(ends))
+    return joint(sizes, exactly(a), exactly(b), lo=min(ends), hi=max(ends), hide=joined([_hiding(a), _hiding(b)]))
+
+
+def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
+    """A line times what is one number past some place on the line: a line again, but for what comes before."""
+    if len(x.slope) != 1 or y.slope or y.period != 1 or y.final is None:
+        return None
+    ((c, q),) = x.slope.items()
+    if set(y.near) - {pair(ORIGIN, c)}:
+        return None
+    before = float(abs(q) * x.rate(c)) * max(y.near.values(), default=0.0) + most(x)
+    off = before * max(abs(y.lo - y.final), abs(y.hi - y.final))
+    out = scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi), Fraction(y.final))
+    return replace(out, lo=out.lo - off, hi=out.hi + off)
+
+
+def _hiding(v: Spread) -> Mapping[Pair, float]:
+    """What decides where it is zero: a value that never repeats may be taken for one that never is."""
+    if v.hide is not None:
+        return v.hide
+    near = exactly(v).near
+    return near if all(map(math.isfinite, near.values())) else {}
 
 
 def within(v: Spread, bound: float) -> int:
@@ -184,7 +214,8 @@ def decided(v: Spread) -> Spread:
     """The sign of a value, or anything else that changes only near where the value is zero."""
     if v.floating and v.slope and v.roundings > SMOOTH:
         raise Unsure("it is rounded more than once before it is compared")
-    return replace(with_near(v, plane(v, most(v))), slope={}, lo=0.0, hi=1.0, roundings=0, floating=False)
+    near = with_near(v, plane(v, most(v))).near
+    return replace(v, near=near, slope={}, lo=0.0, hi=1.0, roundings=0, floating=False, final=None, hide=None)
 
 
 def repeating(v: Spread, whole: Fraction) -> int:
@@ -203,7 +234,7 @@ def cut(v: Spread) -> Spread:
         return v
     if v.slope and v.roundings > SMOOTH:
         raise Unsure("it is rounded more than once before it is cut to a whole number")
-    return replace(v, period=repeating(v, Fraction(1)), lo=v.lo - 1, hi=v.hi + 1, roundings=0)
+    return replace(v, period=repeating(v, Fraction(1)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, final=None, hide=None)
 
 
 def divided(v: Spread, by: Fraction) -> Spread:
@@ -212,7 +243,7 @@ def divided(v: Spread, by: Fraction) -> Spread:
         return scaled(v, 1 / by)
     period = repeating(v, abs(by))
     signs = with_near(v, plane(v, most(v)))
-    out = replace(scaled(signs, 1 / by), period=period)
+    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None)
     return replace(out, lo=out.lo - 1, hi=out.hi + 1)
 
 
@@ -224,7 +255,7 @@ def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
     lo, hi = (-size, size) if towards_zero else (0.0, size) if by > 0 else (-size, 0.0)
     if v.floating and v.roundings:
         raise Unsure("it is the remainder of a rounded number")
-    return replace(v, period=period, slope={}, lo=lo, hi=hi)
+    return replace(v, period=period, slope={}, lo=lo, hi=hi, final=None, hide=None)
 
 
 def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spread:
@@ -250,28 +281,28 @@ def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spr
 
 def ragged(size: Series) -> float:
     """How many frames of the stream an axis may be longer or shorter than its rate says."""
-    if not size.rate:
-        raise Unsure("its size stops growing")
-    off = size.values - float(size.rate) * size.unit * np.arange(1, len(size.values) + 1)
-    return float(np.abs(off).max()) / float(size.rate)
+    off = size.values - float(size.pace) * size.unit * np.arange(1, len(size.values) + 1)
+    return float(np.abs(off).max()) / float(size.pace)
 
 
 def absolute(v: Spread) -> Spread:
-    zero = replace(v, slope={}, lo=0.0, hi=0.0, period=1, near={}, uses=frozenset())
+    zero = Spread(v.sizes, floating=v.floating)
     if len(v.slope) > 1:
         lo, hi = v.range
         return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)))
     if not v.slope:
-        return replace(v, lo=0.0, hi=most(v))
+        return replace(v, lo=0.0, hi=most(v), final=None)
     return extreme(v.sizes, v, summed(v.sizes, zero, v, -1), least=False)
 
 
 def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -> Spread:
     """Where."""
+    hide = joined([condition.near, _hiding(a), _hiding(b)])
     if same_slope(a, b):
-        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=min(a.lo, b.lo), hi=max(a.hi, b.hi))
+        lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
+        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide)
     lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
-    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi)
+    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide)
 
 
 def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> Spread:
@@ -289,14 +320,14 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
         slope={at(c): q for c, q in v.slope.items()},
         near={pair(at(a), at(b)): g for (a, b), g in v.near.items()},
         uses=frozenset(at(c) for c in v.uses),
+        final=v.final,
+        hide=None if v.hide is None else {pair(at(a), at(b)): g for (a, b), g in v.hide.items()},
     )
 
 
 def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int]) -> Spread:
     """Entries of v taken along `axis` at the places `at` says (an array of the output's rank); other axes go `to`."""
     own = {c: to[c] for c in range(v.rank) if c != axis and c in to}
-    if not v.rate(axis):
-        raise Unsure("its size stops growing")
     reach = most(at) / float(v.rate(axis))
     where = _stands(v, axis, at)
     slope = {(own[c] if c >= 0 else c): q for c, q in v.slope.items() if c != axis}

@@ -236,7 +236,7 @@ def _require_inside(ctx: Context, node: Node, rows: Callable[[Trace], Array], ax
     def evaluate(s: int) -> None:
         run = Looked(ctx, s)
         frames, found = run[node.inputs[0]].dims[axis], rows(run)
-        if found.size and not (found.min() >= 0 and found.max() < frames):
+        if not found.size or found.min() < 0 or found.max() >= frames:
             raise CannotRun(node, "its index table points outside the stream")
 
     runs_from(ctx, node, evaluate)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pulsify.analysis.proof import uncertain
 from pulsify.emit.context import Context
 from pulsify.emit.plan import Plan, execute
 from pulsify.frontend.model import Node
+from pulsify.known.series import Unsure
 
 Rule = Callable[[Context, Node], Plan | None]
 
@@ -44,6 +46,13 @@ def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
 
 def apply_rule(ctx: Context, node: Node) -> None:
     """Run the rule of a node and file the facts of its outputs."""
+    try:
+        _apply(ctx, node)
+    except Unsure as problem:
+        uncertain(ctx, node, node.outputs[0], problem)
+
+
+def _apply(ctx: Context, node: Node) -> None:
     from pulsify.rules.fields import field_rule, meets
 
     if meets(ctx, node):

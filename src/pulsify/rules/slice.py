@@ -191,7 +191,7 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
     if (
         start
         or cut.step != 1
-        or not same_series(cut.count, extreme(size, constant(stop, size.unit), np.minimum))
+        or not (cut.count.constant or same_series(cut.count, extreme(size, constant(stop, size.unit), np.minimum)))
         or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis)
     ):
         ctx.refuse(
