@@ -31,7 +31,7 @@ def numbers(draw: st.DrawFn) -> Pair:
     values: list[Pair] = [(length_itself(unit), lambda t: t)]
     small, large = st.integers(-12, 12), st.sampled_from([-50, 50, 100, 300, 1000])
     for _ in range(draw(st.integers(1, 7))):
-        op = draw(st.sampled_from("add sub mul div mod min max where".split()))
+        op = draw(st.sampled_from(["add", "sub", "mul", "div", "mod", "min", "max", "where"]))
         a, f = draw(st.sampled_from(values))
         k = draw(small | large)
         b, g = draw(st.sampled_from([*values, (constant(k, unit), lambda t, k=k: np.full_like(t, k))]))

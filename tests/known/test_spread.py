@@ -65,7 +65,7 @@ class Program:
     def _more(self, out: str) -> None:
         r = self.random
         op = r.choice(
-            "Add Sub Mul Div Mod Min Max Abs Neg Less LessOrEqual Equal GreaterOrEqual Where And Or Not Trilu".split()
+            ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Abs", "Neg", "Less", "LessOrEqual", "Equal", "GreaterOrEqual", "Where", "And", "Or", "Not", "Trilu"]
         )
         (a, f), (b, g) = self._operand(), self._operand()
         if op in ("Less", "LessOrEqual", "Equal", "GreaterOrEqual"):

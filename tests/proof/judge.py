@@ -16,6 +16,7 @@ import pulsify
 
 Array = NDArray[Any]
 Kind = Literal["exact", "refused", "wrong", "error"]
+FEW = 64  # frames: shorter streams may be turned down if the stream says so
 SHORT = 300  # frames up to which several chunkings are tried
 TOLERANCE = 1e-4
 
@@ -90,7 +91,8 @@ def judge(
     """Convert, then compare at every length.
 
     Where batch fails, the stream must raise an error of ours. Where batch gives frames the stream must give the same;
-    below `shortest` it may turn the stream down instead.
+    below `shortest` it may turn the stream down instead. So it may below the shortest stream that it says it takes, if
+    that is no longer than a few frames: what a model does with such streams may be decided otherwise (If, Loop).
     """
     try:
         stream = convert(model, pulse, verify=verify, **options)
@@ -100,6 +102,7 @@ def judge(
     except Exception as error:
         return Outcome("error", f"conversion: {error!r}", pulse=pulse)
     batch = Batch(model)
+    shortest = max(shortest, min(stream.spec.shortest, FEW))
     for length in sorted(set(lengths)):
         problem = at_length(stream, batch, length, length < shortest)
         if problem:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
-from pulsify.analysis.proof import Claim, fixed, holds_everywhere, length_of, size_length, sizes, tabulated
+from pulsify.analysis.proof import Claim, fixed, holds_everywhere, length_of, size_length, tabulated
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace
@@ -218,15 +218,14 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     start = bool(ctx.traces.longest[name].array.reshape(-1)[0])
     if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.traces.runs):
         return None
-    size = sizes(ctx, node, name)[axis]
-    length = length_of(ctx, node, tabulated(ctx, node, name, lambda array: shown(array) or 0, size.rate))
+    length = length_of(ctx, node, tabulated(ctx, node, name, lambda array: shown(array) or 0))
     own = size_length(ctx, node, name, axis)
     ctx.claim(
         node,
         f"'{name}' ending with the stream",
         lambda run: shown(run[name].array) == length.at(run.length),
         ends=True,
-        period=length.period,
+        period=2 * length.period,
     )
     layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.sizes(name, axis)), axis)
 

@@ -38,7 +38,7 @@ SAME_SIZE = (
     *("LeakyRelu", "Elu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Celu"),
     *("ThresholdedRelu", "Shrink"),
 )  # operators whose output is as large as their input
-CELLS = 200_000_000  # entries that one claim may look at in all
+CELLS = 50_000_000  # entries that one claim may look at in all
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
@@ -402,15 +402,19 @@ def holds_everywhere(ctx: Context, claim: Claim) -> bool:
         ctx.ledger.sampled[claim.what] = str(problem)
         lengths, opaque = sampled_lengths(ctx), frozenset()
     ctx.ledger.claims += 1
+    looked = 0
     for s in lengths:
         ctx.cells.clear()
         try:
             if not claim.holds(Looked(ctx, s, opaque)):
                 ctx.cells.clear()
                 return False
+            looked += 1
         except CannotRun:
             continue
     ctx.cells.clear()
+    if not looked:
+        uncertain(ctx, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {lengths[-1]} frames"))
     return True
 
 
@@ -545,7 +549,7 @@ def _numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
     return found
 
 
-def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int], rate: Fraction) -> Series:
+def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]) -> Series:
     """A number read off a known value over one time axis (how many frames it shows), at every length."""
     try:
         value = follower(ctx).value(name)
@@ -559,16 +563,19 @@ def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]
     unit = ctx.traces.tracer.time.step
     period = math.lcm(v.period, unit, *(v.sizes[a].repeats for a in v.times)) // unit
     horizon = -(-length // unit)
-    places = distinct(ctx, [name], horizon + period)
-    values = np.zeros(horizon + period, np.int64)
-    kinds = _kinds(ctx, name, horizon + period)
+    places = distinct(ctx, [name], horizon + 2 * period)
+    values = np.zeros(horizon + 2 * period, np.int64)
+    kinds = _kinds(ctx, name, horizon + 2 * period)
     for s in places:
         try:
             here = count(known_at(ctx, name, s).array)
         except CannotRun:
             here = 0
         values[kinds == kinds[s // unit - 1]] = here
-    return Series(values, horizon, rate * period * unit, unit).reduced()
+    grown = values[horizon + period :] - values[horizon : horizon + period]
+    if (grown != grown[0]).any():
+        uncertain(ctx, node, name, Unsure("it grows unevenly"))
+    return Series(values[: horizon + period], horizon, Fraction(int(grown[0])), unit, longest=longest(ctx)).reduced()
 
 
 def _kinds(ctx: Context, name: str, count: int) -> Array:

@@ -97,6 +97,8 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
         return _mirrored(ctx, source, Window(window.p, lo, hi), wide, how, before > 0, ends > 0)
 
     end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
+    if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
+        end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
     mirror = Mirror(source, before, after, mode) if before > 0 else None
     return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror)
 

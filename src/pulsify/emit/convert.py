@@ -112,7 +112,7 @@ def analyse(
         except NotStreamable as error:
             raise problem or error from None
         nothing_longer = problem is not None and traces.lengths[0] < at_least
-        if nothing_longer and not problem.look:
+        if problem is not None and nothing_longer and not problem.look:
             raise problem
         builder = Builder()
         builder.reserve(tracer.model.outputs)

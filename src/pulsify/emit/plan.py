@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import as_expected, follower, in_frames, same_series
 from pulsify.analysis.reach import POINTWISE, Reach
 from pulsify.emit.boundary import Fill, fill, mirrored_wire, overrun, ready
 from pulsify.emit.context import Context, Limit, Requirement
 from pulsify.frontend.model import Node
+from pulsify.known.series import Unsure, aligned, compare, constant, multiply, subtract
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,7 @@ class Plan:
     exact: bool = False
     copies: bool = False  # repeats its input across other axes: made anew from the input's buffer for every window
     merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
+    tail: bool = False  # what it holds behind the end of what it reads follows from where that is
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
 
 
@@ -60,7 +64,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
                 "apply it before the reshape, or with time on an axis of its own",
             )
     if all(r.wire.end is None for r in plan.reads):
-        _file_formula(ctx, node, plan)
+        _file_formula(ctx, node, plan, _known_end(ctx, plan))
         return
     if _before_mirror(plan):
         _file_mirrored(ctx, node, plan)
@@ -75,6 +79,8 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for read in plan.reads:
         if plan.merges and read.wire.length not in (None, length):
             ctx.require(Requirement(length, node.name, equals=read.wire.length))
+        if plan.merges and read.wire.length is None and read.wire.name in ctx.traces.runs[0]:
+            _check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
     while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
@@ -87,6 +93,37 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
             ctx.emitted(name, node.name, value, layout, length, window)
+
+
+def _known_end(ctx: Context, plan: Plan) -> int | None:
+    """Known frames can be had at any time, but for those that follow from where what they are made of ends."""
+    ends = []
+    for read in plan.reads:
+        own = read.wire.length
+        if own is None or plan.length is None:
+            continue
+        if plan.tail or (read.fill is not None and overrun(read.reach, own, plan.length)):
+            ends.append(read.reach.latest_end(own.latest_end(ctx.pulse)))
+    return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
+
+
+def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
+    """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
+    try:
+        size = follower(ctx).sizes_of(wire.name)[wire.layout.axis]
+        outer = constant(wire.layout.outer[0], size.unit)
+        expected = multiply(in_frames(ctx, length), outer)
+    except (Unsure, KeyError):
+        return
+    if size.constant or same_series(size, expected):
+        return
+    off = subtract(size, expected)
+    alone = compare(size, constant(1, size.unit), np.equal)
+    both = aligned(off, alone)[2]
+    if not ((both[0] != 0) & both[1]).any() and size.growth != 0:
+        return  # where they differ batch fails
+    if (both[0] != 0)[both[1]].any():
+        as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
 
 
 def _before_mirror(plan: Plan) -> bool:

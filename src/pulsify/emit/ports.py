@@ -128,7 +128,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
         axis = wire.layout.axis
         length = size_length(ctx, node, name, axis)
     p = ctx.frames(length.rate)
-    end = p if wire.end is None else min(wire.end, p)
+    end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
     while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
     value = wire.take(Window(p, end - p, end))

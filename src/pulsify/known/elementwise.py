@@ -306,10 +306,12 @@ def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
             return many.decided(v)
         if kind == "f":
             exact = {16: 1 << 11, 32: one.EXACT}.get(bits, one.LONGEST)
-            return replace(v, floating=True, limit=v.limit if v.floating else min(v.limit, many.within(v, exact)))
+            return replace(
+                v, floating=True, limit=min(v.limit, many.within(v, exact) if bits < 32 or not v.floating else v.limit)
+            )
         if bits < 32:
             raise Unsure(f"it may be too large for {bits} bits")
-        return replace(many.cut(v), floating=False)
+        return replace(many.cut(v, towards_zero=True), floating=False)
 
     def few(a: Number) -> Number:
         if isinstance(a, Curve):
@@ -335,7 +337,8 @@ def function(f: Follower, node: Node, ins: list[Value]) -> Value:
     spreads, sizes = beside(f, ins)
     lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
     exact = [many.exactly(s) for s in spreads]
-    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True)
+    nonzero = node.op in ("Exp", "Sigmoid") or (node.op == "Pow" and spreads[0].lo > 0 and not spreads[0].slope)
+    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True, nonzero=nonzero)
 
 
 def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
@@ -354,7 +357,7 @@ def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
             raise Unsure(f"nothing is known of what {node.op} does with it")
         if isinstance(a, Series) and not a.growth:
             whole = node.op == "Pow" and not a.floating
-            out = one.through(a, how)
+            out = one.through(a, how, exact=node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf") or whole)
             return one.cast(out, "i", 64) if whole else out
         if rising is None or (isinstance(a, Series) and node.op == "Pow" and a.values.min() < 0):
             raise Unsure(f"{node.op} of it neither rises nor falls with the length")

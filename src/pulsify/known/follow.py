@@ -14,11 +14,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx_ir as ir
 
 from pulsify.frontend.model import Model, Node
 from pulsify.known import series as one
 from pulsify.known.series import Number, Series, Unsure, constant
-from pulsify.known.spread import FAR, ORIGIN, Spread, T, pair
+from pulsify.known.spread import FAR, ORIGIN, Spread, T, pair, within
 
 if TYPE_CHECKING:
     from pulsify.trace.evaluate import Evaluator, Traced
@@ -125,11 +126,14 @@ class Follower:
     def _settled(self, node: Node, name: str, made: Any) -> Value:
         if isinstance(made, list):
             made = made[list(node.outputs).index(name)]
+        dtype = self.first(name).dtype
+        if isinstance(made, Spread):
+            made = replace(made, floating=dtype.is_floating_point())
+        made = _fitting(made, dtype)
         if isinstance(made, Few) and all(isinstance(c, Series) and c.constant for c in made.cells.flat):
             array = np.array([c.item for c in made.cells.flat]).reshape(made.dims)
-            dtype = self.first(name).dtype.numpy()
             limit = min((c.limit for c in made.cells.flat), default=one.LONGEST)
-            return Fixed(name, made.dims, lambda: array.astype(dtype), limit)
+            return Fixed(name, made.dims, lambda: array.astype(dtype.numpy()), limit)
         return made
 
     def _shape(self, node: Node) -> Value:
@@ -161,7 +165,7 @@ class Follower:
             array = value.array()
             if array.size > FEW:
                 raise Unsure(f"{what} has {array.size} entries")
-            numbers = [replace(constant(x, self.unit), limit=value.limit) for x in array.reshape(-1)]
+            numbers = [replace(constant(x, self.unit), limit=value.limit) for x in array.reshape(-1, 1)]
             return _cells(numbers).reshape(array.shape)
         raise Unsure(f"{what} is spread over time")
 
@@ -187,6 +191,8 @@ class Follower:
     def count(self, name: str, value: Spread) -> Few:
         """A value without a time axis that was made of values over time: evaluated at all lengths it takes to know."""
         until = value.near.get(pair(ORIGIN, T), 0.0)
+        if value.until < one.LONGEST:
+            raise Unsure(f"a table ends after {value.until} frames")
         if value.times or not math.isfinite(until) or set(value.slope) - {T}:
             raise Unsure("it shows something new however far one looks")
         horizon, period = math.ceil(until / self.unit), max(value.period // math.gcd(value.period, self.unit), 1)
@@ -194,6 +200,8 @@ class Follower:
         if count > LOOKS or math.prod(int(s.item) for s in value.sizes) > FEW:
             raise one.TooFar(count)
         rows = [self._evaluated(name, (n + 1) * self.unit) for n in range(count)]
+        if any(r is None for r in rows[horizon:]):
+            raise Unsure("it cannot be computed at every length")
         dims = next((r.shape for r in rows if r is not None), None)
         if dims is None or any(r is not None and r.shape != dims for r in rows):
             raise Unsure("its size changes with the length")
@@ -212,6 +220,21 @@ class Follower:
             return self.at(name, length).array
         except CannotRun:
             return None
+
+
+def _fitting(made: Value, dtype: ir.DataType) -> Value:
+    """Whole numbers of 32 bits run over: certain only for streams that are shorter."""
+    if dtype not in (ir.DataType.INT32, ir.DataType.UINT32):
+        return made
+    most = (1 << 31) - 1
+    if isinstance(made, Spread):
+        return replace(made, limit=min(made.limit, within(made, most)))
+    if isinstance(made, Few):
+        cells = [
+            replace(c, limit=min(c.limit, one.within(c, most))) if isinstance(c, Series) else c for c in made.cells.flat
+        ]
+        return Few(_cells(cells).reshape(made.dims), made.floating)
+    return made
 
 
 def _filled(rows: list[Array | None]) -> list[Array]:

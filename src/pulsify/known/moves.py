@@ -279,10 +279,13 @@ def _taken(f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict
     """Entries of a value along an axis at certain places."""
     if axis in v.times:
         return many.placed(v, axis, at, to)
-    if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope:
+    if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope and at.range[0] >= 0:
         first, step = line  # positions kept as a table: they are what they count
         counted = many.scaled(at, step)
-        return replace(counted, lo=counted.lo + first, hi=counted.hi + first, floating=v.floating)
+        steep = sum(float(abs(q)) for q in many.streamwise(at).values())
+        until = int((float(v.sizes[axis].item) - many.most(at)) / steep)
+        lo, hi = counted.lo + first, counted.hi + first
+        return replace(counted, lo=lo, hi=hi, floating=v.floating, until=min(at.until, until))
     if isinstance(value, Fixed) or axis not in v.uses:  # a table: it ends, and what points outside does not run
         rows = float(v.sizes[axis].item)
         try:
@@ -402,7 +405,7 @@ def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behin
     if others and moved.slope:
         moved, others = many.exactly(moved), [many.exactly(p) for p in others]
     beyond = many.ragged(sizes[axis])
-    rate = float(sizes[axis].rate)
+    rate = float(sizes[axis].pace)
     ends = {pair(ORIGIN, axis): front / rate} if front else {}
     if behind:
         ends[pair(axis, T)] = behind / rate + beyond
@@ -569,6 +572,9 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         period=period,
         lo=lo,
         hi=hi,
+        final=None,
+        hide=None,
+        nonzero=False,
     )
     out = many.moved_axes(gathered, to, sizes)
     return out if picks else _growing_sum(f, node, out)
@@ -607,10 +613,10 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     period = math.lcm(v.period, v.sizes[axis].repeats)
     near = {k: g + period for k, g in v.near.items()}
     reach = sum(near.values()) + 2 * period
-    length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
     frames = int(v.rate(axis) * period)
     if not math.isfinite(reach) or v.rate(axis) * period != frames:
         raise Unsure("it shows something new however far one looks")
+    length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
     if length > 1 << 16 or len(v.times) > 1:
         raise one.TooFar(length)
     array = np.moveaxis(np.asarray(f.at(node.outputs[0], length).array, np.float64), axis, 0)
@@ -622,7 +628,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
     return replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
-        uses=v.uses | ({axis} if slope else set()),
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, nonzero=False,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 NEVER = 1 << 40
 INFINITE = 1 << 60  # numbers this large stand for infinity
 EXACT = 1 << 24  # whole numbers are exact in float32 up to here
+ULPS = 8  # of a function that two libraries need not round alike
 NEAR = 1e-7  # two numbers in double precision that are no further apart are the same one
 
 
@@ -58,6 +59,7 @@ class Series:
     roundings: int = 0
     limit: int = LONGEST
     longest: int = LONGEST
+    real: str = "f4"  # the type of its floats
 
     @property
     def period(self) -> int:
@@ -165,7 +167,9 @@ def constant(value: Any, unit: int = 1) -> Series:
     array = np.asarray(value).reshape(1)
     if array.dtype.kind in "iu":
         array = np.clip(array, -INFINITE if array.dtype.kind == "i" else 0, INFINITE).astype(np.int64)
-    return Series(array.astype(np.float64) if array.dtype.kind == "f" else array, unit=unit)
+    if array.dtype.kind == "f":
+        return Series(array.astype(np.float64), unit=unit, real=f"f{array.dtype.itemsize}" if np.ndim(value) else "f4")
+    return Series(array, unit=unit)
 
 
 def length_itself(unit: int = 1, per: int = 1, longest: int = LONGEST) -> Series:
@@ -197,8 +201,13 @@ def aligned(*given: Series) -> tuple[int, int, list[Array]]:
 
 
 def _made(values: Array, horizon: int, growth: Fraction, *of: Series) -> Series:
+    real = next((s.real for s in of if s.floating), of[0].real)
+    if values.dtype.kind == "f" and not growth:  # rounded as it is computed, operation by operation
+        with np.errstate(over="ignore"):
+            values = values.astype(real).astype(np.float64)
     return replace(
         of[0],
+        real=real,
         values=values,
         horizon=horizon,
         growth=growth,
@@ -246,22 +255,24 @@ def _rounded(s: Series) -> Series:
     """A sum or product in float32: exact while it is a short binary fraction, else a little off."""
     if not s.floating or not s.growth:
         return s
+    if s.real == "f2":
+        raise Unsure("it is counted in half precision")
     dyadic = next((d for d in (1, 2, 4, 8, 16, 32, 64, 256, 1024) if _whole(s, d)), None)
     if dyadic is not None:
-        return replace(s, limit=min(s.limit, _within(s, EXACT // dyadic)))
+        return replace(s, limit=min(s.limit, within(s, EXACT // dyadic)))
     return replace(s, noise=s.noise + float(abs(s.rate)) / EXACT * 2, roundings=s.roundings + 1)
 
 
-def _within(s: Series, bound: int) -> int:
+def within(s: Series, bound: int) -> int:
     """The longest stream for which a number stays within a bound; Unsure if it never does."""
     if not s.growth:
         if np.abs(s.values[np.isfinite(s.values)]).max(initial=0) > bound:
-            raise Unsure("it is too large to be exact as a float")
+            raise Unsure("it is too large to be exact")
         return LONGEST
     off = np.abs(s.values - float(s.rate) * s.unit * np.arange(1, len(s.values) + 1)).max()
     longest = int((bound - off) / float(abs(s.rate)))
     if longest < 1:
-        raise Unsure("it is too large to be exact as a float")
+        raise Unsure("it is too large to be exact")
     return longest
 
 
@@ -296,12 +307,24 @@ def compare(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Serie
     if d.growth:
         until = _crossing(d)
         if until < NEVER:  # behind that rounding changes nothing any more
-            limit = LONGEST if until * d.unit <= d.limit else d.limit
+            limit = LONGEST if d.floating and until * d.unit <= d.limit else d.limit
             count = until + 1
+            if d.floating and d.roundings:
+                _check_clear(d, a, count)
             values = how(_clean(d.look(count)), np.zeros(count))
             return Series(values, until, unit=d.unit, limit=limit, longest=d.longest).reduced()
+    if d.floating and not d.growth and d.noise and (np.abs(d.values) <= d.noise).any():
+        raise Unsure("it is too close to call")
     limit = _margin(d) if d.floating else d.limit
     return _made(how(_clean(d.values), np.zeros(len(d.values))), d.horizon, Fraction(0), replace(d, limit=limit))
+
+
+def _check_clear(d: Series, a: Series, count: int) -> None:
+    """Unsure if rounding decides how two numbers compare: they are nearly equal somewhere."""
+    lengths = (np.arange(count) + 1) * d.unit
+    off = d.noise * lengths + np.abs(a.look(count).astype(np.float64)) * 4 / EXACT
+    if (np.abs(d.look(count)) <= off).any():
+        raise Unsure("it is too close to call")
 
 
 def _clean(x: Array) -> Array:
@@ -333,8 +356,11 @@ def extreme(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Serie
         return _made(how(x, y), horizon, _grown(a, period), a, b)
     until = _crossing(d)
     if until >= NEVER:  # it never comes to that
-        first = (d.values[d.horizon] < 0) == (how is np.minimum)
-        return a if first else b
+        horizon, period, (x, y) = aligned(a, b)
+        first = (x[horizon:] < y[horizon:]) == (how is np.minimum)
+        if not (first == first[0]).all():
+            raise Unsure("now one is larger and now the other")
+        return _made(how(x, y), horizon, _grown(a if first[0] else b, period), a, b)
     first = (d.growth < 0) == (how is np.minimum)
     wins = a if first else b
     horizon = max(until, wins.horizon)
@@ -421,7 +447,7 @@ def whole(a: Series, how: Callable[[Array], Array]) -> Series:
     if not a.floating:
         return a
     limit = _margin(a if how is not np.round else replace(a, values=a.values + 0.5))
-    s = stretched(signed(a) if how is np.trunc else a, Fraction(1))
+    s = stretched(signed(a) if how is np.trunc else a, Fraction(2 if how is np.round else 1))  # halves go to even
     return replace(s, values=how(_clean(s.values)), noise=0.0, roundings=0, limit=limit).reduced()
 
 
@@ -431,9 +457,14 @@ def cast(a: Series, kind: str, bits: int) -> Series:
         return compare(a, constant(0, a.unit), np.not_equal)
     if kind == "f":
         if a.floating:
-            return a
+            if not a.growth:
+                return replace(a, values=a.values.astype(f"f{bits // 8}").astype(np.float64), real=f"f{bits // 8}")
+            if f"f{bits // 8}" < a.real:
+                raise Unsure("it is counted in another precision")
+            return replace(a, real=f"f{bits // 8}")
         exact = {16: 1 << 11, 32: EXACT, 64: 1 << 53}.get(bits, EXACT)
-        return replace(a, values=a.values.astype(np.float64), limit=min(a.limit, _within(a, exact)))
+        made = replace(a, values=a.values.astype(np.float64), real=f"f{bits // 8}")
+        return replace(made, limit=min(a.limit, within(a, exact)))
     s = whole(a, np.trunc)
     if a.floating and not np.isfinite(s.values).all():
         raise Unsure("it is no number at some lengths")
@@ -442,18 +473,24 @@ def cast(a: Series, kind: str, bits: int) -> Series:
     return replace(s, values=s.values.astype(np.int64))
 
 
-def through(a: Series, how: Callable[[Array], Array]) -> Series:
-    """Any function of a number that does not grow."""
+def through(a: Series, how: Callable[[Array], Array], exact: bool = True) -> Series:
+    """Any function of a number that does not grow; exact: rounded as the runtime rounds it, or nearly so."""
     if a.growth:
         raise Unsure("it is no linear function of the length")
     with np.errstate(all="ignore"):
         values = np.asarray(how(a.values))
-    return replace(a, values=values.astype(np.float64) if values.dtype.kind == "f" else values).reduced()
+    if values.dtype.kind != "f":
+        return replace(a, values=values).reduced()
+    finite = np.abs(values[np.isfinite(values)])
+    noise = 0.0 if exact else float(finite.max(initial=0.0)) * ULPS / EXACT
+    return replace(_made(values, a.horizon, Fraction(0), a), noise=a.noise + noise)
 
 
 def absolute(a: Series) -> Series:
     s = signed(a)
-    negative = s.values[s.horizon] < 0
+    negative = bool(s.values[s.horizon] < 0)
+    if ((s.values[s.horizon :] < 0) != negative).any() and s.growth:
+        raise Unsure("its sign changes again and again")
     return replace(s, values=np.abs(s.values), growth=-s.growth if negative else s.growth)
 
 
@@ -475,6 +512,10 @@ class Curve:
         def test(lengths: Array) -> Array:
             return np.asarray(how(self.at(lengths), np.full(len(lengths), bound)))
 
+        def close(n: int) -> bool:
+            here = float(self.at(np.array([n * self.unit]))[0])
+            return abs(here - bound) <= max(abs(here), abs(bound)) * ULPS / EXACT and here != bound
+
         last = LONGEST // self.unit - 1
         first, final = test(np.array([self.unit, last * self.unit]))
         low, high = 1, last
@@ -488,6 +529,8 @@ class Curve:
             return Series(np.array([bool(final)]), unit=self.unit)
         if high > MOST:
             raise TooFar(high)
+        if close(high) or close(low):
+            raise Unsure("it is too close to call")
         values = np.append(np.full(high - 1, bool(first)), bool(final))
         return Series(values, high - 1, unit=self.unit)
 

@@ -51,6 +51,8 @@ class Spread:
     roundings: int = 0
     floating: bool = False
     limit: int = LONGEST
+    until: int = LONGEST  # a table it was read from ends there, and the model with it
+    nonzero: bool = False  # it is nowhere zero, whatever else it is
     final: float | None = None  # what it is far out, if that is one number
     hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
 
@@ -69,7 +71,7 @@ class Spread:
     @property
     def longest(self) -> int:
         """The longest stream for which it is so: a table that an axis runs over may end."""
-        return min((s.settled for s in self.sizes if not s.constant and not s.growth), default=LONGEST)
+        return min([self.until, *(s.settled for s in self.sizes if not s.constant and not s.growth)])
 
     @property
     def range(self) -> tuple[float, float]:
@@ -97,8 +99,9 @@ def joint(sizes: tuple[Series, ...], *of: Spread, **changes: Any) -> Spread:
         near=joined(v.near for v in of),
         uses=frozenset().union(*(v.uses for v in of)),
         roundings=max(v.roundings for v in of),
-        floating=any(v.floating for v in of),
+        floating=any(v.floating for v in of[-2:]),
         limit=min(v.limit for v in of),
+        until=min(v.until for v in of),
     )
     return replace(base, **changes)
 
@@ -195,11 +198,8 @@ def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
 
 
 def _hiding(v: Spread) -> Mapping[Pair, float]:
-    """What decides where it is zero: a value that never repeats may be taken for one that never is."""
-    if v.hide is not None:
-        return v.hide
-    near = exactly(v).near
-    return near if all(map(math.isfinite, near.values())) else {}
+    """What decides where it is zero."""
+    return {} if v.nonzero else v.hide if v.hide is not None else exactly(v).near
 
 
 def within(v: Spread, bound: float) -> int:
@@ -210,10 +210,23 @@ def within(v: Spread, bound: float) -> int:
     return max(int(min((bound - most(v)) / steep, LONGEST)), 1) if math.isfinite(most(v)) else 1
 
 
+def _check_clear(v: Spread) -> None:
+    """Unsure if float32 may round across where something changes: only short binary fractions, or one division."""
+    if not v.floating or not v.slope:
+        return
+    short = all(_short(q) for q in v.slope.values()) and all(_short(Fraction(x)) for x in (v.lo, v.hi))
+    if v.roundings > SMOOTH or (not short and (v.roundings != SMOOTH or v.lo != v.hi or not _short(Fraction(v.lo)))):
+        raise Unsure("rounding may decide how it compares, or where it is cut")
+
+
+def _short(q: Fraction) -> bool:
+    return q.denominator <= 1 << 10 and q.denominator & (q.denominator - 1) == 0
+
+
 def decided(v: Spread) -> Spread:
     """The sign of a value, or anything else that changes only near where the value is zero."""
-    if v.floating and v.slope and v.roundings > SMOOTH:
-        raise Unsure("it is rounded more than once before it is compared")
+    if math.isfinite(most(v)):
+        _check_clear(v)
     near = with_near(v, plane(v, most(v))).near
     return replace(v, near=near, slope={}, lo=0.0, hi=1.0, roundings=0, floating=False, final=None, hide=None)
 
@@ -228,13 +241,16 @@ def repeating(v: Spread, whole: Fraction) -> int:
     return period
 
 
-def cut(v: Spread) -> Spread:
-    """Rounded to whole numbers, in whichever direction."""
+def cut(v: Spread, towards_zero: bool = False) -> Spread:
+    """Rounded to whole numbers, in whichever direction; halves may go to the even one."""
     if not v.floating:
         return v
-    if v.slope and v.roundings > SMOOTH:
-        raise Unsure("it is rounded more than once before it is cut to a whole number")
-    return replace(v, period=repeating(v, Fraction(1)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, final=None, hide=None)
+    if not math.isfinite(most(v)):
+        return replace(exactly(v), final=None, hide=None)
+    _check_clear(v)
+    if towards_zero:
+        v = with_near(v, plane(v, most(v) + 1))
+    return replace(v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, final=None, hide=None)
 
 
 def divided(v: Spread, by: Fraction) -> Spread:

@@ -135,7 +135,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
         return (x,)
 
-    return Plan(tuple(reads), (layout,), length, emit)
+    return Plan(tuple(reads), (layout,), length, emit, tail=after > 0)
 
 
 def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:

@@ -21,7 +21,7 @@ from pulsify.analysis.cells import Cells
 from pulsify.analysis.coordinates import same
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import Claim, Looked, follower, holds_everywhere
+from pulsify.analysis.proof import SHORT, Claim, Looked, follower, holds_everywhere
 from pulsify.analysis.template import Template, find
 from pulsify.emit.boundary import along, bounded_wire, real_frames
 from pulsify.emit.context import Context, Unclear
@@ -77,6 +77,8 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
         ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
+    if times and ctx.known(name) is not None:
+        _check_alone(ctx, node, name, times)
     if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
         constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
         return Operand(index, name, None if constant else _parts(ctx, node, name), axes)
@@ -84,6 +86,22 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
     if isinstance(fact, (Prefix, Varying)):
         ctx.operand(node, name)  # refuses
     return Operand(index, name, fact if isinstance(fact, (Wire, Field)) else None, axes)
+
+
+def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
+    """A known value that has a single row or column at some length would be spread over all there."""
+    try:
+        own = follower(ctx).sizes_of(name)
+    except Unsure:
+        return
+    for size in (own[a] for a in times):
+        alone = np.flatnonzero(size.look(size.horizon + size.period) == 1)
+        if alone.size and (int(alone[-1]) + 1) * size.unit > SHORT:
+            ctx.refuse(
+                node,
+                f"'{name}' has a single frame at length {(int(alone[-1]) + 1) * size.unit}, which meets every other",
+                "give it as many frames as the stream has",
+            )
 
 
 def _same_at_all_lengths(ctx: Context, name: str) -> bool:

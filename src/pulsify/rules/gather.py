@@ -18,7 +18,7 @@ from pulsify.emit.boundary import gather_frames
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node
-from pulsify.known.series import Unsure
+from pulsify.known.series import LONGEST, Unsure
 from pulsify.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.rules.axes import guard
 from pulsify.rules.pointwise import pointwise, static
@@ -111,7 +111,14 @@ def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | Non
     except Unsure:
         return None
     step = v.slope.get(0, Fraction(0))
-    plain = set(v.slope) == {0} and v.lo == v.hi and not v.near and v.period == 1 and T not in v.uses
+    plain = (
+        set(v.slope) == {0}
+        and v.lo == v.hi
+        and not v.near
+        and v.period == 1
+        and T not in v.uses
+        and v.longest == LONGEST
+    )
     if not plain or v.lo < 0 or step < 1 or step.denominator != 1:
         return None
     return int(v.lo), int(step)

@@ -9,6 +9,7 @@ What the model's own masks say is what the horizon says, so they need not be eva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,12 +18,21 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
+from pulsify.analysis.proof import follower
 from pulsify.analysis.template import MOST_PHASES
 from pulsify.emit.boundary import bounded_wire
 from pulsify.emit.context import Context
 from pulsify.emit.island import View
 from pulsify.frontend.model import Node
+from pulsify.known.follow import Fixed
+from pulsify.known.series import Unsure
+from pulsify.known.spread import T
 from pulsify.trace.evaluate import Array, Trace
+
+KEEPS_LINES = (
+    *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Cast", "Where", "Identity"),
+    *("Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +40,18 @@ class Horizon:
     """phases[n % count][u]: the last column, relative to the pulse, that row u of pulse n sees."""
 
     rows: Window
+    cols: Window
     phases: Array
     needed: Callable[[Trace], Array]
+
+    def holds(self, run: Trace) -> bool:
+        """Does every row see all columns up to its horizon, and none behind it?"""
+        cells = self.needed(run)
+        i = np.arange(cells.shape[0])
+        pulse = np.maximum(-(-(i + 1 - self.rows.end) // self.rows.p), 0)  # the first that holds the row
+        place = i - pulse * self.rows.p - self.rows.start
+        last = pulse * self.cols.p + self.phases[pulse % len(self.phases), place]
+        return np.array_equal(cells, np.arange(cells.shape[1])[None] <= last[:, None])
 
 
 def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Trace], Array]) -> None:
@@ -44,7 +64,12 @@ def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Tr
         ctx.refuse(
             node, "keys and values come earlier than they are used, and all of them are kept", "bound the look-back"
         )
-    ctx.horizons[view.cols] = Horizon(view.rows, _phases(ctx, node, last, view), needed)
+    seen = Horizon(view.rows, view.cols, _phases(ctx, node, last, view), needed)
+    ahead = float(max(abs(int((last - np.arange(len(last))).max())), 1)) * ctx.pulse / view.rows.p
+    near = {"start": ctx.pulse + ahead, "pair": ahead, "end": ctx.pulse + ahead}
+    what = "that every frame sees all of the past"
+    ctx.claim(node, what, seen.holds, near=near, period=len(seen.phases) * ctx.pulse, hidden=True)
+    ctx.horizons[view.cols] = seen
     measured = value if value.copies else bounded_wire(ctx, value)  # whichever is cached
     axis = value.layout.axis
     ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), axis)
@@ -103,7 +128,19 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
     shape = [1 if i in (row, col) else array.shape[i] for i in range(array.ndim)]
     cells = flat[:, needed]
     if (cells == cells[:, :1]).all():
+
+        def alike(at: Trace) -> bool:
+            found = at[name].array
+            found = found.transpose(*lead, row, col).reshape(-1, found.shape[row], found.shape[col])
+            return bool((found[:, seen.needed(at)] == cells[:, :1]).all())
+
+        ctx.claim(node, f"'{name}' being the same wherever it counts", alike)
         return ctx.builder.constant(cells[:, 0].reshape(shape), name)
+    if not _straight(ctx, name):
+        ctx.refuse(
+            node, f"'{name}' is not certain to be linear over the distance, and the past is unbounded",
+            "bound the look-back in the mask",
+        )  # fmt: skip
     i, j = np.nonzero(needed)
     x = cells.astype(np.float64)
     near, far = int((j - i).argmax()), int((j - i).argmin())
@@ -117,6 +154,23 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
             "bound the look-back in the mask",
         )  # fmt: skip
     return _slope(ctx, name, windows, (row, col), slope.reshape(shape), base.reshape(shape), array.ndim)
+
+
+def _straight(ctx: Context, name: str) -> bool:
+    """Is a known value sure to go on over the distance as it begins: a line, perhaps bent where that is zero?"""
+    f, node = follower(ctx), ctx.model.producers.get(name)
+    try:
+        value = f.value(name)
+    except Unsure:
+        return False
+    if isinstance(value, Fixed):
+        return True
+    v = f.spread(value)
+    if len(v.slope) == 2 and v.lo == v.hi and v.period == 1 and not v.near:
+        return True
+    if not v.slope and v.period == 1 and all(math.isfinite(g) for g in v.near.values()) and T not in v.uses:
+        return max(v.near.values(), default=0.0) < ctx.traces.lengths[0] / 2  # settled where it was looked at
+    return node is not None and node.op in KEEPS_LINES and all(_straight(ctx, i) for i in node.inputs if i)
 
 
 def _slope(

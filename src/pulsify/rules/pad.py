@@ -125,7 +125,10 @@ def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> 
         more = before + int(back.item)
         return wire.length.then(add=more, floor=more < 0)
     frames = in_frames(ctx, wire.length)
-    return length_of(ctx, node, add(add(frames, constant(before, back.unit)), back))
+    made = length_of(ctx, node, add(add(frames, constant(before, back.unit)), back))
+    if made.rate != wire.length.rate:
+        ctx.refuse(node, "how much it pads grows with the stream", "pad a fixed amount, or to a multiple")
+    return made
 
 
 def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after: int) -> None:

@@ -17,6 +17,12 @@ def range_(ctx: Context, node: Node) -> Plan | None:
         return static(ctx, node)
     start = ctx.constant(node, node.inputs[0], "start").reshape(-1)[0]
     step = ctx.constant(node, node.inputs[2], "step").reshape(-1)[0]
+    if not all(float(v) * 1024 == int(float(v) * 1024) for v in (start, step)):
+        ctx.refuse(
+            node,
+            f"ONNX Runtime adds its step of {step} up, and rounds every time: no frame is start + k * step",
+            "count in whole numbers, and multiply",
+        )
     ctx.facts[name] = counter(ctx, name, 0, start.item(), step.item())
     return None
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
-from pulsify.analysis.proof import check_target, sizes
+from pulsify.analysis.proof import check_target, measured, sizes
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read
@@ -41,6 +41,12 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
+    if node.op in ("Squeeze", "Unsqueeze") and node.input(1):
+        ctx.constant(node, node.input(1), "axes")
+    elif node.op == "Squeeze" and not node.attr("axes"):  # a single frame would be squeezed too
+        own = measured(ctx, node, wire).length
+        assert own is not None
+        ctx.require(Requirement(own, node.name, at_least=2))
     axes = ctx.time_axes(name)
     if len(axes) != 1:
         ctx.refuse(

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import as_expected, numbers, sizes
+from pulsify.analysis.proof import as_expected, measured, numbers, sizes
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import Fill, along, gather_frames
 from pulsify.emit.context import Context, Limit, Requirement
@@ -30,9 +30,10 @@ MANY = 8  # output frames for one of the input
 
 @rule("Resize", "Upsample", says="nearest, linear, cubic; half_pixel, pytorch_half_pixel, asymmetric")
 def resize(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
-    if wire is None:
+    found = ctx.wire(node.inputs[0])
+    if found is None:
         return static(ctx, node)
+    wire = measured(ctx, node, found)
     factor = _factor(ctx, node, wire)
     if factor == 1:
         return Plan(
