@@ -25,6 +25,10 @@ from pulsify.trace.lengths import Tracer
 from tests.models import model, node
 
 Array = np.ndarray[Any, Any]
+OPERATORS = (
+    *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Abs", "Neg", "Where", "Trilu"),
+    *("Less", "LessOrEqual", "Equal", "GreaterOrEqual", "And", "Or", "Not"),
+)
 Entry = Callable[[Array, Array, Array], Array]  # (T, i, j) -> the value there
 
 
@@ -64,9 +68,7 @@ class Program:
 
     def _more(self, out: str) -> None:
         r = self.random
-        op = r.choice(
-            ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Abs", "Neg", "Less", "LessOrEqual", "Equal", "GreaterOrEqual", "Where", "And", "Or", "Not", "Trilu"]
-        )
+        op = r.choice(OPERATORS)
         (a, f), (b, g) = self._operand(), self._operand()
         if op in ("Less", "LessOrEqual", "Equal", "GreaterOrEqual"):
             how = {"Less": np.less, "LessOrEqual": np.less_equal, "Equal": np.equal, "GreaterOrEqual": np.greater_equal}

@@ -201,7 +201,7 @@ add("pos_near_2_24", (400, 600), "either", lambda n: n.x + (n.pos.float() + 1677
 add("pos_by_length_switch", (1000,), "either", lambda n: n.x + n.where(n.T > 1000, n.pos * 2, n.pos).float() * 0.01)
 add("pos_cumsum_mask", (700, 1000), "either", lambda n: n.x + n.op("CumSum", (n.pos % 3 == 0).float(), 0) * 0.01)
 add("pos_cumsum_late", (700, 1000), "either", lambda n: n.x + n.op("CumSum", (n.pos > 700).float(), 0) * 0.01)
-add("pos_cumsum_of_ones", (1000,), "exact", lambda n: n.x + n.op("CumSum", n.filled(0.01, n.T), 0))
+add("pos_cumsum_of_ones", (1000,), "either", lambda n: n.x + n.op("CumSum", n.filled(0.01, n.T), 0))
 add("pos_cumsum_reverse", (700,), "refused", lambda n: n.x + n.op("CumSum", n.filled(0.01, n.T), 0, reverse=1))
 add("pos_range_steps", (1000,), "exact", lambda n: n.x + n.range(5, 5 + n.T * 3, 3).float() * 0.01)
 add("pos_range_down", (1000,), "exact", lambda n: n.x + n.range(0, -n.T, -1).float() * 0.01)

@@ -264,6 +264,8 @@ def fixed(ctx: Context, node: Node | None, name: str) -> bool:
         return False  # a Few whose entries are all constant is Fixed
     if any(not s.constant for s in value.sizes):
         return False
+    if value.until < LONGEST:
+        uncertain(ctx, node, name, Unsure(f"a table ends after {value.until} frames"))
     if not value.uses and not value.slope:
         return True
     first = ctx.traces.runs[0][name].array
@@ -442,7 +444,7 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             v = v if claim.slope else exactly(v)
             if claim.slope and not v.slope:  # if it is no line after all, that shows in a second period
                 v = replace(v, period=2 * v.period)
-            if claim.hidden and v.hide is not None:
+            if claim.hidden and v.hide is not None and not _finite(v):
                 v = replace(v, near=v.hide)
             if claim.hidden and not _finite(v):
                 raise Unsure("it shows something new however far one looks")

@@ -111,11 +111,11 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
     try:
         size = follower(ctx).sizes_of(wire.name)[wire.layout.axis]
-        outer = constant(wire.layout.outer[0], size.unit)
-        expected = multiply(in_frames(ctx, length), outer)
+        expected = in_frames(ctx, length)
+        folded = multiply(expected, constant(wire.layout.outer[0], size.unit))
     except (Unsure, KeyError):
         return
-    if size.constant or same_series(size, expected):
+    if size.constant or same_series(size, expected) or same_series(size, folded):
         return
     off = subtract(size, expected)
     alone = compare(size, constant(1, size.unit), np.equal)

@@ -48,9 +48,19 @@ def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series
     for a in range(rank):
         own = [s.sizes[a - rank + s.rank] for s in spreads if a - rank + s.rank >= 0]
         wide = [s for s in own if not (s.constant and s.item == 1)]
+        _check_alone([s for s in wide if not s.constant])
         sizes.append(next((s for s in wide if not s.constant), wide[0]) if wide else own[0])
     full = tuple(sizes)
     return [many.moved_axes(s, {a: a + rank - s.rank for a in range(s.rank)}, full) for s in spreads], full
+
+
+def _check_alone(sizes: list[Series]) -> None:
+    """Unsure if one of two growing axes has a single frame where the other has more: it would be spread over all."""
+    for s in sizes[1:]:
+        if s.growth != sizes[0].growth or not np.array_equal(s.values, sizes[0].values):
+            _, _, (x, y) = one.aligned(s, sizes[0])
+            if ((x == 1) != (y == 1)).any():
+                raise Unsure("one of two values that meet has a single frame at some length")
 
 
 def numbers(f: Follower, values: list[Value]) -> list[Array] | None:

@@ -264,7 +264,8 @@ def _fixed_spread(array: Array, unit: int) -> Spread:
     if not array.size or array.dtype.kind not in "biuf":
         return Spread(sizes, lo=-FAR, hi=FAR, floating=floating)
     lo, hi = float(np.nanmin(array)), float(np.nanmax(array))
-    return Spread(sizes, lo=lo, hi=hi, floating=floating)
+    whole = not floating or bool((array == np.round(array)).all())
+    return Spread(sizes, lo=lo, hi=hi, floating=floating, whole=whole)
 
 
 def _few_spread(value: Few, unit: int) -> Spread:

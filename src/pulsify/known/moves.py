@@ -469,6 +469,14 @@ def triangle(f: Follower, node: Node, ins: list[Value]) -> Value:
     return many.chosen(v.sizes, mask, v, zero)
 
 
+@follows("ScatterND", "ScatterElements")
+def scattered(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Of its size this much is certain; what it holds may change wherever one looks."""
+    v = f.spread(ins[0])
+    near = {pair(ORIGIN, c): FAR for c in (T, *v.times)}
+    return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset({T, *v.times}), floating=v.floating)
+
+
 @follows("OneHot")
 def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     index, depth, values = f.spread(ins[0]), int(f.fixed(ins[1]).reshape(-1)[0]), f.fixed(ins[2])

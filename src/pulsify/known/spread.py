@@ -52,6 +52,7 @@ class Spread:
     floating: bool = False
     limit: int = LONGEST
     until: int = LONGEST  # a table it was read from ends there, and the model with it
+    whole: bool = False  # floats that are whole numbers: exact, and so are their sums
     nonzero: bool = False  # it is nowhere zero, whatever else it is
     final: float | None = None  # what it is far out, if that is one number
     hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
@@ -156,7 +157,11 @@ def summed(sizes: tuple[Series, ...], a: Spread, b: Spread, sign: int = 1) -> Sp
     slope = {c: q for c, q in slope.items() if q}
     with np.errstate(invalid="ignore"):
         out = joint(sizes, a, b, slope=slope, lo=_finite(a.lo + lo, -FAR), hi=_finite(a.hi + hi, FAR))
-    return replace(out, roundings=a.roundings + b.roundings)
+    return replace(out, roundings=a.roundings + b.roundings, whole=_all_whole(a, b))
+
+
+def _all_whole(*of: Spread) -> bool:
+    return all(v.whole or not v.floating for v in of)
 
 
 def _finite(x: float, otherwise: float) -> float:
@@ -170,13 +175,22 @@ def scaled(v: Spread, factor: Fraction) -> Spread:
     dyadic = factor.denominator & (factor.denominator - 1) == 0 and abs(factor.numerator) < 1 << 12
     more = 0 if dyadic or not v.floating else 1
     slope = {c: q * factor for c, q in v.slope.items()}
-    return replace(v, slope=slope, lo=ends[0], hi=ends[1], roundings=v.roundings + more, final=None)
+    return replace(
+        v,
+        slope=slope,
+        lo=ends[0],
+        hi=ends[1],
+        roundings=v.roundings + more,
+        final=None,
+        whole=v.whole and factor.denominator == 1,
+    )
 
 
 def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     for x, y in ((a, b), (b, a)):
         if not y.slope and y.lo == y.hi and math.isfinite(y.lo):
-            return scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide), Fraction(y.lo))
+            given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide, whole=_all_whole(x))
+            return scaled(given, Fraction(y.lo))
         if y.final is not None and (made := _settling(sizes, x, y)) is not None:
             return made
     (a0, a1), (b0, b1) = a.range, b.range
@@ -193,7 +207,7 @@ def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
         return None
     before = float(abs(q) * x.rate(c)) * max(y.near.values(), default=0.0) + most(x)
     off = before * max(abs(y.lo - y.final), abs(y.hi - y.final))
-    out = scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi), Fraction(y.final))
+    out = scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, whole=_all_whole(x)), Fraction(y.final))
     return replace(out, lo=out.lo - off, hi=out.hi + off)
 
 
@@ -212,7 +226,7 @@ def within(v: Spread, bound: float) -> int:
 
 def _check_clear(v: Spread) -> None:
     """Unsure if float32 may round across where something changes: only short binary fractions, or one division."""
-    if not v.floating or not v.slope:
+    if not v.floating or not v.slope or v.whole:
         return
     short = all(_short(q) for q in v.slope.values()) and all(_short(Fraction(x)) for x in (v.lo, v.hi))
     if v.roundings > SMOOTH or (not short and (v.roundings != SMOOTH or v.lo != v.hi or not _short(Fraction(v.lo)))):
@@ -250,7 +264,9 @@ def cut(v: Spread, towards_zero: bool = False) -> Spread:
     _check_clear(v)
     if towards_zero:
         v = with_near(v, plane(v, most(v) + 1))
-    return replace(v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, final=None, hide=None)
+    return replace(
+        v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, whole=True, final=None, hide=None
+    )
 
 
 def divided(v: Spread, by: Fraction) -> Spread:
@@ -280,7 +296,8 @@ def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spr
     how = min if least else max
     (a0, a1), (b0, b1) = a.range, b.range
     if not d.slope:
-        return joint(sizes, a, b, slope=dict(a.slope), lo=how(a.lo, b.lo), hi=how(a.hi, b.hi))
+        lo, hi = how(a.lo, b.lo), how(a.hi, b.hi)
+        return joint(sizes, a, b, slope=dict(a.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
     by_end = len(d.slope) == 2 and T in d.slope and sum(streamwise(d).values()) == 0
     if (len(d.slope) > 1 and not by_end) or not math.isfinite(most(d)):
         return joint(sizes, exactly(a), exactly(b), lo=how(a0, b0), hi=how(a1, b1))
@@ -291,7 +308,8 @@ def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spr
     wins = a if falls == least else b
     # before that it may be off by what both differ there
     off = float(abs(d.slope[c]) * d.rate(c)) * (max(near.values()) + over) + most(d)
-    out = joint(sizes, a, b, slope=dict(wins.slope), lo=wins.lo - off, hi=wins.hi + off)
+    lo, hi = wins.lo - off, wins.hi + off
+    out = joint(sizes, a, b, slope=dict(wins.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
     return with_near(out, near)
 
 
@@ -316,7 +334,7 @@ def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -
     hide = joined([condition.near, _hiding(a), _hiding(b)])
     if same_slope(a, b):
         lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
-        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide)
+        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, whole=_all_whole(a, b))
     lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
     return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide)
 

@@ -77,7 +77,7 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
         ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
-    if times and ctx.known(name) is not None:
+    if times and node.op in ELEMENTWISE and ctx.known(name) is not None:
         _check_alone(ctx, node, name, times)
     if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
         constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
@@ -96,10 +96,11 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
         return
     for size in (own[a] for a in times):
         alone = np.flatnonzero(size.look(size.horizon + size.period) == 1)
-        if alone.size and (int(alone[-1]) + 1) * size.unit > SHORT:
+        lengths = [(int(n) + 1) * size.unit for n in alone if (n + 1) * size.unit > SHORT]
+        if any(ctx.traces.tracer.works(s) for s in lengths[:4]):
             ctx.refuse(
                 node,
-                f"'{name}' has a single frame at length {(int(alone[-1]) + 1) * size.unit}, which meets every other",
+                f"'{name}' has a single frame at length {lengths[0]}, which meets every other",
                 "give it as many frames as the stream has",
             )
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import follower
+from pulsify.analysis.proof import follower, uncertain
 from pulsify.analysis.template import MOST_PHASES
 from pulsify.emit.boundary import bounded_wire
 from pulsify.emit.context import Context
@@ -26,7 +26,7 @@ from pulsify.emit.island import View
 from pulsify.frontend.model import Node
 from pulsify.known.follow import Fixed
 from pulsify.known.series import Unsure
-from pulsify.known.spread import T
+from pulsify.known.spread import T, exactly
 from pulsify.trace.evaluate import Array, Trace
 
 KEEPS_LINES = (
@@ -134,7 +134,8 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
             found = found.transpose(*lead, row, col).reshape(-1, found.shape[row], found.shape[col])
             return bool((found[:, seen.needed(at)] == cells[:, :1]).all())
 
-        ctx.claim(node, f"'{name}' being the same wherever it counts", alike)
+        _check_followed(ctx, node, name)
+        ctx.claim(node, f"'{name}' being the same wherever it counts", alike, hidden=True)
         return ctx.builder.constant(cells[:, 0].reshape(shape), name)
     if not _straight(ctx, name):
         ctx.refuse(
@@ -154,6 +155,17 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
             "bound the look-back in the mask",
         )  # fmt: skip
     return _slope(ctx, name, windows, (row, col), slope.reshape(shape), base.reshape(shape), array.ndim)
+
+
+def _check_followed(ctx: Context, node: Node, name: str) -> None:
+    """What is claimed of a value's entries cannot be proven if they never repeat."""
+    try:
+        v = exactly(follower(ctx).spread(follower(ctx).value(name)))
+        if not all(math.isfinite(g) for g in v.near.values()):
+            raise Unsure("it shows something new however far one looks")
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, node, name, problem)
 
 
 def _straight(ctx: Context, name: str) -> bool:
