@@ -170,7 +170,7 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "time nothing": ({"time": {}}, "names no input"),
     "set unknown": ({"set": {"Z": 1}}, r"no input has a dimension 'Z'.*\['T'\]"),
     "set time": ({"set": {"T": 5}}, "length is baked in"),
-    "set zero": ({"set": {"T": 0}}, r"positive number or a multiple such as '8\*n'"),
+    "set zero": ({"set": {"T": 0}}, r"positive number, a multiple such as '8\*n'"),
     "set no multiple": ({"set": {"T": "0*n"}}, "positive number"),
     "set no product": ({"set": {"T": "n"}}, "positive number"),
     "set half": ({"set": {"T": 0.5}}, "positive number"),

@@ -22,14 +22,9 @@ def check_decisions(ctx: Context) -> None:
             _refuse(decision, series, int(other[-1]) if other.size else series.horizon)
         if not other.size:
             continue
-        if not _short(other) or len(other) > SHORT:
+        if (int(other[-1]) + 1) * series.unit > SHORT:
             _refuse(decision, series, int(other[-1]))
         ctx.require(Requirement(Length(), decision.node, at_least=(int(other[-1]) + 2) * series.unit))
-
-
-def _short(other: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
-    """Are they all the shortest lengths?"""
-    return bool((other == np.arange(len(other))).all())
 
 
 def _number(ctx: Context, decision: Decision) -> Series:
