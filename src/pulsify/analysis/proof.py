@@ -38,7 +38,7 @@ SAME_SIZE = (
     *("LeakyRelu", "Elu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Celu"),
     *("ThresholdedRelu", "Shrink"),
 )  # operators whose output is as large as their input
-CELLS = 50_000_000  # entries that one claim may look at in all
+CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
@@ -487,8 +487,8 @@ def _ragged(spreads: Iterable[Spread]) -> int:
 
 
 def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
-    cells = sum(max((math.prod(s.at(n) for s in v.sizes) for v in spreads), default=0) for n in lengths)
-    if cells > CELLS:
+    cells = [max((math.prod(s.at(n) for s in v.sizes) for v in spreads), default=0) for n in lengths]
+    if max(cells) > CELLS or sum(cells) > 8 * CELLS:
         raise TooFar(lengths[-1])
 
 

@@ -95,7 +95,9 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
     except Unsure:
         return
     for size in (own[a] for a in times):
-        alone = np.flatnonzero(size.look(size.horizon + size.period) == 1)
+        seen = size.look(size.horizon + size.period)
+        more = np.maximum.accumulate(seen) > 1  # one frame is all there is of a stream that is short
+        alone = np.flatnonzero((seen == 1) & more)
         lengths = [(int(n) + 1) * size.unit for n in alone if (n + 1) * size.unit > SHORT]
         if any(ctx.traces.tracer.works(s) for s in lengths[:4]):
             ctx.refuse(
