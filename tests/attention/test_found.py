@@ -12,6 +12,8 @@ import pytest
 import pulsify
 from tests.attention.build import Array, Builder
 from tests.attention.check import Batch, difference
+from tests.attention.graphs import Case, build
+from tests.attention.masks import Mask, Writing
 
 WIDTH = 8
 INPUTS: Any = {"x": ([1, "T", WIDTH], np.float32)}
@@ -122,9 +124,12 @@ def test_masks_of_data_alone_are_named() -> None:
 
 def test_pulses_that_are_no_multiple_of_the_chunk_run_for_ever() -> None:
     """Templates by phase do not keep the counter from being set back."""
-    from tests.attention.graphs import Case, build
-    from tests.attention.masks import Mask
-
     stream = pulsify.stream(build(Case(Mask("chunk", 4, 2))).model, pulse=3)
     assert stream.spec.rebase > 0
     assert stream.spec.rebase % 12 == 0
+
+
+@pytest.mark.parametrize("chunk", [Mask("chunk", 1, 0), Mask("chunk", 4, 1), Mask("chunk", 3, 2, 1)])
+def test_a_table_of_masks_that_ends_is_looked_at_to_its_end(chunk: Mask) -> None:
+    """Behind a stride its last row is that of two lengths."""
+    check(build(Case(chunk, writing=Writing("buffer"), subsample=True)).model, 2, (1, 7, 40))

@@ -446,9 +446,9 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
                 v = replace(v, period=2 * v.period)
             if claim.hidden and v.hide is not None and not _finite(v):
                 v = replace(v, near=v.hide)
-            if claim.hidden and not _finite(v):
+            if claim.hidden and not _finite(v) and v.longest >= longest(ctx):
                 raise Unsure("it shows something new however far one looks")
-            reps([v], claim.near, claim.period, claim.ends, longest(ctx))
+            reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ctx)))
         except Unsure as problem:
             if not claim.hidden:
                 problem.value = name  # type: ignore[attr-defined]
@@ -458,8 +458,8 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
         spreads.append(v)
         names.append(name)
         ctx.ledger.up_to(v.limit, name)
-    unit, end = ctx.traces.tracer.time.step, min([longest(ctx), *(v.longest for v in spreads)])
-    length, by_length = reps(spreads, claim.near, claim.period, claim.ends, longest(ctx))
+    unit, end = ctx.traces.tracer.time.step, _end(ctx, spreads)
+    length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
     length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
     if length == end < longest(ctx) and ctx.traces.tracer.works(end + unit):
         raise Unsure(f"its size stops growing at {end} frames")
@@ -471,6 +471,17 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
     found = distinct(ctx, names, length // unit)
     _affordable(spreads, found)
     return found, frozenset(opaque)
+
+
+def _end(ctx: Context, spreads: Iterable[Spread]) -> int:
+    """The longest stream for which all values go on: a table ends, and its last frame may be as long as several."""
+    unit, end = ctx.traces.tracer.time.step, longest(ctx)
+    for v in spreads:
+        if v.longest < end:
+            slowest = max((1 / v.rate(a) for a in v.times), default=Fraction(1))
+            lengths = range(v.longest, v.longest + math.ceil(slowest), unit)
+            end = max((s for s in lengths if ctx.traces.tracer.works(s)), default=v.longest)
+    return end
 
 
 def _finite(v: Spread) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # lengths that are looked at, at the most
+TURN = 1 << 8  # lengths within which the rows of a table rise alike
 LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 NEVER = 1 << 40
 INFINITE = 1 << 60  # numbers this large stand for infinity
@@ -90,9 +91,11 @@ class Series:
         if self.growth or self.constant:
             return self.rate
         steps = np.diff(self.values)
-        if self.period > 1 or not len(steps) or (steps != steps[0]).any() or steps[0] <= 0:
-            raise Unsure("its size stops growing")
-        return Fraction(int(steps[0]), self.unit)
+        if self.period == 1 and len(steps) and (steps >= 0).all():
+            for turn in range(1, min(max(len(steps) // 2, 1), TURN) + 1):
+                if (risen := int(steps[:turn].sum())) and (steps[turn:] == steps[:-turn]).all():
+                    return Fraction(risen, turn * self.unit)
+        raise Unsure("its size stops growing")
 
     @property
     def repeats(self) -> int:
