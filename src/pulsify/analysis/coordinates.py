@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.batches import by_batch
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.proof import Claim, fixed, holds_everywhere, length_of, size_length, tabulated
 from pulsify.emit.boundary import along
@@ -80,9 +81,7 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
     arrays = [run[name].array for run in ctx.traces.runs]
     if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx, node, name):
         return Varying(name)
-    other = ctx.traces.other_batch
-    if other is not None and not same(other[name].array, arrays[0]):
-        assert node is not None
+    if node is not None and by_batch(ctx, name):
         return _per_batch(ctx, node, name)
     return Static(ctx.builder.constant(arrays[0], name))
 

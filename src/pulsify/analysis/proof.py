@@ -523,18 +523,22 @@ def _runs_at(ctx: Context, names: list[str], length: int) -> int:
     return low * unit
 
 
+def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:
+    """One length of each kind (all numbers agree) of those up to `longest`, and of which kind each length is."""
+    unit = numbers[0].unit if numbers else 1
+    columns = [s.look(-(-longest // unit)).astype(np.float64) for s in numbers]
+    _, first, which = np.unique(np.stack(columns, 1), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return [(int(first[n]) + 1) * unit for n in order], np.argsort(order)[which.reshape(-1)]
+
+
 def distinct(ctx: Context, names: list[str], count: int) -> list[int]:
     """Of the first `count` lengths, one of each kind: those at which all numbers the values are made of agree."""
-    unit = ctx.traces.tracer.time.step
-    columns = [s.look(count) for s in _numbers_behind(ctx, names)]
-    if not columns:
-        return [count * unit]
-    table = np.stack([c.astype(np.float64) for c in columns], 1)
-    _, first = np.unique(table, axis=0, return_index=True)
-    return sorted((int(n) + 1) * unit for n in first)
+    unit, numbers = ctx.traces.tracer.time.step, numbers_behind(ctx, names)
+    return kinds(numbers, count * unit)[0] if numbers else [count * unit]
 
 
-def _numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
+def numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
     """All numbers that some values are made of."""
     found: list[Series] = []
     seen: set[str] = set()
@@ -576,24 +580,16 @@ def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]
     unit = ctx.traces.tracer.time.step
     period = math.lcm(v.period, unit, *(v.sizes[a].repeats for a in v.times)) // unit
     horizon = -(-length // unit)
-    places = distinct(ctx, [name], horizon + 2 * period)
-    values = np.zeros(horizon + 2 * period, np.int64)
-    kinds = _kinds(ctx, name, horizon + 2 * period)
-    for s in places:
+    numbers, count_of = numbers_behind(ctx, [name]), horizon + 2 * period
+    lengths, which = kinds(numbers, count_of * unit) if numbers else ([count_of * unit], np.zeros(count_of, np.int64))
+    values = np.zeros(len(lengths), np.int64)
+    for n, s in enumerate(lengths):
         try:
-            here = count(known_at(ctx, name, s).array)
+            values[n] = count(known_at(ctx, name, s).array)
         except CannotRun:
-            here = 0
-        values[kinds == kinds[s // unit - 1]] = here
+            continue
+    values = values[which]
     grown = values[horizon + period :] - values[horizon : horizon + period]
     if (grown != grown[0]).any():
         uncertain(ctx, node, name, Unsure("it grows unevenly"))
     return Series(values[: horizon + period], horizon, Fraction(int(grown[0])), unit, longest=longest(ctx)).reduced()
-
-
-def _kinds(ctx: Context, name: str, count: int) -> Array:
-    columns = [s.look(count) for s in _numbers_behind(ctx, [name])]
-    if not columns:
-        return np.zeros(count, np.int64)
-    table = np.stack([c.astype(np.float64) for c in columns], 1)
-    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)

@@ -82,6 +82,7 @@ class Context:
     proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
     ledger: Ledger = field(default_factory=Ledger)
     follower: Follower | None = None  # what every known value is, see analysis/proof
+    batch_follower: Follower | None = None  # the same by the batch size, see analysis/batches
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
     kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Context:
         """Let go of all that is large: closures refer to the context in circles, which are collected late."""
         for kept in (self.cells, self.same_cells, self.known_values, self.facts, self.bounded, self.horizons):
             kept.clear()
-        self.large_values, self.follower = (0, {}), None
+        self.large_values, self.follower, self.batch_follower = (0, {}), None, None
 
     # ---- facts
 

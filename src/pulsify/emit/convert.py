@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 import pulsify.rules  # noqa: F401  fills the registry
+from pulsify.analysis.batches import check_batches
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.length import LONGEST, Length
 from pulsify.analysis.proof import Ledger, uncertain
@@ -142,11 +143,12 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
 def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     file_inputs(ctx, time)
     wanted = _wanted(ctx.model)
-    for node in ctx.model.nodes:
-        if node.name in wanted and _is_data(ctx.traces, node):
-            apply_rule(ctx, node)
+    nodes = [n for n in ctx.model.nodes if n.name in wanted and _is_data(ctx.traces, n)]
+    for node in nodes:
+        apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.model.outputs]
     check_decisions(ctx)
+    check_batches(ctx, nodes)
     _check_limit(ctx)
     return outputs
 

@@ -644,8 +644,10 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
 def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Sums over axes that are no time axes: any function of what is multiplied."""
     a, b = (many.exactly(f.spread(v)) for v in ins[:2])
-    if node.op == "Gemm" and (node.attr("transA", 0) or node.attr("transB", 0) or len(ins) > 2):
-        raise Unsure("nothing is known of what Gemm does with it")
+    if node.op == "Gemm":
+        if node.attr("transA", 0) or not all(isinstance(v, Fixed) for v in ins[1:]):
+            raise Unsure("nothing is known of what Gemm does with it")
+        b = replace(b, sizes=b.sizes[::-1]) if node.attr("transB", 0) else b
     if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
         raise Unsure("it sums over time")
     rank = max(a.rank, b.rank)
@@ -658,3 +660,31 @@ def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     left = many.moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
     right = many.moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
     return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True)
+
+
+def labels(node: Node) -> tuple[list[str], str]:
+    """The letters of an Einsum: of every input, and of the output."""
+    equation = str(node.attr("equation", "")).replace(" ", "")
+    if "." in equation or "->" not in equation:
+        raise Unsure("nothing is known of what Einsum does with it")
+    inputs, out = equation.split("->")
+    return inputs.split(","), out
+
+
+@follows("Einsum")
+def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """As MatMul, by letters."""
+    letters, out = labels(node)
+    given = [many.exactly(f.spread(v)) for v in ins]
+    sizes: dict[str, Series] = {}
+    for v, own in zip(given, letters, strict=True):
+        if len(set(own)) < len(own) or any(own[a] not in out for a in v.times):
+            raise Unsure("it sums over time")
+        for s, letter in zip(v.sizes, own, strict=True):
+            sizes[letter] = s if letter not in sizes or not s.constant else sizes[letter]
+    made = tuple(sizes[letter] for letter in out)
+    moved = [
+        many.moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
+        for v, own in zip(given, letters, strict=True)
+    ]
+    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True)

@@ -265,6 +265,8 @@ class Evaluator:
             dims = _pooled(node, ins, dims)
             if any(d <= 0 for d in dims):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
+            if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
+                raise CannotRun(node, f"its input of shape {list(ins[0].dims)} has no shape {list(dims)}")
             out[name] = (ir.DataType(t.elem_type), dims)
         return out
 
