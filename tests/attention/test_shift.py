@@ -11,9 +11,10 @@ import pytest
 
 import pulsify
 from tests.attention.build import Builder
-from tests.attention.check import Batch, difference
-from tests.attention.positions import sinusoids
-from tests.attention.test_found import INPUTS, WIDTH, band, finish, heads
+from tests.attention.check import Batch, difference, run_stream
+from tests.attention.graphs import Case, build
+from tests.attention.masks import Mask
+from tests.attention.test_found import WIDTH, band, finish, heads
 
 Change = Callable[[Builder, str], str]
 DIM = WIDTH // 2
@@ -45,15 +46,12 @@ def table(b: Builder, size: str, scaled: Change, by_row: int) -> str:
     return b.op("Mul", rows, b.cast(b.op("Add", scaled(b, size), b.scalar(1)), np.float32))
 
 
-def model(cut: Change = never, scaled: Change = never, by_row: int = 0, ends: int = 0) -> onnx.ModelProto:
+def model(cut: Change = never, scaled: Change = never, by_row: int = 0) -> onnx.ModelProto:
     """`cut`: further columns that the shift leaves out; `scaled`: the table, by length; `by_row`: from some row on."""
     b = Builder(3)
     size = b.size("x", 1)
     q, k, v = (heads(b, "x") for _ in range(3))
     rows = table(b, size, scaled, by_row)
-    if ends:
-        start, stop = (b.vector(b.op("Add", n, b.scalar(ends))) for n in (b.op("Sub", b.scalar(1), size), size))
-        rows = b.slice(b.const(sinusoids(np.arange(-ends, ends), DIM)), 0, start, stop)
     raw = b.op("MatMul", q, b.transpose(rows, 1, 0))
     x = b.op("Pad", raw, b.const(np.array([0, 0, 0, 1, 0, 0, 0, 0])))
     x = b.reshape(x, 1, 2, -1, size)
@@ -93,15 +91,15 @@ def test_what_stays_streams() -> None:
     _compare(pulsify.stream(model(), pulse=4, verify=False), model(), (1, 2, 3, 5, 8, 30, 131))
 
 
-def test_streams_end_with_the_table() -> None:
-    """Batch goes on behind it, with a slice that has wrapped around; the stream says so instead."""
-    given = model(ends=40)
-    stream = pulsify.stream(given, pulse=4, verify=False)
-    _compare(stream, given, (1, 7, 39, 40))
-    session = stream.session()
+def test_streams_end_where_batch_looks_up_something_else() -> None:
+    """Behind the table's end batch goes on for two frames, with a slice that is cut short."""
+    built = build(Case(Mask("chunk", 2, 1), scheme="xl_espnet_slice", longest=40))
+    stream = pulsify.stream(built.model, pulse=4, verify=False)
+    for n in (1, 7, 39, 40):
+        feeds = built.feeds(n)
+        assert not difference(run_stream(stream, built, feeds, [n])["y"], Batch(built.model).run(feeds)["y"])
     with pytest.raises(pulsify.PulsifyError, match="40"):
-        session.push(np.zeros((1, 44, WIDTH), np.float32))
-        session.flush()
+        run_stream(stream, built, built.feeds(42), [42])
 
 
 def _compare(stream: pulsify.Stream, given: onnx.ModelProto, lengths: tuple[int, ...]) -> None:

@@ -14,11 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.batches import by_batch
+from pulsify.analysis.claims import Claim, fixed, holds_everywhere, tabulated
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
-from pulsify.analysis.proof import Claim, fixed, holds_everywhere, length_of, size_length, tabulated
+from pulsify.analysis.proof import length_of, size_length
 from pulsify.emit.boundary import along
 from pulsify.errors import NotStreamable
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Array, Trace, same
 from pulsify.trace.lengths import BATCHES
 
 if TYPE_CHECKING:
@@ -127,14 +128,6 @@ def _streams(ctx: Context) -> ir.Value:
             if x != y:
                 return ctx.builder.size(value, i)
     raise AssertionError("a batch that no input has")
-
-
-def same(x: Array, y: Array) -> bool:
-    """Equal in type, shape and values. Axes that are mere repetition in both are looked at once."""
-    if x.shape == y.shape:
-        once = tuple(slice(0, 1) if a == b == 0 else slice(None) for a, b in zip(x.strides, y.strides, strict=True))
-        x, y = x[once], y[once]
-    return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
 
 
 def _sizes(ctx: Context, name: str, axis: int) -> tuple[int, ...]:

@@ -21,9 +21,10 @@ import numpy as np
 
 from pulsify.known import series as one
 from pulsify.known.follow import Few, Fixed, Follower, Value
-from pulsify.known.moves import bounds, labels
+from pulsify.known.moves import bounds
 from pulsify.known.series import Series, Unsure, constant
 from pulsify.known.spread import ORIGIN, Spread, T
+from pulsify.known.sums import labels
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.claims import always_zero
 from pulsify.analysis.facts import Window
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import always_zero
 from pulsify.emit.context import Context
 from pulsify.emit.state import Sizes, State, batch_axis, from_state, state_shape, to_state
 

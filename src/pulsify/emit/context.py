@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.claims import Claim, fixed, holds_everywhere
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import Claim, Ledger, fixed, holds_everywhere
+from pulsify.analysis.proof import Ledger
 from pulsify.emit.audit import check_wire
 from pulsify.emit.buffer import Buffer
 from pulsify.emit.clock import Clock

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pulsify.analysis.claims import Claim, critical_lengths
 from pulsify.analysis.facts import ALL, Offsets, Window
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import Claim, critical_lengths, uncertain
+from pulsify.analysis.proof import uncertain
 from pulsify.emit.context import Context, Unclear
 from pulsify.errors import NotStreamable
 from pulsify.frontend.model import Node

@@ -117,12 +117,8 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
         return
     if size.constant or same_series(size, expected) or same_series(size, folded):
         return
-    off = subtract(size, expected)
-    alone = compare(size, constant(1, size.unit), np.equal)
-    both = aligned(off, alone)[2]
-    if not ((both[0] != 0) & both[1]).any() and size.growth != 0:
-        return  # where they differ batch fails
-    if (both[0] != 0)[both[1]].any():
+    off, alone = aligned(subtract(size, expected), compare(size, constant(1, size.unit), np.equal))[2]
+    if ((off != 0) & alone).any():  # where they differ otherwise, batch fails
         as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
 
 

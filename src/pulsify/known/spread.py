@@ -354,7 +354,6 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
         slope={at(c): q for c, q in v.slope.items()},
         near={pair(at(a), at(b)): g for (a, b), g in v.near.items()},
         uses=frozenset(at(c) for c in v.uses),
-        final=v.final,
         hide=None if v.hide is None else {pair(at(a), at(b)): g for (a, b), g in v.hide.items()},
     )
 

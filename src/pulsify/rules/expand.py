@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from pulsify.analysis.claims import fixed
 from pulsify.analysis.coordinates import held
 from pulsify.analysis.facts import Layout, Window, Wire
-from pulsify.analysis.proof import as_expected, fixed, numbers, sizes
+from pulsify.analysis.proof import as_expected, numbers, sizes
 from pulsify.emit.context import Context, broadcast_axis
 from pulsify.emit.plan import Plan, Read
 from pulsify.frontend.model import Node

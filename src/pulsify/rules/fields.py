@@ -18,10 +18,10 @@ import onnx_ir as ir
 from pulsify.analysis import cells as cell
 from pulsify.analysis.amounts import known_at
 from pulsify.analysis.cells import Cells
-from pulsify.analysis.coordinates import same
+from pulsify.analysis.claims import Claim, holds_everywhere
 from pulsify.analysis.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import SHORT, Claim, Looked, follower, holds_everywhere
+from pulsify.analysis.proof import SHORT, Looked, follower
 from pulsify.analysis.template import Template, find
 from pulsify.emit.boundary import along, bounded_wire, real_frames
 from pulsify.emit.context import Context, Unclear
@@ -33,7 +33,7 @@ from pulsify.known.spread import T
 from pulsify.rules.axismap import AxisMap, axis_maps
 from pulsify.rules.growing import grow, growing_template, horizon
 from pulsify.rules.pointwise import ELEMENTWISE, aligned, clone
-from pulsify.trace.evaluate import Array, Trace, known
+from pulsify.trace.evaluate import Array, Trace, known, same
 
 FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
 SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile")

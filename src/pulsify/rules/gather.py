@@ -10,9 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.amounts import known_at
+from pulsify.analysis.claims import Claim, holds_everywhere
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import Claim, Looked, follower, holds_everywhere, runs_from, size_length, uncertain
+from pulsify.analysis.proof import Looked, follower, runs_from, size_length, uncertain
 from pulsify.analysis.reach import Reach, fit
 from pulsify.emit.boundary import gather_frames
 from pulsify.emit.context import Context, Requirement

@@ -18,10 +18,11 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.amounts import known_at
+from pulsify.analysis.claims import fixed, kinds, numbers_behind
 from pulsify.analysis.facts import Field, Offsets, Windows, Wire
 from pulsify.analysis.length import Length
 from pulsify.analysis.pinned import Settles, pinned
-from pulsify.analysis.proof import Looked, fixed, follower, kinds, longest, numbers_behind, sizes, uncertain
+from pulsify.analysis.proof import Looked, follower, longest, sizes, uncertain
 from pulsify.emit.context import Context, Limit, Unclear
 from pulsify.frontend.model import Node
 from pulsify.known.series import LONGEST, TURN, Series, TooFar, Unsure

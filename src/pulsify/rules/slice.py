@@ -9,9 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.amounts import known_at
+from pulsify.analysis.claims import fixed
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
 from pulsify.analysis.length import Length
-from pulsify.analysis.proof import fixed, in_frames, length_of, numbers, runs_from, same_series, sizes
+from pulsify.analysis.proof import in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.analysis.reach import Reach
 from pulsify.emit.context import Context, Requirement
 from pulsify.emit.plan import Plan, Read

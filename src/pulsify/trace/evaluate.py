@@ -98,7 +98,7 @@ def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array]) 
     return Traced(dtype, dims, True, None, thunk)
 
 
-def _unknown(value: Traced, without: int | None = None) -> Traced:
+def unknown(value: Traced, without: int | None = None) -> Traced:
     """A value of this type and shape (or of the shape without one axis)."""
     dims = list(value.dims)
     if without is not None:
@@ -182,8 +182,8 @@ class Evaluator:
         """Shapes around a Scan or a Loop: its body is walked once."""
         parts, count = looped(node), turns(node, values)
         inner = {n: values[n] for n in body.captured}
-        inner |= {c.before: _unknown(values[c.start]) for c in parts.carried}
-        inner |= {a.inner: _unknown(values[a.outer], without=a.axis) for a in parts.scanned}
+        inner |= {c.before: unknown(values[c.start]) for c in parts.carried}
+        inner |= {a.inner: unknown(values[a.outer], without=a.axis) for a in parts.scanned}
         if parts.number:
             inner |= {
                 parts.number: Traced(ir.DataType.INT64, (), False),
@@ -191,7 +191,7 @@ class Evaluator:
             }
         for n in body.nodes:
             self.step(n, inner)
-        values |= {c.final: _unknown(inner[c.after]) for c in parts.carried if c.final}
+        values |= {c.final: unknown(inner[c.after]) for c in parts.carried if c.final}
         for a in parts.collected:
             if a.outer:
                 made = inner[a.inner]
@@ -426,3 +426,11 @@ def _info(name: str, array: Array | None) -> onnx.ValueInfoProto:
     if array is None:
         return onnx.ValueInfoProto(name=name)
     return helper.make_tensor_value_info(name, int(ir.DataType.from_numpy(array.dtype)), array.shape)
+
+
+def same(x: Array, y: Array) -> bool:
+    """Equal in type, shape and values. Axes that are mere repetition in both are looked at once."""
+    if x.shape == y.shape:
+        once = tuple(slice(0, 1) if a == b == 0 else slice(None) for a, b in zip(x.strides, y.strides, strict=True))
+        x, y = x[once], y[once]
+    return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
