@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import pulsify
 from benchmarks.encoder import _mask, _Writer  # the same mask as the encoder's
-from pulsify.optimize import forms, ring
+from pulsify.backends.ort import forms, ring
 from pulsify.runtime.session import Session
 
 SIZES = [(4, 8, 4, 8), (4, 16, 4, 8), (4, 16, 8, 16), (4, 32, 4, 16), (4, 64, 4, 32), (8, 64, 4, 64), (8, 64, 8, 128)]

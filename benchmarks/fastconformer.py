@@ -40,7 +40,7 @@ import onnxruntime as ort
 import pulsify
 from examples.fastconformer.by_hand import Runner
 from examples.fastconformer.model import SIZES, Config
-from pulsify.runtime import runner
+from pulsify.core import runner
 
 Array = npt.NDArray[Any]
 Push = Callable[[Array], Any]  # a chunk's frames in, its tokens out

@@ -21,7 +21,7 @@ import onnxruntime as ort
 import pulsify
 from benchmarks.cases import CASES, prepare
 from benchmarks.runners import Bound
-from pulsify.runtime.runner import options
+from pulsify.core.runner import options
 
 PULSES = 400
 Spent = dict[str, tuple[int, float]]  # nodes and microseconds a pulse, by operator

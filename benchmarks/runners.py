@@ -19,9 +19,9 @@ import pulsify
 from benchmarks import peer
 from benchmarks.cases import Case
 from benchmarks.turns import Run
+from pulsify.core.runner import open_model, options
 from pulsify.report.facts import length_facts
 from pulsify.report.timing import fitting, looks
-from pulsify.runtime.runner import open_model, options
 from pulsify.verify.check import TOLERANCE, error
 
 Array = npt.NDArray[Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsify.optimize import ring
+from pulsify.backends.ort import ring
 
 
 @pytest.fixture(autouse=True, scope="session")

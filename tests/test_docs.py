@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pulsify.rules  # noqa: F401  fills the registry
+import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.report.operators import markdown
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -11,7 +11,7 @@ import pytest
 import pulsify
 from benchmarks.caches import attention
 from benchmarks.encoder import chunk_encoder
-from pulsify.optimize import forms, ring
+from pulsify.backends.ort import forms, ring
 from tests import models
 from tests.attention.check import Batch
 from tests.attention.graphs import Case, build

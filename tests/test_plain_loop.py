@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsify
-from pulsify.analysis.length import Length, Table
-from pulsify.export.count import expression
-from pulsify.runtime.runner import open_model
+from pulsify.core.count import expression
+from pulsify.core.length import Length, Table
+from pulsify.core.runner import open_model
 from pulsify.verify.check import error, limit, make_inputs, valid_length
 from tests.attention.graphs import build
 from tests.attention.known import failure

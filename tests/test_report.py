@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import pulsify
+from pulsify.core.runner import open_model
 from pulsify.report.batch import difference
 from pulsify.report.facts import finite, length_facts, stream_facts, verified_facts
 from pulsify.report.listing import listing
@@ -28,7 +29,6 @@ from pulsify.report.render import (
 from pulsify.report.stages import open_batch, time_facts, trace_facts, window_facts
 from pulsify.report.timeline import timeline
 from pulsify.report.timing import looks
-from pulsify.runtime.runner import open_model
 from pulsify.verify.check import Report, Worst
 
 MODELS = Path(__file__).parent / "zoo" / "fixtures" / "legacy"

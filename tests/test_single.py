@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsify
-from pulsify.optimize.forms import single
+from pulsify.backends.ort.forms import single
 from tests.models import Array, close, frames, model, node, run_batch, run_stream, weights
 
 C = 8  # channels: enough for windows over rows

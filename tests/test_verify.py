@@ -103,7 +103,7 @@ def test_conversion_verifies_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_errors_only_at_the_end_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last frames alone are wrong if the model is not told the length."""
-    from pulsify.runtime.step import Step
+    from pulsify.backends.ort.step import Step
 
     run = Step.run
     monkeypatch.setattr(Step, "run", lambda self, length=None: run(self, None))

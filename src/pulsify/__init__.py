@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pulsify.errors import (
+from pulsify.core.errors import (
     InvalidArgument,
     InvalidChunk,
     InvalidLength,

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import onnx_ir as ir
 
-from pulsify.analysis.length import LONGEST, Length
-from pulsify.errors import InvalidArgument, InvalidModel
-from pulsify.export.metadata import Condition, Input, Output, Proof, Spec, State, Static
-from pulsify.export.weights import check_shared, weight_bytes, write
-from pulsify.optimize.forms import Forms, forms, single, without_rings
+from pulsify.backends.ort.forms import Forms, forms, single, without_rings
+from pulsify.backends.ort.step import Form, Step
+from pulsify.core.errors import InvalidArgument, InvalidModel
+from pulsify.core.length import LONGEST, Length
+from pulsify.core.runner import open_model
+from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
+from pulsify.core.weights import check_shared, weight_bytes, write
 from pulsify.runtime.pool import Pool, Streams
-from pulsify.runtime.runner import open_model
 from pulsify.runtime.session import Session, check_batch, check_statics
-from pulsify.runtime.step import Form, Step
 
 if TYPE_CHECKING:
-    from pulsify.emit.convert import Converted
+    from pulsify.convert.convert import Converted
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
@@ -181,7 +181,7 @@ def stream(
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). verify: check against the batch model before returning.
     """
-    from pulsify.emit.convert import convert
+    from pulsify.convert.convert import convert
     from pulsify.frontend.load import load as load_onnx
     from pulsify.frontend.time import find_time
     from pulsify.trace.lengths import Tracer

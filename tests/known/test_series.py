@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsify.analysis.length import Length
-from pulsify.known import series as one
-from pulsify.known.lengths import as_length, as_series
-from pulsify.known.series import Series, TooFar, Unsure, constant, length_itself
+from pulsify.convert.known import series as one
+from pulsify.convert.known.lengths import as_length, as_series
+from pulsify.convert.known.series import Series, TooFar, Unsure, constant, length_itself
+from pulsify.core.length import Length
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[Series, Callable[[Array], Array]]  # what is claimed, and how to compute it at any lengths

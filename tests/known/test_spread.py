@@ -15,12 +15,12 @@ import numpy as np
 import onnx
 import pytest
 
+from pulsify.convert.known import elementwise, moves  # noqa: F401  fill the table of operators
+from pulsify.convert.known.follow import Fixed, Follower
+from pulsify.convert.known.series import LONGEST, Unsure, length_itself
+from pulsify.convert.known.spread import ORIGIN, Spread, T, pair
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
-from pulsify.known import elementwise, moves  # noqa: F401  fill the table of operators
-from pulsify.known.follow import Fixed, Follower
-from pulsify.known.series import LONGEST, Unsure, length_itself
-from pulsify.known.spread import ORIGIN, Spread, T, pair
 from pulsify.trace.lengths import Tracer
 from tests.models import model, node
 
@@ -137,7 +137,7 @@ def followed(program: Program) -> Iterator[tuple[str, Entry, Spread]]:
 
 
 def first_sizes(first: Any, name: str) -> tuple[Any, ...]:
-    from pulsify.known.series import constant
+    from pulsify.convert.known.series import constant
 
     assert name == "x"
     return constant(1), constant(2), length_itself()

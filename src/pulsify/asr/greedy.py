@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pulsify.asr.settings import Names, Settings
-from pulsify.errors import InvalidModel
+from pulsify.core.errors import InvalidModel
+from pulsify.core.runner import open_model, said
 from pulsify.frontend.load import read
-from pulsify.runtime.runner import open_model, said
 
 Array = np.ndarray[Any, Any]
 DTYPES = {

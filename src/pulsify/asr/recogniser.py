@@ -25,7 +25,7 @@ from pulsify.asr.settings import Settings, read_settings
 from pulsify.asr.sound import shape_sound
 from pulsify.asr.stages import Array, Running, Stage
 from pulsify.asr.text import Vocabulary, read_vocabulary
-from pulsify.errors import InvalidChunk, InvalidModel
+from pulsify.core.errors import InvalidChunk, InvalidModel
 
 DECODER = "decoder"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulsify.errors import InvalidModel
+from pulsify.core.errors import InvalidModel
 
 KINDS = ("ctc", "rnnt")
 STREAM_OPTIONS = ("pulse", "time", "bind", "set", "unbounded")  # of pulsify.stream

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.errors import InvalidChunk
-from pulsify.export.metadata import Input
+from pulsify.core.errors import InvalidChunk
+from pulsify.core.spec import Input
 
 Array = np.ndarray[Any, Any]
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from pulsify.api import Stream, load, stream
-from pulsify.errors import InvalidArgument, InvalidModel
-from pulsify.export.metadata import Input, Output
+from pulsify.core.errors import InvalidArgument, InvalidModel
+from pulsify.core.runner import open_model
+from pulsify.core.spec import Input, Output
 from pulsify.frontend.load import read
 from pulsify.report.batch import INTEGERS
-from pulsify.runtime.runner import open_model
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pulsify.errors import InvalidModel
+from pulsify.core.errors import InvalidModel
 
 SPACE = "▁"  # SentencePiece's mark for the start of a word
 

@@ -14,7 +14,7 @@ import click
 from pulsify.cli import options
 from pulsify.cli.outcome import MISMATCH, guarded, print_json
 from pulsify.cli.screen import short, show, working
-from pulsify.errors import InvalidArgument, InvalidChunk
+from pulsify.core.errors import InvalidArgument, InvalidChunk
 
 if TYPE_CHECKING:
     from pulsify.asr.recogniser import Recogniser, Transcriber

@@ -12,7 +12,7 @@ from pulsify.cli import options
 from pulsify.cli.opening import convert_batch
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import short, show, working
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 
 CHECKOUT = Path(__file__).parents[3]  # if pulsify is installed from one, in place
 
@@ -70,9 +70,9 @@ def bench(
     if plot:
         raise InvalidArgument("--plot draws many pulses: leave out -p")
     with working(f"converting {short(model)}", as_json) as say:
+        from pulsify.core.runner import open_model
         from pulsify.report.facts import stream_facts
         from pulsify.report.timing import bench_facts
-        from pulsify.runtime.runner import open_model
 
         made = convert_batch(model, pulse, meaning, verify=not no_verify)
         timing = bench_facts(open_model(model), made, sample_rate=sample_rate, seconds=seconds, progress=say)
@@ -100,10 +100,10 @@ def _sweep(
 ) -> None:  # fmt: skip
     """Many pulses. Only the one chosen is checked against the batch model."""
     with working(f"converting {short(model)}", as_json) as say:
+        from pulsify.core.runner import open_model
         from pulsify.report.facts import verified_facts
         from pulsify.report.render import pyplot, summary, sweep_chart, sweep_lines, sweep_plot, sweep_table
         from pulsify.report.timing import sweep_facts
-        from pulsify.runtime.runner import open_model
         from pulsify.verify.check import quick
 
         if plot:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsify.asr.sound import shape_sound
-from pulsify.errors import InvalidArgument, InvalidChunk
+from pulsify.core.errors import InvalidArgument, InvalidChunk
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
-    from pulsify.export.metadata import Input, Static
+    from pulsify.core.spec import Input, Static
 
 Array = np.ndarray[Any, Any]
 

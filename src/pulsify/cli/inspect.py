@@ -12,7 +12,7 @@ from pulsify.cli import options
 from pulsify.cli.opening import convert_batch, is_stream, open_any
 from pulsify.cli.outcome import fail, guarded, print_json
 from pulsify.cli.screen import short, show, working
-from pulsify.errors import InvalidArgument, PulsifyError
+from pulsify.core.errors import InvalidArgument, PulsifyError
 
 if TYPE_CHECKING:
     from pulsify.api import Stream

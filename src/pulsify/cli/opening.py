@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pulsify.api import Stream

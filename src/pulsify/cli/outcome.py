@@ -12,7 +12,7 @@ from typing import Any, ParamSpec
 
 import click
 
-from pulsify.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable, PulsifyError
+from pulsify.core.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable, PulsifyError
 
 MISMATCH, USAGE, NOT_STREAMABLE, INVALID_PULSE, INVALID_INPUT, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 70, 130
 P = ParamSpec("P")

@@ -135,9 +135,9 @@ def push_all(
 
 
 def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Facts:
+    from pulsify.core.runner import open_model
     from pulsify.frontend.load import read
     from pulsify.report.batch import check_belongs, difference, run_batch
-    from pulsify.runtime.runner import open_model
 
     read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
     runner = open_model(model)

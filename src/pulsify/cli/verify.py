@@ -10,7 +10,7 @@ from pulsify.cli import options
 from pulsify.cli.opening import is_stream
 from pulsify.cli.outcome import error_facts, guarded, message, print_json
 from pulsify.cli.screen import show, working
-from pulsify.errors import InvalidArgument, Mismatch
+from pulsify.core.errors import InvalidArgument, Mismatch
 
 
 @click.command(short_help="Check a stream against its batch model.")
@@ -31,9 +31,9 @@ def verify(
     wrong: Mismatch | None = None
     with working("running batch and stream side by side", as_json):
         from pulsify.api import load, source_hash
+        from pulsify.core.runner import open_model
         from pulsify.report.batch import check_belongs
         from pulsify.report.facts import verified_facts
-        from pulsify.runtime.runner import open_model
         from pulsify.verify.check import Report
         from pulsify.verify.check import verify as check
 

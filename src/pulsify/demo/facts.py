@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from pulsify.api import stream as convert
 from pulsify.api import verify
+from pulsify.core.runner import open_model
 from pulsify.demo.model import HOP, SAMPLE_RATE, build
 from pulsify.report.facts import Facts, finite, stream_facts
 from pulsify.report.timeline import timeline
 from pulsify.report.timing import bench_facts
-from pulsify.runtime.runner import open_model
 
 
 def demo_facts(pulse: int, seconds: float, say: Callable[[str], None]) -> Facts:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.load import Source, read
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from pulsify.errors import NotStreamable
+from pulsify.core.errors import NotStreamable
 from pulsify.frontend.model import Node
 
 MICROSOFT = "com.microsoft"

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from pulsify.errors import InvalidModel
+from pulsify.core.errors import InvalidModel
 from pulsify.frontend.loops import settle_loops
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.model import Model, Port
 
 BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNORECASE)

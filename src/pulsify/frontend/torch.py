@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.errors import InvalidArgument, InvalidModel
+from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.frontend.time import LENGTH_NAMES
 
 SYMBOL = "T"
@@ -413,7 +413,7 @@ def _check_dims(model: ir.Model, units: Units, symbol: str) -> None:
 
 def _check_equal(model: ir.Model, call: Call, units: Units, lengths: list[int]) -> None:
     """The export must be the module, on data and at lengths that are not the example's."""
-    from pulsify.runtime.runner import open_model
+    from pulsify.core.runner import open_model
 
     session = open_model(model)
     for length, negative in itertools.product(lengths, (False, True)):

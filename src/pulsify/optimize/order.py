@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pulsify.rules.pointwise import ELEMENTWISE
+from pulsify.convert.rules.pointwise import ELEMENTWISE
 
 REGROUP = frozenset(["Reshape", "Unsqueeze", "Squeeze"])
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.export.metadata import Spec
+from pulsify.convert.rules.pointwise import ELEMENTWISE
+from pulsify.core.spec import Spec
 from pulsify.optimize.constants import evaluator
-from pulsify.rules.pointwise import ELEMENTWISE
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # a value for one stream, and for several: what depends on their number shows

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.backends.ort.split_products import part
+from pulsify.convert.rules.pointwise import ELEMENTWISE
 from pulsify.optimize.constants import fold
-from pulsify.optimize.parts import part
 from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
 from pulsify.optimize.unfold import fold_back
 from pulsify.optimize.views import (
@@ -30,7 +31,6 @@ from pulsify.optimize.views import (
     source,
     tensor,
 )
-from pulsify.rules.pointwise import ELEMENTWISE
 
 
 def simplified(model: ir.Model) -> ir.Model:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 from pulsify.report.facts import Facts, finite
 from pulsify.verify.check import error, limit
 

@@ -12,7 +12,7 @@ from pulsify.verify.check import valid_length
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
-    from pulsify.export.metadata import Condition, Output, Spec
+    from pulsify.core.spec import Condition, Output, Spec
     from pulsify.verify.check import Report
 
 Facts = dict[str, Any]

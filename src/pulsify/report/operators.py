@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from pulsify.rules.registry import RULES, Entry
+from pulsify.convert.rules.registry import RULES, Entry
 
 HEAD = """# Operators
 
@@ -31,7 +31,7 @@ def markdown() -> str:
 
 
 def main() -> None:
-    import pulsify.rules  # noqa: F401  fills the registry
+    import pulsify.convert.rules  # noqa: F401  fills the registry
 
     print(markdown(), end="")
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pulsify.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument
 from pulsify.report.facts import Facts, shape_text
 
 MOST_ROWS = 40  # longer tables are cut; JSON has everything

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.facts import Prefix, Static, Varying, Window, Wire
-from pulsify.emit.context import Context, Misaligned
-from pulsify.emit.convert import analyse, granularity
-from pulsify.errors import InvalidPulse, NotStreamable
+from pulsify.convert.context import Context, Misaligned
+from pulsify.convert.convert import analyse, granularity
+from pulsify.convert.facts import Prefix, Static, Varying, Window, Wire
+from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time, named_dims
 from pulsify.report.facts import Facts

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pulsify.export.metadata import Output, Spec
+    from pulsify.core.spec import Output, Spec
 
 MOST_ROWS = 12
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import PulsifyError
+from pulsify.core.errors import PulsifyError
 from pulsify.report.facts import Facts, length_facts, milliseconds, plain
 from pulsify.verify.check import make_inputs, valid_length
 

@@ -8,7 +8,7 @@ Streams that are warm, away from both ends, run together wherever they are. At t
 positions, those that are at the same place do: some of what follows from the position is worked out once a batch.
 
 A lane is what its stream would be alone. Where streams of a batch are not apart, in the model or in the runtime, each
-is a call of its own: that is tried when the pool is made, see `pulsify.runtime.engine`.
+is a call of its own: that is tried when the pool is made, see `pulsify.backends.ort.slots`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
-from pulsify.runtime.engine import Engine, Slot, stream_axis
-from pulsify.runtime.runner import said
+from pulsify.backends.ort.slots import Engine, Slot, stream_axis
+from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
+from pulsify.core.runner import said
 from pulsify.runtime.session import Session
 
 if TYPE_CHECKING:

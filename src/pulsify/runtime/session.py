@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
-from pulsify.export.metadata import Condition, Input, Output, concrete
+from pulsify.backends.ort.slots import Slot
+from pulsify.backends.ort.step import Step
+from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
+from pulsify.core.runner import said
+from pulsify.core.spec import Condition, Input, Output, concrete
 from pulsify.runtime import snapshot
-from pulsify.runtime.engine import Slot
-from pulsify.runtime.runner import said
-from pulsify.runtime.step import Step
 
 if TYPE_CHECKING:
-    from pulsify.export.metadata import Spec
+    from pulsify.core.spec import Spec
 
 Array = np.ndarray[Any, Any]
 Result = Any  # an array, or a dict of arrays by name

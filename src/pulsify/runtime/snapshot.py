@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.errors import InvalidState
-from pulsify.export.metadata import Spec, concrete
+from pulsify.core.errors import InvalidState
+from pulsify.core.spec import Spec, concrete
 
 Array = np.ndarray[Any, Any]
 

@@ -17,8 +17,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from pulsify.errors import NotStreamable
-from pulsify.frontend.looped import looped
+from pulsify.core.errors import NotStreamable
+from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Body, Model, Node
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pulsify.errors import NotStreamable
+from pulsify.core.errors import NotStreamable
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known

@@ -1,7 +1,7 @@
 """Nodes that stand for other nodes are replaced by them: branches by the one taken, fused operators by their parts.
 
 One walk over the graph at a concrete length decides. What it decided is kept with the model: that it is decided so at
-every length is proven when all sizes are known (`emit/decided.py`).
+every length is proven when all sizes are known (`convert/proof/decided.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from pulsify.errors import NotStreamable
+from pulsify.core.errors import NotStreamable
 from pulsify.frontend.fused import parts, stands_for_others
 from pulsify.frontend.load import plain_node
-from pulsify.frontend.looped import looped
+from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node, make_node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, turns

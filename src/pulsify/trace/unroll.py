@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.errors import NotStreamable
-from pulsify.frontend.looped import looped
+from pulsify.core.errors import NotStreamable
+from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Body, Node, make_node, renamed
 
 MOST_NODES = 20_000

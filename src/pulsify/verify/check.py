@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pulsify.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
-from pulsify.export.metadata import concrete
-from pulsify.runtime.runner import open_model, said
+from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
+from pulsify.core.runner import open_model, said
+from pulsify.core.spec import concrete
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
@@ -382,7 +382,7 @@ def _compare(
 
 
 def _raise(report: Report, stream: Stream, source: Any, rng: np.random.Generator) -> NoReturn:
-    from pulsify.verify.depart import first_departure
+    from pulsify.verify.divergence import first_departure
 
     try:
         report.departs = first_departure(source, stream, report.wrong[0].length or 1, rng)

@@ -1,0 +1,133 @@
+"""Rows: convolutions over few frames as matrix products, one frame a row, for a single stream.
+
+channels first   [1, C, T]     Conv          8 columns for a product whose weights are read anew
+rows             [T, C]        Gemm          the weights are packed once, a frame is a piece of memory
+
+A window is then a stretch of memory, and the new state of a buffer the end of it (see `tails`). Values are turned only
+where an operator that knows no rows takes them; ports of the graph are rows from the start (the session copies into
+them as they are).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pulsify.backends.ort.row_ops import (
+    Work,
+    as_rows,
+    conv_of,
+    convolved,
+    frames_of,
+    merge_sums,
+    passed,
+    passes,
+    turned_back,
+    turned_from,
+)
+from pulsify.core.spec import PAST, Spec
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The model, and which of its ports are rows."""
+
+    model: ir.Model
+    ports: frozenset[str]
+
+
+def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | None = None) -> Rows | None:
+    """The model (made `for_one`) with its convolutions over rows; None if there are none, or too much would be turned.
+
+    apart: states that stay as they are. like: another form of the same model; the ports must come out the same.
+    """
+    if not any(n.op_type in ("Conv", "MatMul") for n in model.graph):
+        return None
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    model = model.clone()
+    work = Work(model, _free_ports(model, spec) - apart if like is None else like.ports)
+    wanted = _wanted(model)
+    done = [node for node in list(model.graph) if _convert(work, node, wanted)]
+    if not work.convs:
+        return None
+    _settle_outputs(work, spec)
+    for node in reversed(done):
+        for out in node.outputs:
+            if out.uses() or out in model.graph.outputs:
+                turned_back(work, out)
+        model.graph.remove(node, safe=True)
+    for value in [v for v, rows in work.rows.items() if rows in model.graph.inputs and v.uses()]:  # others take it too
+        turned_back(work, value)
+    if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
+        return None
+    merge_sums(work)
+    RemoveUnusedNodesPass()(model)
+    return Rows(model, frozenset(work.ports))
+
+
+def for_one(model: ir.Model) -> ir.Model:
+    """A copy for a single stream: a free batch is 1, and all sizes are worked out."""
+    from onnx_ir.passes.common import ShapeInferencePass
+
+    model = model.clone()
+    for v in (*model.graph.inputs, *model.graph.outputs):
+        if v.shape is not None:
+            v.shape = ir.Shape([d if isinstance(d, int) else _times(str(d)) for d in v.shape])
+    ShapeInferencePass()(model)
+    return model
+
+
+def _times(dim: str) -> int | str:
+    """4 for '4*B', 1 for 'B'; other free sizes (a growing cache's) stay."""
+    factor, _, rest = dim.partition("*")
+    return int(factor) if rest else dim if dim == PAST else 1
+
+
+def _free_ports(model: ir.Model, spec: Spec) -> frozenset[str]:
+    names = {i.name for i in spec.inputs} | {s.name for s in spec.states} | {o.name for o in spec.outputs}
+    ports = (*model.graph.inputs, *model.graph.outputs)
+    return frozenset(str(v.name) for v in ports if v.name in names and frames_of(v) is not None)
+
+
+def _wanted(model: ir.Model) -> set[ir.Value]:
+    """Values that a convolution takes, or what passes frames on to one."""
+    wanted: set[ir.Value] = set()
+    for node in reversed(list(model.graph)):
+        if conv_of(node) is not None or (passes(node) and any(o in wanted for o in node.outputs)):
+            wanted.update(v for v in node.inputs if v is not None and frames_of(v) is not None)
+    return wanted
+
+
+def _convert(work: Work, node: ir.Node, wanted: set[ir.Value]) -> bool:
+    """Does a node work on rows from now on? Convolutions do; others if that turns nothing that was not turned."""
+    conv = conv_of(node)
+    if conv is not None and (not conv.alone or node.inputs[0] in work.rows):
+        work.rows[node.outputs[0]] = convolved(work, node, conv)
+        return True
+    if not passes(node):
+        return False
+    data = [v for v in node.inputs if v is not None and v.const_value is None]
+    ready = [v in work.rows or v.name in work.free or turned_from(v) is not None for v in data if frames_of(v)]
+    offered = any(v in work.rows and v.producer() is not None for v in data)
+    if offered or (ready and all(ready) and any(o in wanted for o in node.outputs)):
+        work.rows.update(zip(node.outputs, passed(work, node), strict=True))
+        return True
+    return False
+
+
+def _settle_outputs(work: Work, spec: Spec) -> None:
+    """States are rows on both sides or on none; outputs are, if they have become so."""
+    states = {f"new_{s.name}": s.name for s in spec.states}
+    for i, out in enumerate(list(work.graph.outputs)):
+        name = str(out.name)
+        is_rows = states[name] in work.ports if name in states else name in work.free and out in work.rows
+        if not is_rows:
+            continue
+        made = as_rows(work, out)
+        work.at = None
+        made = work.op("Identity", [made], made.shape, made.dtype) if made.producer() is None else made
+        out.name, made.name = f"{name}/columns", name
+        work.graph.outputs[i] = made
+        work.ports.add(states.get(name, name))

@@ -1,0 +1,264 @@
+"""The whole way from a model and a pulse to a streaming graph."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+import pulsify.convert.rules  # noqa: F401  fills the registry
+from pulsify.convert.assemble import assemble, position_state, taps
+from pulsify.convert.context import Context, Limit, Misaligned, Requirement, Unclear
+from pulsify.convert.facts import Window, Wire
+from pulsify.convert.known.series import Unsure
+from pulsify.convert.ports import (
+    StaticInput,
+    StreamInput,
+    StreamOutput,
+    file_inputs,
+    output,
+    static_input,
+    stream_input,
+)
+from pulsify.convert.primitives.builder import Builder
+from pulsify.convert.primitives.clock import Clock
+from pulsify.convert.primitives.state import State
+from pulsify.convert.proof.batches import check_batches
+from pulsify.convert.proof.decided import check_decisions
+from pulsify.convert.proof.numbers import Ledger, uncertain
+from pulsify.convert.rules.registry import apply_rule
+from pulsify.core.errors import InvalidPulse, NotStreamable
+from pulsify.core.length import LONGEST, Length
+from pulsify.frontend.model import Model, Node
+from pulsify.frontend.time import TimeSpec
+from pulsify.trace.evaluate import CannotRun
+from pulsify.trace.lengths import Tracer, Traces, choose
+
+LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
+MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
+MOST_BOUND = 9000  # of one that is known to be bounded, but further out
+LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
+LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
+
+
+@dataclass(frozen=True, eq=False)
+class Converted:
+    """A streaming graph and all that is needed to run it."""
+
+    graph: ir.Graph
+    pulse: int
+    granularity: int
+    batch: str | None
+    time: TimeSpec
+    inputs: tuple[StreamInput, ...]
+    statics: tuple[StaticInput, ...]
+    outputs: tuple[StreamOutput, ...]
+    states: tuple[State, ...]
+    requirements: tuple[Requirement, ...]
+    limits: tuple[Limit, ...]
+    length: str | None
+    unknown_length: int
+    rebase: int
+    kept: int | None  # not exact for streams longer than this (the caller asked for it)
+    taps: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
+    opset_imports: dict[str, int]
+    ir_version: int
+    shortest: int
+    ledger: Ledger  # what was proven, and what was only sampled
+
+
+def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
+    """Convert at `pulse`, or at one granule. Raises InvalidPulse with the granularity if it does not fit."""
+    try:
+        if pulse is None:
+            return _convert(tracer, granularity(tracer, unbounded, proof), unbounded, proof)
+        try:
+            return _convert(tracer, pulse, unbounded, proof)
+        except Misaligned:
+            raise InvalidPulse(pulse, granularity(tracer, unbounded, proof)) from None
+    except CannotRun as problem:
+        raise NotStreamable(
+            f"the model cannot run at a length that was looked at: {problem.reason}",
+            node=problem.node.name,
+            op=problem.node.op,
+            hint='if it takes only some lengths, say which: set={"T": "8*n"}',
+        ) from problem
+    finally:
+        tracer.forget()
+
+
+def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> int:
+    """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
+    pulse = 1
+    while True:
+        try:
+            return math.lcm(*analyse(tracer, pulse, unbounded, proof)[0].denominators, 1)
+        except Misaligned as need:
+            pulse = math.lcm(pulse, need.multiple)
+
+
+Outputs = list[tuple[StreamOutput, ir.Value]]
+
+
+def analyse(
+    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven"
+) -> tuple[Context, Outputs]:
+    """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
+    problem: Unclear | None = None
+    at_least = 4 * pulse if pulse < 4096 else pulse
+    for _ in range(LOOKS):
+        try:
+            traces = choose(tracer, at_least)
+        except NotStreamable as error:
+            raise problem or error from None
+        nothing_longer = problem is not None and traces.lengths[0] < at_least
+        if problem is not None and nothing_longer and not problem.look:
+            raise problem
+        builder = Builder()
+        builder.reserve(tracer.model.outputs)
+        ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+        ctx.unbounded, ctx.proof, ctx.longest_look = unbounded, proof, nothing_longer
+        try:
+            return ctx, _apply_rules(ctx, tracer.time)
+        except Unclear as error:
+            widest = _widest_field(traces) / traces.lengths[-1]
+            ctx.release()
+            tracer.forget()
+            problem, longer = error, max(LONGER * traces.lengths[0], 256)
+            at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
+            if nothing_longer or 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
+                break
+    assert problem is not None
+    raise problem
+
+
+def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
+    try:
+        return _applied(ctx, time)
+    except Unsure as problem:  # outside of any rule
+        uncertain(ctx, getattr(problem, "node", None), "a value of the model", problem)
+
+
+def _applied(ctx: Context, time: TimeSpec) -> Outputs:
+    file_inputs(ctx, time)
+    wanted = _wanted(ctx.model)
+    nodes = [n for n in ctx.model.nodes if n.name in wanted and _is_data(ctx.traces, n)]
+    for node in nodes:
+        apply_rule(ctx, node)
+    outputs = [output(ctx, name) for name in ctx.model.outputs]
+    check_decisions(ctx)
+    check_batches(ctx, nodes)
+    _check_limit(ctx)
+    return outputs
+
+
+def _check_limit(ctx: Context) -> None:
+    """Lengths that the model counts in floats: exact long enough to be of use, and then a stream says where it ends."""
+    if ctx.ledger.limit >= (ctx.traces.tracer.time.longest or LARGEST):
+        ctx.ledger.limit = LONGEST
+    elif ctx.ledger.limit < LONG_ENOUGH:
+        raise NotStreamable(
+            f"the model counts frames in floats that are exact only up to {ctx.ledger.limit} frames",
+            node=ctx.ledger.limited_by,
+            hint=f'count in whole numbers, or declare how long streams are: set={{"T": "<={ctx.ledger.limit}"}}',
+        )
+
+
+def _wanted(model: Model) -> set[str]:
+    """Nodes some output depends on. What only has its shape read is not computed."""
+    seen: set[str] = set()
+    names, todo = set(), list(model.outputs)
+    while todo:
+        name = todo.pop()
+        if name in names:
+            continue
+        names.add(name)
+        node = model.producers.get(name)
+        if node is not None and node.name not in seen:
+            seen.add(node.name)
+            todo.extend(i for i in node.reads if i and node.op not in ("Shape", "Size"))
+    return seen
+
+
+def _is_data(traces: Traces, node: Node) -> bool:
+    return any(o and not traces.runs[0][o].known for o in node.outputs)
+
+
+def _require_seen_lengths(ctx: Context) -> None:
+    """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
+    traces, tracer = ctx.traces, ctx.traces.tracer
+    if traces.step == tracer.time.step:
+        return
+    base = traces.lengths[0]
+    near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
+    if any(tracer.works(s) != all(r.met(s) for r in ctx.requirements) for s in near):
+        ctx.require(Requirement(Length().then(add=-(base % traces.step)), "", multiple=traces.step))
+
+
+def _widest_field(traces: Traces) -> int:
+    """The largest size of a time axis where frames meet frames, at the longest length seen."""
+    run, narrow = traces.longest, traces.runs[0]
+    sizes = (
+        [y for x, y in zip(narrow[n].dims, v.dims, strict=True) if x != y] for n, v in run.values.items() if n in narrow
+    )
+    return max((max(s) for s in sizes if len(s) > 1), default=0)
+
+
+def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
+    ctx, outputs = analyse(tracer, pulse, unbounded, proof)
+    time = tracer.time
+    states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
+    states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
+    states += ctx.carries
+    if ctx.clock.position is not None:
+        states.append(position_state(ctx))
+    _require_seen_lengths(ctx)
+    lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
+    unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse)
+    fastest = max((math.ceil(n.rate) for n in lengths), default=1)
+    unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
+    requirements = tuple(ctx.requirements)
+    graph, named = assemble(ctx, outputs, states, unknown)
+    static = [p.name for p in ctx.model.inputs if p.name not in time.streams and p.name not in time.bound]
+    made = Converted(
+        graph=graph,
+        pulse=pulse,
+        granularity=math.lcm(*ctx.denominators, 1),
+        batch=time.batch,
+        time=time,
+        inputs=tuple(stream_input(ctx, time, n) for n in time.streams),
+        statics=tuple(static_input(ctx, time, n) for n in static),
+        outputs=tuple(o for o, _ in outputs),
+        states=tuple(named),
+        requirements=requirements,
+        limits=tuple(ctx.limits),
+        length=None if ctx.clock.length is None else str(ctx.clock.length.name),
+        unknown_length=unknown,
+        rebase=0 if ctx.clock.absolute else unit,
+        kept=ctx.kept,
+        taps=taps(ctx),
+        opset_imports=dict(ctx.model.opset_imports),
+        ir_version=ctx.model.ir_version,
+        shortest=shortest_length(requirements, time.step),
+        ledger=ctx.ledger,
+    )
+    ctx.release()
+    return made
+
+
+def shortest_length(requirements: tuple[Requirement, ...], step: int) -> int:
+    """The shortest stream the batch model takes (all requirements grow with the length)."""
+    low, high = 0, 1
+    floors = [r for r in requirements if r.at_least]
+    while not all(r.length.at(high) >= r.at_least for r in floors):
+        high *= 2
+        if high > 1 << 40:
+            break
+    while high - low > 1:
+        middle = (low + high) // 2
+        if all(r.length.at(middle) >= r.at_least for r in floors):
+            high = middle
+        else:
+            low = middle
+    return max(-(-high // step) * step, 1)

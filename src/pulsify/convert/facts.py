@@ -1,0 +1,192 @@
+"""What is known of a wire of the batch model, and where it can be had in the streaming graph.
+
+At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
+
+    frames   ... | . . . . | . . . . | . . . . | ...       p = 4
+    pulse n                [ - - - - )                     start 0, end 4: no delay
+    pulse n            [ - - - - )                         start -2, end 2: delay 2
+    pulse n              [ - - - - - - )                   start -1, end 5: a window wider than the pulse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.convert.mask_cells import Cells
+from pulsify.core.length import Length
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Trace
+
+ALL = -(1 << 40)  # a window that starts here holds everything since the stream began: it grows
+
+
+@dataclass(frozen=True)
+class Window:
+    """Frames [n*p + start, n*p + end) at pulse n."""
+
+    p: int
+    start: int
+    end: int
+
+    @property
+    def frames(self) -> int:
+        """Frames in the window; -1 (which a Reshape works out) if it grows."""
+        return -1 if self.grows else self.end - self.start
+
+    @property
+    def grows(self) -> bool:
+        return self.start == ALL
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where time sits in a tensor.
+
+    sizes: one entry an axis; -k stands for k times the batch, the time axis holds 0.
+    outer: what is folded in front of time on the same axis, at the two traced batch sizes: [B, T, C] reshaped to
+    [B*T, C] has time on axis 0 behind an outer B. (1, 1) nearly always.
+    """
+
+    sizes: tuple[int, ...]
+    axis: int
+    outer: tuple[int, int] = (1, 1)
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def folded(self) -> bool:
+        return self.outer != (1, 1)
+
+    @property
+    def batch(self) -> int | None:
+        """The axis that grows with the batch alone."""
+        return next((i for i, s in enumerate(self.sizes) if s < 0), None)
+
+    def shape(self, frames: int) -> list[int]:
+        """A Reshape target for a window of so many frames."""
+        out = [max(s, -1) for s in self.sizes]
+        out[self.axis] = -1 if self.outer[0] != self.outer[1] else self.outer[0] * frames
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Mirror:
+    """Frames in front of and behind `source` that show frames of it again, as primitives/boundary.py has it."""
+
+    source: Wire
+    before: int
+    after: int
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A value with a time axis. `take(window)` is the tensor that holds those frames.
+
+    end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
+    length: None if nobody knows or cares (it is then that of what the wire meets).
+    clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
+    held: the value of every frame, with one frame, if they are all alike.
+    rows: the wire comes out of a table that ends there.
+    copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
+    mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
+    """
+
+    name: str
+    layout: Layout
+    dtype: ir.DataType
+    length: Length | None
+    end: int | None
+    take: Callable[[Window], ir.Value]
+    clean: bool = False
+    held: ir.Value | None = None
+    rows: int | None = None
+    copies: bool = False
+    mirror: Mirror | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        assert self.length is not None
+        return self.length.rate
+
+
+@dataclass(frozen=True)
+class Final:
+    """The wire that a final value waits for: how many frames it has, and when they come."""
+
+    length: Length
+    window: Window
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """A value without a time axis that is the same at every pulse.
+
+    final: it follows from a wire's last frame (the final state of a recurrence) and is right once the stream has ended.
+    """
+
+    value: ir.Value
+    final: Final | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
+
+    bare: the first frame without its time axis.
+    """
+
+    wire: Wire
+    count: int
+    bare: bool = False
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A known value without a time axis that differs with the length of the stream."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two time axes of a field; `length` and `end` as of a wire."""
+
+    axis: int
+    length: Length | None
+    end: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A value with two time axes, where every frame meets every other (attention scores).
+
+    Nothing of it is emitted before a sum over one of its axes asks for a window of rows and a window of cols:
+    `take(windows, offsets)` then makes just that. `cells(trace)` says which cells are data and which constant;
+    offsets are the smallest and largest (second axis - first axis) that the sum will look at.
+    """
+
+    name: str
+    sizes: tuple[int, ...]  # as in Layout; both time axes hold 0
+    sides: tuple[Side, Side]  # in the order of their axes
+    dtype: ir.DataType
+    cells: Callable[[Trace], Cells]
+    take: Callable[[Windows, Offsets], ir.Value]
+    bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
+    origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
+    moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
+    product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
+
+    def side(self, axis: int) -> Side:
+        return next(s for s in self.sides if s.axis == axis)
+
+
+Windows = tuple[Window, Window]
+Offsets = tuple[int, int]
+Fact = Wire | Static | Prefix | Varying | Field

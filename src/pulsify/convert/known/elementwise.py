@@ -1,0 +1,376 @@
+"""Entry by entry: arithmetic, comparisons and functions of known values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.known import series as one
+from pulsify.convert.known import spread as many
+from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.series import Curve, Number, Series, Unsure
+from pulsify.convert.known.spread import Spread
+from pulsify.frontend.model import Node
+
+Array = np.ndarray[Any, Any]
+COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Equal": np.equal,
+}
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.round}
+RISING: dict[str, Callable[[Array], Array]] = {
+    "Sqrt": np.sqrt, "Log": np.log, "Exp": np.exp, "Tanh": np.tanh, "Atan": np.arctan,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Relu": lambda x: np.maximum(x, 0),
+}  # fmt: skip
+RANGES: dict[str, tuple[float, float]] = {
+    "Sin": (-1, 1), "Cos": (-1, 1), "Tanh": (-1, 1), "Sigmoid": (0, 1), "Sign": (-1, 1), "Exp": (0, math.inf),
+    "Sqrt": (0, math.inf), "Relu": (0, math.inf), "IsNaN": (0, 1), "IsInf": (0, 1), "Erf": (-1, 1),
+}  # fmt: skip
+OTHERS: dict[str, Callable[[Array], Array]] = {
+    "Sin": np.sin, "Cos": np.cos, "Reciprocal": lambda x: 1 / x, "IsNaN": np.isnan, "IsInf": np.isinf,
+}  # fmt: skip
+
+
+def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series, ...]]:
+    """All of them spread, brought to one rank; and the sizes of what they make together."""
+    spreads = [f.spread(v) for v in values]
+    rank = max(s.rank for s in spreads)
+    sizes = []
+    for a in range(rank):
+        own = [s.sizes[a - rank + s.rank] for s in spreads if a - rank + s.rank >= 0]
+        wide = [s for s in own if not (s.constant and s.item == 1)]
+        _check_alone([s for s in wide if not s.constant])
+        sizes.append(next((s for s in wide if not s.constant), wide[0]) if wide else own[0])
+    full = tuple(sizes)
+    return [many.moved_axes(s, {a: a + rank - s.rank for a in range(s.rank)}, full) for s in spreads], full
+
+
+def _check_alone(sizes: list[Series]) -> None:
+    """Unsure if one of two growing axes has a single frame where the other has more: it would be spread over all."""
+    for s in sizes[1:]:
+        if s.growth != sizes[0].growth or not np.array_equal(s.values, sizes[0].values):
+            _, _, (x, y) = one.aligned(s, sizes[0])
+            if ((x == 1) != (y == 1)).any():
+                raise Unsure("one of two values that meet has a single frame at some length")
+
+
+def numbers(f: Follower, values: list[Value]) -> list[Array] | None:
+    """All of them as few numbers, broadcast to each other; None if one of them is spread."""
+    if any(isinstance(v, Spread) for v in values):
+        return None
+    if math.prod(np.broadcast_shapes(*(v.dims for v in values if not isinstance(v, Spread)))) > FEW:
+        return None
+    return list(np.broadcast_arrays(*(f.few(v) for v in values)))
+
+
+def each(cells: list[Array], how: Callable[..., Number]) -> Few:
+    out = np.empty(cells[0].shape, object)
+    for i in np.ndindex(out.shape):
+        out[i] = how(*(c[i] for c in cells))
+    return Few(out, any(isinstance(c, Series) and c.floating for c in out.flat))
+
+
+def plain(number: Number) -> Series:
+    if isinstance(number, Curve):
+        raise Unsure("it is no linear function of the length")
+    return number
+
+
+def _binary(f: Follower, values: list[Value], few: Callable[..., Number], spread: Callable[..., Spread]) -> Value:
+    cells = numbers(f, values)
+    if cells is not None:
+        return each(cells, few)
+    spreads, sizes = beside(f, values)
+    return spread(sizes, *spreads)
+
+
+def _folded(f: Follower, values: list[Value], few: Callable[..., Number], spread: Callable[..., Spread]) -> Value:
+    out = values[0]
+    for v in values[1:]:
+        out = _binary(f, [out, v], few, spread)
+    return out
+
+
+def _curved(
+    how: Callable[[Series, Series], Series], as_curve: Callable[[Curve, float], Curve]
+) -> Callable[..., Number]:
+    """An operator on two numbers, one of which may be a curve if the other is a constant."""
+
+    def apply(a: Number, b: Number) -> Number:
+        if isinstance(a, Curve) and isinstance(b, Series) and b.constant:
+            return as_curve(a, float(b.item))
+        if isinstance(b, Curve) and isinstance(a, Series) and a.constant:
+            return as_curve(b, float(a.item))
+        return how(plain(a), plain(b))
+
+    return apply
+
+
+def _product(a: Number, b: Number) -> Number:
+    """Two that both rise from zero on make a curve."""
+    if isinstance(a, Series) and isinstance(b, Series):
+        if not (a.growth and b.growth):
+            return one.multiply(a, b)
+        if a.growth > 0 and b.growth > 0 and a.values.min() >= 0 and b.values.min() >= 0:
+            x, y = one.monotone(a, np.asarray, True), one.monotone(b, np.asarray, True)
+            return Curve(lambda t: x.at(t) * y.at(t), True, a.unit)
+    scale = _curved(one.multiply, lambda c, k: Curve(lambda t: c.at(t) * k, c.rises == (k >= 0), c.unit))
+    return scale(a, b)
+
+
+@follows("Add", "Sum")
+def add(f: Follower, node: Node, ins: list[Value]) -> Value:
+    shift = _curved(one.add, lambda c, k: Curve(lambda t: c.at(t) + k, c.rises, c.unit))
+    return _folded(f, ins, shift, many.summed)
+
+
+@follows("Sub")
+def subtract(f: Follower, node: Node, ins: list[Value]) -> Value:
+    def few(a: Number, b: Number) -> Number:
+        if isinstance(a, Curve) and isinstance(b, Series) and b.constant:
+            k = float(b.item)
+            return Curve(lambda t: a.at(t) - k, a.rises, a.unit)
+        return one.subtract(plain(a), plain(b))
+
+    return _binary(f, ins, few, lambda sizes, a, b: many.summed(sizes, a, b, -1))
+
+
+@follows("Mul")
+def multiply(f: Follower, node: Node, ins: list[Value]) -> Value:
+    return _binary(f, ins, _product, many.product)
+
+
+@follows("Div")
+def divide(f: Follower, node: Node, ins: list[Value]) -> Value:
+    def few(a: Number, b: Number) -> Number:
+        if isinstance(a, Curve) and isinstance(b, Series) and b.constant and b.floating and b.item:
+            k = float(b.item)
+            return Curve(lambda t: a.at(t) / k, a.rises == (k > 0), a.unit)
+        return one.divide(plain(a), plain(b))
+
+    def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
+        if b.slope or b.lo != b.hi or not b.lo or not math.isfinite(b.lo):
+            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf)
+        return many.divided(replace(many.joint(sizes, a, b), slope=a.slope, lo=a.lo, hi=a.hi), Fraction(b.lo))
+
+    return _binary(f, ins, few, spread)
+
+
+@follows("Mod")
+def mod(f: Follower, node: Node, ins: list[Value]) -> Value:
+    back = bool(node.attr("fmod", 0))
+
+    def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
+        if b.slope or b.lo != b.hi or not b.lo or not math.isfinite(b.lo):
+            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf)
+        given = replace(many.joint(sizes, a, b), slope=a.slope, lo=a.lo, hi=a.hi)
+        return many.remaining(given, Fraction(b.lo), back)
+
+    return _binary(f, ins, lambda a, b: one.remainder(plain(a), plain(b), back), spread)
+
+
+@follows("Min", "Max")
+def extreme(f: Follower, node: Node, ins: list[Value]) -> Value:
+    least = node.op == "Min"
+    how = np.minimum if least else np.maximum
+    return _folded(
+        f, ins, lambda a, b: one.extreme(plain(a), plain(b), how), lambda s, a, b: many.extreme(s, a, b, least)
+    )
+
+
+@follows("Clip")
+def clip(f: Follower, node: Node, ins: list[Value]) -> Value:
+    bounds = [ins[1] if len(ins) > 1 else node.attr("min"), ins[2] if len(ins) > 2 else node.attr("max")]
+    out = ins[0]
+    for bound, how, least in zip(bounds, (np.maximum, np.minimum), (False, True), strict=True):
+        if bound is None:
+            continue
+        given = bound if isinstance(bound, (Fixed, Few, Spread)) else _constant(f, bound)
+        out = _binary(
+            f,
+            [out, given],
+            lambda a, b, how=how: one.extreme(plain(a), plain(b), how),
+            lambda s, a, b, least=least: many.extreme(s, a, b, least),
+        )
+    return out
+
+
+def _constant(f: Follower, value: float) -> Fixed:
+    array = np.array(value)
+    return Fixed("", (), lambda: array)
+
+
+@follows(*COMPARISONS)
+def compare(f: Follower, node: Node, ins: list[Value]) -> Value:
+    how = COMPARISONS[node.op]
+
+    def few(a: Number, b: Number) -> Number:
+        for curve, other, test in ((a, b, how), (b, a, _turned(how))):
+            if isinstance(curve, Curve) and isinstance(other, Series) and other.constant:
+                return curve.compare(float(other.item), test)
+        return one.compare(plain(a), plain(b), how)
+
+    return _binary(f, ins, few, lambda sizes, a, b: many.decided(many.summed(sizes, a, b, -1)))
+
+
+def _turned(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    turned = {
+        np.less: np.greater,
+        np.less_equal: np.greater_equal,
+        np.greater: np.less,
+        np.greater_equal: np.less_equal,
+    }
+    return turned.get(how, how)  # type: ignore[call-overload]
+
+
+@follows("And", "Or", "Xor")
+def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
+    how = {"And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor}[node.op]
+
+    def few(a: Number, b: Number) -> Number:
+        x, y = plain(a), plain(b)
+        table = {(p, q): bool(how(p, q)) for p in (False, True) for q in (False, True)}
+        first = {p: one.constant(table[p, False], x.unit) for p in (False, True)}
+        second = {p: one.constant(table[p, True], x.unit) for p in (False, True)}
+        return one.choose(y, one.choose(x, second[True], second[False]), one.choose(x, first[True], first[False]))
+
+    return _binary(f, ins, few, lambda sizes, a, b: many.joint(sizes, a, b, lo=0.0, hi=1.0))
+
+
+@follows("Not")
+def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if isinstance(ins[0], Spread):
+        return replace(ins[0], final=None)
+    return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
+
+
+@follows("Where")
+def where(f: Follower, node: Node, ins: list[Value]) -> Value:
+    return _binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), many.chosen)
+
+
+@follows("Neg")
+def negative(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if isinstance(ins[0], Spread):
+        v = ins[0]
+        return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo, final=None)
+    return each([f.few(ins[0])], lambda a: one.negated(plain(a)))
+
+
+@follows("Abs")
+def absolute(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if isinstance(ins[0], Spread):
+        return many.absolute(ins[0])
+    return each([f.few(ins[0])], lambda a: one.absolute(plain(a)))
+
+
+@follows("Sign")
+def sign(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if isinstance(ins[0], Spread):
+        v, slope = ins[0], ins[0].slope
+        far = None if len(slope) != 1 else 1.0 if next(iter(slope.values())) > 0 else -1.0
+        return replace(many.decided(v), lo=-1.0, floating=v.floating, final=far)
+
+    def few(a: Number) -> Number:
+        zero = one.constant(0, a.unit)
+        up, down = (one.compare(plain(a), zero, how) for how in (np.greater, np.less))
+        return one.subtract(*(one.cast(s, "i", 64) for s in (_count(up), _count(down))))
+
+    return each([f.few(ins[0])], few)
+
+
+def _count(s: Series) -> Series:
+    return replace(s, values=s.values.astype(np.int64))
+
+
+@follows(*ROUNDINGS)
+def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if isinstance(ins[0], Spread):
+        return many.cut(ins[0])
+
+    def few(a: Number) -> Number:
+        if isinstance(a, Curve):
+            return Curve(lambda t: ROUNDINGS[node.op](a.at(t)), a.rises, a.unit)
+        return one.whole(a, ROUNDINGS[node.op])
+
+    return each([f.few(ins[0])], few)
+
+
+@follows("Cast", "CastLike")
+def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
+    to = ir.DataType(node.attr("to")) if node.op == "Cast" else f.first(node.outputs[0]).dtype
+    kind, bits = to.numpy().kind, to.numpy().itemsize * 8
+    kind = "f" if to.is_floating_point() else kind
+    v = ins[0]
+    if isinstance(v, Spread):
+        if kind == "b":
+            return many.decided(v)
+        if kind == "f":
+            exact = {16: 1 << 11, 32: one.EXACT}.get(bits, one.LONGEST)
+            return replace(
+                v, floating=True, limit=min(v.limit, many.within(v, exact) if bits < 32 or not v.floating else v.limit)
+            )
+        if bits < 32:
+            raise Unsure(f"it may be too large for {bits} bits")
+        return replace(many.cut(v, towards_zero=True), floating=False)
+
+    def few(a: Number) -> Number:
+        if isinstance(a, Curve):
+            if kind == "f":
+                return a
+            return Curve(lambda t: np.trunc(a.at(t)), a.rises, a.unit)
+        return one.cast(a, kind, bits) if a.values.dtype.kind != "b" or kind == "b" else one.cast(_count(a), kind, bits)
+
+    return each([f.few(v)], few)
+
+
+@follows("Identity", "Dropout")
+def same(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    return ins[0] if len(node.outputs) == 1 else [ins[0]] * len(node.outputs)
+
+
+@follows(*RISING, *(op for op in OTHERS if op not in RISING), "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
+def function(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Any function: what it makes of a growing value never repeats, but is the same where its input is."""
+    alone = not isinstance(ins[0], Spread) and (len(ins) == 1 or isinstance(ins[1], Fixed))
+    if alone and math.prod(ins[0].dims) <= FEW:  # type: ignore[union-attr]
+        return each([f.few(ins[0])], _function(node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
+    spreads, sizes = beside(f, ins)
+    lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
+    exact = [many.exactly(s) for s in spreads]
+    nonzero = node.op in ("Exp", "Sigmoid") or (node.op == "Pow" and spreads[0].lo > 0 and not spreads[0].slope)
+    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True, nonzero=nonzero)
+
+
+def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
+    rising = RISING.get(node.op)
+    how: Callable[[Array], Array] | None = rising or OTHERS.get(node.op)
+    if node.op == "Pow" and exponent is not None and exponent.size == 1:
+        power = exponent[0].item()
+
+        def how(x: Array) -> Array:
+            return np.power(x.astype(np.float64), power)
+
+        rising = how if power > 0 else None
+
+    def apply(a: Number) -> Number:
+        if how is None:
+            raise Unsure(f"nothing is known of what {node.op} does with it")
+        if isinstance(a, Series) and not a.growth:
+            whole = node.op == "Pow" and not a.floating
+            out = one.through(a, how, exact=node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf") or whole)
+            return one.cast(out, "i", 64) if whole else out
+        if rising is None or (isinstance(a, Series) and node.op == "Pow" and a.values.min() < 0):
+            raise Unsure(f"{node.op} of it neither rises nor falls with the length")
+        return one.monotone(a, rising, True)
+
+    return apply

@@ -1,0 +1,498 @@
+"""Known values moved about: reshaped, cut, joined, looked up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pulsify.convert.known import series as one
+from pulsify.convert.known import spread as many
+from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import known
+
+Array = np.ndarray[Any, Any]
+
+
+def carried(f: Follower, node: Node, value: Few, others: Sequence[Value | None]) -> list[Value]:
+    """An operator that only moves entries about, on few numbers: it is run on their places."""
+    places = np.arange(value.cells.size).reshape(value.dims)
+    given = [known(places), *(None if v is None else known(f.fixed(v)) for v in others)]
+    flat = value.cells.reshape(-1)
+    out: list[Value] = []
+    for moved in f.evaluator.run(node, given):
+        cells = np.empty(moved.shape, object)
+        for i in np.ndindex(moved.shape):
+            cells[i] = flat[int(moved[i])]
+        out.append(Few(cells, value.floating))
+    return out
+
+
+def sizes_from(f: Follower, value: Value | None) -> list[Series]:
+    """A shape given as a value: one number an axis."""
+    cells = f.few(value).reshape(-1)
+    if not all(isinstance(c, Series) for c in cells):
+        raise Unsure("a size is no linear function of the length")
+    return list(cells)
+
+
+def alike(a: Series, b: Series) -> bool:
+    return a.growth == b.growth and a.horizon == b.horizon and np.array_equal(a.values, b.values)
+
+
+# ---- shapes
+
+
+@follows("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
+        return carried(f, node, ins[0], ins[1:])
+    v = f.spread(ins[0])
+    sizes = _reshaped(f, node, v, ins)
+    if not v.times and not any(not s.constant for s in sizes):
+        if v.uses - {T}:
+            raise Unsure("an axis that matters goes")
+        return replace(v, sizes=sizes)
+    before, after = v.times, [a for a, s in enumerate(sizes) if not s.constant]
+    to: dict[int, int] = {}
+    if len(before) == len(after) and all(_kept(v.sizes, a, sizes, b) for a, b in zip(before, after, strict=True)):
+        to = dict(zip(before, after, strict=True))
+        if all(alike(v.sizes[a], sizes[b]) for a, b in to.items()):
+            return many.moved_axes(v, to, sizes)
+    if len(before) == len(after) == 1:
+        return _regrouped(v, before[0], after[0], sizes)
+    raise Unsure("time axes are torn apart or folded together")
+
+
+def _reshaped(f: Follower, node: Node, v: Spread, ins: list[Value]) -> tuple[Series, ...]:
+    unit = f.unit
+    if node.op == "Unsqueeze":
+        axes = axes_of(f, node, ins, v.rank, more=True)
+        rest = iter(v.sizes)
+        return tuple(constant(1, unit) if a in axes else next(rest) for a in range(v.rank + len(axes)))
+    if node.op == "Squeeze":
+        axes = axes_of(f, node, ins, v.rank)
+        if not axes:
+            axes = {a for a, s in enumerate(v.sizes) if s.constant and s.item == 1}
+        return tuple(s for a, s in enumerate(v.sizes) if a not in axes)
+    if node.op == "Flatten":
+        axis = node.attr("axis", 1) % (v.rank + 1)
+        return _times(v.sizes[:axis], unit), _times(v.sizes[axis:], unit)
+    target = sizes_from(f, ins[1])
+    if not node.attr("allowzero", 0):
+        target = [v.sizes[i] if s.constant and s.item == 0 else s for i, s in enumerate(target)]
+    missing = [i for i, s in enumerate(target) if s.constant and s.item == -1]
+    if missing:
+        target[missing[0]] = _left(v.sizes, [s for i, s in enumerate(target) if i != missing[0]], unit)
+    return tuple(target)
+
+
+def axes_of(f: Follower, node: Node, ins: list[Value], rank: int, more: bool = False) -> set[int]:
+    given = node.attr("axes")
+    if given is None and len(ins) > 1 and ins[1] is not None:
+        given = [int(a) for a in f.fixed(ins[1]).reshape(-1)]
+    axes = given or []
+    return {a % (rank + len(axes) if more else rank) for a in axes}
+
+
+def _times(sizes: Sequence[Series], unit: int) -> Series:
+    out = constant(1, unit)
+    for s in sizes:
+        out = one.multiply(out, s)
+    return out
+
+
+def _left(total: Sequence[Series], given: list[Series], unit: int) -> Series:
+    """What is left of the product of all sizes once the others are taken out of it."""
+    rest = list(total)
+    for s in [s for s in given if not s.constant]:
+        found = next((i for i, r in enumerate(rest) if alike(r, s)), None)
+        if found is None:
+            raise Unsure("time axes are torn apart or folded together")
+        del rest[found]
+    by = math.prod(int(s.item) for s in given if s.constant)
+    return one.divide(_times(rest, unit), constant(by, unit))
+
+
+def _kept(before: Sequence[Series], a: int, after: Sequence[Series], b: int) -> bool:
+    """Is as much in front of a time axis as before?"""
+
+    def ahead(sizes: Sequence[Series]) -> tuple[int, list[Series]]:
+        return math.prod(int(s.item) for s in sizes if s.constant), [s for s in sizes if not s.constant]
+
+    (x, xs), (y, ys) = ahead(before[:a]), ahead(after[:b])
+    return x == y and len(xs) == len(ys) and all(alike(p, q) for p, q in zip(xs, ys, strict=True))
+
+
+def _regrouped(v: Spread, a: int, b: int, sizes: tuple[Series, ...]) -> Spread:
+    """Time merged with what lies behind it, or split: an entry lies a known number of frames from where it was."""
+    if not _kept(v.sizes, a, sizes, b):
+        raise Unsure("time is folded together with what stands in front of it")
+    inner = [math.prod(int(s.item) for s in side) for side in (v.sizes[a + 1 :], sizes[b + 1 :])]
+    if 0 in inner:
+        raise Unsure("it has no entries")
+    ratio = Fraction(inner[1], inner[0])
+    q = v.slope.get(a, Fraction(0))
+    off = float(abs(q) * (1 + ratio))
+    return many.moved_axes(
+        replace(v, slope={c: (x * ratio if c == a else x) for c, x in v.slope.items()}, lo=v.lo - off, hi=v.hi + off),
+        {a: b},
+        sizes,
+    )
+
+
+@follows("Transpose")
+def transpose(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few):
+        return carried(f, node, ins[0], [])
+    v = f.spread(ins[0])
+    perm = node.attr("perm") or tuple(reversed(range(v.rank)))
+    return many.moved_axes(v, {a: perm.index(a) for a in range(v.rank)}, tuple(v.sizes[p] for p in perm))
+
+
+@follows("Expand", "Tile")
+def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few) and isinstance(ins[1], Fixed) and f.fixed(ins[1]).prod() <= FEW:
+        return carried(f, node, ins[0], ins[1:])
+    v, target = f.spread(ins[0]), sizes_from(f, ins[1])
+    rank = max(v.rank, len(target))
+    to = {a: a + rank - v.rank for a in range(v.rank)}
+    own = [*[constant(1, f.unit)] * (rank - v.rank), *v.sizes]
+    wanted = [*[constant(1, f.unit)] * (rank - len(target)), *target]
+    sizes = []
+    for s, w in zip(own, wanted, strict=True):
+        if s.constant and s.item == 1:
+            sizes.append(w)
+        elif node.op == "Expand" or (w.constant and w.item == 1):
+            sizes.append(s)
+        elif s.constant and w.constant:
+            sizes.append(constant(s.item * w.item, f.unit))
+        else:
+            raise Unsure("frames are repeated from the first to the last")
+    return many.moved_axes(v, to, tuple(sizes))
+
+
+@follows("ConstantOfShape")
+def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
+    value = node.attr("value")
+    array = np.zeros(1, np.float32) if value is None else np.asarray(value.numpy())
+    sizes = tuple(sizes_from(f, ins[0]))
+    number = float(array.reshape(-1)[0])
+    if all(s.constant for s in sizes) and math.prod(int(s.item) for s in sizes) <= FEW:
+        cells = np.empty([int(s.item) for s in sizes], object)
+        cells.fill(constant(array.reshape(-1)[0], f.unit))
+        return Few(cells, array.dtype.kind == "f")
+    return Spread(sizes, lo=number, hi=number, floating=array.dtype.kind == "f")
+
+
+@follows("Range")
+def count(f: Follower, node: Node, ins: list[Value]) -> Value:
+    start, limit, delta = (f.number(v) for v in ins)
+    if not delta.constant or not delta.item:
+        raise Unsure("its step changes with the length")
+    span = one.subtract(limit, start)
+    if span.floating or delta.floating:
+        size = one.cast(one.whole(one.divide(span, delta), np.ceil), "i", 64)
+    else:
+        size = one.negated(_floored(one.negated(span), delta))
+    size = one.extreme(size, constant(0, f.unit), np.maximum)
+    begin = f.spread(Few(np.array(start, object)))
+    step = Fraction(delta.item)
+    if size.constant and size.item <= FEW:
+        cells = np.empty(int(size.item), object)
+        for i in range(len(cells)):
+            cells[i] = one.add(start, constant(i * delta.item, f.unit))
+        return Few(cells, start.floating)
+    slope = {0: step, **begin.slope}
+    return replace(begin, sizes=(size,), slope=slope, uses=begin.uses | {0}, floating=start.floating or delta.floating)
+
+
+def _floored(a: Series, b: Series) -> Series:
+    """Division of whole numbers, downwards."""
+    return one.divide(one.subtract(a, one.remainder(a, b)), b)
+
+
+# ---- cutting and joining
+
+
+@follows("Slice")
+def cut(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
+        return carried(f, node, ins[0], ins[1:])
+    starts, stops = (f.few(v).reshape(-1) for v in ins[1:3])
+    axes, steps = (f.fixed(v).reshape(-1) if v is not None else None for v in [*ins[3:], None, None][:2])
+    v: Value = ins[0]
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        axis, step = int(axes[i]) if axes is not None else i, int(steps[i]) if steps is not None else 1
+        if not isinstance(start, Series) or not isinstance(stop, Series):
+            raise Unsure("where it cuts is no linear function of the length")
+        v = _cut(f, v, axis, start, stop, step)
+    return v
+
+
+def bounds(start: Series, stop: Series, step: int, size: Series) -> tuple[Series, Series]:
+    """The first place of a slice, and how many there are, as Python's slices have it."""
+    unit = size.unit
+    zero = constant(0, unit)
+
+    def anchored(x: Series, low: Series, high: Series) -> Series:
+        below = one.compare(x, zero, np.less)
+        from_end = one.add(x, size) if not (x.constant and abs(x.item) > one.LONGEST) else low
+        chosen = from_end if below.constant and below.item else x
+        if not below.constant:
+            chosen = one.choose(below, from_end, x)
+        return one.extreme(one.extreme(chosen, low, np.maximum), high, np.minimum)
+
+    if step > 0:
+        first, last = anchored(start, zero, size), anchored(stop, zero, size)
+        span = one.subtract(last, first)
+    else:
+        end, least = one.add(size, constant(-1, unit)), constant(-1, unit)
+        first, last = anchored(start, least, end), anchored(stop, least, end)
+        span = one.subtract(first, last)
+    by = constant(abs(step), unit)
+    count = one.negated(_floored(one.negated(span), by)) if abs(step) > 1 else span
+    return first, one.extreme(count, zero, np.maximum)
+
+
+def _cut(f: Follower, value: Value, axis: int, start: Series, stop: Series, step: int) -> Value:
+    v = f.spread(value)
+    axis %= v.rank
+    first, count = bounds(start, stop, step, v.sizes[axis])
+    sizes = (*v.sizes[:axis], count, *v.sizes[axis + 1 :])
+    if alike(count, v.sizes[axis]) and step == 1:
+        return v
+    place = f.spread(Few(np.array(first, object)))
+    own = {} if count.constant and count.item == 1 else {axis: Fraction(step)}
+    at = replace(place, sizes=sizes, slope={**place.slope, **own}, uses=place.uses | ({axis} if own else set()))
+    return _taken(f, value, v, axis, at, {c: c for c in range(v.rank) if c != axis})
+
+
+def _taken(f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict[int, int]) -> Spread:
+    """Entries of a value along an axis at certain places."""
+    if axis in v.times:
+        return many.placed(v, axis, at, to)
+    if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope and at.range[0] >= 0:
+        first, step = line  # positions kept as a table: they are what they count
+        counted = many.scaled(at, step)
+        steep = sum(float(abs(q)) for q in many.streamwise(at).values())
+        until = int((float(v.sizes[axis].item) - many.most(at)) / steep)
+        lo, hi = counted.lo + first, counted.hi + first
+        return replace(counted, lo=lo, hi=hi, floating=v.floating, until=min(at.until, until))
+    if isinstance(value, Fixed) or axis not in v.uses:  # a table: it ends, and what points outside does not run
+        rows = float(v.sizes[axis].item)
+        try:
+            near = many.plane(at, rows + many.most(at))
+        except Unsure:
+            near = {pair(ORIGIN, c): FAR for c in at.slope}
+        looked = replace(many.with_near(at, near), slope={}, lo=v.lo, hi=v.hi, floating=v.floating, roundings=0)
+        rest = replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset())
+        moved = {(to[c] if c >= 0 else c): q for c, q in v.slope.items()}
+        near_too = {pair(*(to[c] if c >= 0 else c for c in k)): g for k, g in v.near.items()}
+        uses = frozenset(to[c] if c >= 0 else c for c in v.uses)
+        return many.joint(
+            at.sizes, replace(rest, near=near_too, uses=uses), looked, slope=moved, lo=v.lo, hi=v.hi,
+            floating=v.floating,
+        )  # fmt: skip
+    raise Unsure("an axis that matters is looked up")
+
+
+def _line(value: Fixed, axis: int) -> tuple[float, Fraction] | None:
+    """First entry and step of a table that counts evenly along an axis, and has no other."""
+    if math.prod(value.dims) != value.dims[axis] or value.dims[axis] < 3:
+        return None
+    rows = value.array().reshape(-1)
+    if rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():
+        return None
+    steps = np.diff(rows.astype(np.float64))
+    even = (steps == steps[0]).all() and steps[0] == round(steps[0]) and float(rows[0]) == round(float(rows[0]))
+    return (float(rows[0]), Fraction(int(steps[0]))) if even else None
+
+
+@follows("Gather")
+def gather(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    data, index = ins[0], ins[1]
+    if isinstance(data, Few) and isinstance(index, Fixed) and math.prod(index.dims) <= FEW:
+        return carried(f, node, data, [index])
+    v = f.spread(data)
+    axis = node.attr("axis", 0) % v.rank
+    at = f.spread(index)
+    if isinstance(index, Fixed) and axis in v.times:
+        array = index.array()
+        if array.size and array.max() < 0:  # counted from the end
+            size = f.spread(Few(np.array(v.sizes[axis], object)))
+            at = many.summed(at.sizes, at, many.moved_axes(size, {}, at.sizes))
+        elif array.size and array.min() < 0:
+            raise Unsure("it takes frames from both ends")
+    sizes = (*v.sizes[:axis], *at.sizes, *v.sizes[axis + 1 :])
+    placed = many.moved_axes(at, {c: c + axis for c in range(at.rank)}, sizes)
+    to = {c: c if c < axis else c + at.rank - 1 for c in range(v.rank) if c != axis}
+    made = _taken(f, data, v, axis, placed, to)
+    return numbers_of(f, node, made)
+
+
+def numbers_of(f: Follower, node: Node, made: Spread) -> Value:
+    """A value without a time axis is a few numbers, if it can be evaluated at all lengths it takes to know it."""
+    if made.times or not all(s.constant for s in made.sizes):
+        return made
+    if math.prod(int(s.item) for s in made.sizes) > FEW:
+        return made
+    try:
+        return f.count(node.outputs[0], made)
+    except Unsure:
+        return made
+
+
+@follows("GatherND")
+def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    index = f.spread(ins[1])
+    if node.attr("batch_dims", 0) or not index.sizes[-1].constant or index.sizes[-1].item != 1:
+        raise Unsure("it picks single entries")
+    v = f.spread(ins[0])
+    if index.rank - 1 in index.uses:
+        raise Unsure("it picks single entries")
+    at = many.moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
+    to = {c: c + index.rank - 2 for c in range(1, v.rank)}
+    return numbers_of(f, node, _taken(f, ins[0], v, 0, at, to))
+
+
+@follows("Concat")
+def concat(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if sum(FEW + 1 if isinstance(v, Spread) else math.prod(v.dims) for v in ins) <= FEW:
+        cells = np.concatenate([f.few(v) for v in ins], node.attr("axis"))
+        return Few(cells, any(isinstance(c, Series) and c.floating for c in cells.flat))
+    parts = [f.spread(v) for v in ins]
+    axis = node.attr("axis") % parts[0].rank
+    size = parts[0].sizes[axis]
+    for p in parts[1:]:
+        size = one.add(size, p.sizes[axis])
+    sizes = tuple(size if a == axis else _widest([p.sizes[a] for p in parts]) for a in range(parts[0].rank))
+    if size.constant:
+        return _beside([replace(p, sizes=sizes) for p in parts], sizes)
+    growing = [i for i, p in enumerate(parts) if axis in p.times]
+    if len(growing) != 1:
+        raise Unsure("it puts one stream behind another")
+    at = growing[0]
+    front = sum(int(p.sizes[axis].item) for p in parts[:at])
+    behind = sum(int(p.sizes[axis].item) for p in parts[at + 1 :])
+    others = [replace(p, sizes=sizes) for i, p in enumerate(parts) if i != at]
+    return framed(parts[at], axis, sizes, front, behind, others)
+
+
+def _widest(sizes: list[Series]) -> Series:
+    return next((s for s in sizes if not s.constant), sizes[0])
+
+
+def _beside(parts: list[Spread], sizes: tuple[Series, ...]) -> Spread:
+    """Parts side by side on an axis that is no time axis."""
+    if not all(many.same_slope(p, parts[0]) for p in parts):
+        parts = [many.exactly(p) for p in parts]
+    lo, hi = min(p.lo for p in parts), max(p.hi for p in parts)
+    return many.joint(sizes, *parts, slope=dict(parts[0].slope), lo=lo, hi=hi)
+
+
+def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behind: int, others: list[Spread]) -> Spread:
+    """A value over time with some frames more in front of it and behind it."""
+    at = Spread(sizes, {axis: Fraction(1)}, -front, -front, uses=frozenset({axis}))
+    moved = many.placed(main, axis, at, {c: c for c in range(main.rank) if c != axis})
+    if others and moved.slope:
+        moved, others = many.exactly(moved), [many.exactly(p) for p in others]
+    beyond = many.ragged(sizes[axis])
+    rate = float(sizes[axis].pace)
+    ends = {pair(ORIGIN, axis): front / rate} if front else {}
+    if behind:
+        ends[pair(axis, T)] = behind / rate + beyond
+    lo, hi = min([moved.lo, *(p.lo for p in others)]), max([moved.hi, *(p.hi for p in others)])
+    out = many.joint(sizes, moved, *others, slope=dict(moved.slope), lo=lo, hi=hi)
+    uses = out.uses | ({axis} if front or behind else set()) | ({T} if behind else set())
+    return replace(many.with_near(out, ends), uses=frozenset(uses))
+
+
+@follows("Pad")
+def pad(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    pads = [int(p) for p in f.fixed(ins[1]).reshape(-1)]
+    axes = [int(a) % v.rank for a in f.fixed(ins[3]).reshape(-1)] if len(ins) > 3 and ins[3] else list(range(v.rank))
+    if str(node.attr("mode", "constant")) != "constant" or min(pads) < 0:
+        raise Unsure("it is padded with entries of its own")
+    fill = float(f.fixed(ins[2]).reshape(-1)[0]) if len(ins) > 2 and ins[2] is not None else 0.0
+    n = len(axes)
+    for i, axis in enumerate(axes):
+        front, behind = pads[i], pads[i + n]
+        if not front and not behind:
+            continue
+        sizes = list(v.sizes)
+        sizes[axis] = one.add(sizes[axis], constant(front + behind, f.unit))
+        other = Spread(tuple(sizes), lo=fill, hi=fill, floating=v.floating)
+        if axis in v.times:
+            v = framed(v, axis, tuple(sizes), front, behind, [other])
+        else:
+            v = _beside([replace(v, sizes=tuple(sizes)), other], tuple(sizes))
+    return v
+
+
+@follows("Split")
+def split(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
+    if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
+        return carried(f, node, ins[0], ins[1:])
+    v = f.spread(ins[0])
+    axis = node.attr("axis", 0) % v.rank
+    if axis in v.times:
+        raise Unsure("it is split along time")
+    return [
+        replace(v, sizes=(*v.sizes[:axis], constant(f.first(o).dims[axis], f.unit), *v.sizes[axis + 1 :]))
+        for o in node.outputs
+    ]
+
+
+# ---- looked up, marked, spread over
+
+
+@follows("Trilu", "EyeLike")
+def triangle(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    given = f.fixed(ins[1]).reshape(-1) if len(ins) > 1 and ins[1] is not None else [node.attr("k", 0)]
+    offset = int(given[0])
+    rows, cols = v.rank - 2, v.rank - 1
+    slope = {rows: Fraction(1), cols: Fraction(-1)}
+    mask = many.decided(Spread(v.sizes, slope, offset, offset, uses=frozenset({rows, cols})))
+    if node.op == "EyeLike":
+        return mask
+    zero = Spread(v.sizes)
+    return many.chosen(v.sizes, mask, v, zero)
+
+
+@follows("ScatterND", "ScatterElements")
+def scattered(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Of its size this much is certain; what it holds may change wherever one looks."""
+    v = f.spread(ins[0])
+    near = {pair(ORIGIN, c): FAR for c in (T, *v.times)}
+    return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset({T, *v.times}), floating=v.floating)
+
+
+@follows("OneHot")
+def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
+    index, depth, values = f.spread(ins[0]), int(f.fixed(ins[1]).reshape(-1)[0]), f.fixed(ins[2])
+    axis = node.attr("axis", -1) % (index.rank + 1)
+    sizes = (*index.sizes[:axis], constant(depth, f.unit), *index.sizes[axis:])
+    v = many.moved_axes(index, {a: a if a < axis else a + 1 for a in range(index.rank)}, sizes)
+    near = many.plane(v, depth + many.most(v))
+    return replace(
+        many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()),
+        floating=values.dtype.kind == "f",
+    )  # fmt: skip
+
+
+@follows("NonZero")
+def places(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    if v.rank != 1 or v.slope or v.lo != v.hi or not v.lo:
+        raise Unsure("which entries are not zero changes with the length")
+    return Spread((constant(1, f.unit), v.sizes[0]), {1: Fraction(1)}, uses=frozenset({1}))

@@ -1,0 +1,470 @@
+"""Arrays over time whose entries follow from the length: how far must one look until nothing new can show?
+
+An entry is a number at the coordinates (T, a, b): the stream's length and its place on one or two time axes, all
+counted in frames of the stream. It is  slope . coordinates + deviation,  and the deviation is the same at two places if
+
+- they differ by multiples of `period`, and
+- every two coordinates (the origin counted among them) that are `near` each other at one place are just as far apart
+  at the other, and those that are further apart are so at both, in the same order.
+
+        0          a     b                T         a mask b - a <= 8 has near(a, b) = 8
+        |----------|-----|----------------|         a mask b < T - 1 has near(b, T) = 1, i < 3000 near(0, i) = 3000
+
+So a gap between neighbouring coordinates may be shortened by the period as long as it stays wider than all that is near
+across it, and what holds for all places with short gaps (`reps`) holds for every length and every place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pulsify.convert.known.series import LONGEST, MOST, Series, TooFar, Unsure
+
+Array = np.ndarray[Any, Any]
+T, ORIGIN = -1, -2  # coordinates; axes are 0, 1, ...
+Pair = tuple[int, int]
+FAR = math.inf
+SMOOTH = 1  # roundings after which a number must not be cut to a whole one any more
+
+
+def pair(a: int, b: int) -> Pair:
+    return (a, b) if a < b else (b, a)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """See above. sizes: of every axis; lo, hi: of the deviation; uses: the coordinates that matter at all."""
+
+    sizes: tuple[Series, ...]
+    slope: Mapping[int, Fraction] = field(default_factory=dict)  # by frame of that axis; by frame of the stream for T
+    lo: float = 0.0
+    hi: float = 0.0
+    period: int = 1
+    near: Mapping[Pair, float] = field(default_factory=dict)
+    uses: frozenset[int] = frozenset()
+    roundings: int = 0
+    floating: bool = False
+    limit: int = LONGEST
+    until: int = LONGEST  # a table it was read from ends there, and the model with it
+    whole: bool = False  # floats that are whole numbers: exact, and so are their sums
+    nonzero: bool = False  # it is nowhere zero, whatever else it is
+    final: float | None = None  # what it is far out, if that is one number
+    hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def times(self) -> list[int]:
+        return [a for a, s in enumerate(self.sizes) if not s.constant]
+
+    def rate(self, c: int) -> Fraction:
+        """Frames of this coordinate by frame of the stream."""
+        return Fraction(1) if c == T else self.sizes[c].pace
+
+    @property
+    def longest(self) -> int:
+        """The longest stream for which it is so: a table that an axis runs over may end."""
+        return min([self.until, *(s.settled for s in self.sizes if not s.constant and not s.growth)])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Of the whole value: coordinates are never negative."""
+        up, down = (any(q > 0 for q in self.slope.values()), any(q < 0 for q in self.slope.values()))
+        return -FAR if down else self.lo, FAR if up else self.hi
+
+
+def joined(near: Iterable[Mapping[Pair, float]]) -> dict[Pair, float]:
+    out: dict[Pair, float] = {}
+    for one in near:
+        for k, g in one.items():
+            out[k] = max(out.get(k, 0.0), g)
+    return out
+
+
+def joint(sizes: tuple[Series, ...], *of: Spread, **changes: Any) -> Spread:
+    """A value made of others, entry by entry (all of one rank): what matters to them matters to it."""
+    period = math.lcm(*(v.period for v in of))
+    if period > MOST:
+        raise TooFar(period)
+    base = Spread(
+        sizes,
+        period=period,
+        near=joined(v.near for v in of),
+        uses=frozenset().union(*(v.uses for v in of)),
+        roundings=max(v.roundings for v in of),
+        floating=any(v.floating for v in of[-2:]),
+        limit=min(v.limit for v in of),
+        until=min(v.until for v in of),
+    )
+    return replace(base, **changes)
+
+
+def with_near(v: Spread, more: Mapping[Pair, float]) -> Spread:
+    return replace(v, near=joined([v.near, more]))
+
+
+def streamwise(v: Spread) -> dict[int, Fraction]:
+    """The slope by frame of the stream."""
+    return {c: q * v.rate(c) for c, q in v.slope.items() if q}
+
+
+def plane(v: Spread, far: float) -> dict[Pair, float]:
+    """Which coordinates must be how near for the slope's part to be no larger than `far`."""
+    s = streamwise(v)
+    if not s:
+        return {}
+    if any(not q for q in s.values()):
+        raise Unsure("its size does not grow with the stream")
+    if len(s) == 2:
+        (a, x), (b, y) = s.items()
+        if x + y == 0:
+            return {pair(a, b): far / float(abs(x))}
+    if len({q > 0 for q in s.values()}) > 1:
+        raise Unsure("it compares positions that do not move along with each other")
+    return {pair(ORIGIN, c): far / float(abs(q)) for c, q in s.items()}
+
+
+def exactly(v: Spread) -> Spread:
+    """Any function of it: however far apart what its slope compares is, it matters."""
+    try:
+        near = plane(v, FAR)
+    except Unsure:
+        near = {pair(ORIGIN, c): FAR for c in v.slope}
+    return replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None)
+
+
+def most(v: Spread) -> float:
+    return max(abs(v.lo), abs(v.hi))
+
+
+def same_slope(a: Spread, b: Spread) -> bool:
+    return {c: q for c, q in a.slope.items() if q} == {c: q for c, q in b.slope.items() if q}
+
+
+def summed(sizes: tuple[Series, ...], a: Spread, b: Spread, sign: int = 1) -> Spread:
+    slope = dict(a.slope)
+    for c, q in b.slope.items():
+        slope[c] = slope.get(c, Fraction(0)) + sign * q
+    lo, hi = (b.lo, b.hi) if sign > 0 else (-b.hi, -b.lo)
+    slope = {c: q for c, q in slope.items() if q}
+    with np.errstate(invalid="ignore"):
+        out = joint(sizes, a, b, slope=slope, lo=_finite(a.lo + lo, -FAR), hi=_finite(a.hi + hi, FAR))
+    return replace(out, roundings=a.roundings + b.roundings, whole=_all_whole(a, b))
+
+
+def _all_whole(*of: Spread) -> bool:
+    return all(v.whole or not v.floating for v in of)
+
+
+def _finite(x: float, otherwise: float) -> float:
+    return otherwise if math.isnan(x) else x
+
+
+def scaled(v: Spread, factor: Fraction) -> Spread:
+    if not factor:
+        return replace(v, slope={}, lo=0.0, hi=0.0, final=None)
+    ends = sorted((v.lo * float(factor), v.hi * float(factor)))
+    dyadic = factor.denominator & (factor.denominator - 1) == 0 and abs(factor.numerator) < 1 << 12
+    more = 0 if dyadic or not v.floating else 1
+    slope = {c: q * factor for c, q in v.slope.items()}
+    return replace(
+        v,
+        slope=slope,
+        lo=ends[0],
+        hi=ends[1],
+        roundings=v.roundings + more,
+        final=None,
+        whole=v.whole and factor.denominator == 1,
+    )
+
+
+def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
+    for x, y in ((a, b), (b, a)):
+        if not y.slope and y.lo == y.hi and math.isfinite(y.lo):
+            given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide, whole=_all_whole(x))
+            return scaled(given, Fraction(y.lo))
+        if y.final is not None and (made := _settling(sizes, x, y)) is not None:
+            return made
+    (a0, a1), (b0, b1) = a.range, b.range
+    ends = [_finite(x * y, 0.0) for x in (a0, a1) for y in (b0, b1)]
+    return joint(sizes, exactly(a), exactly(b), lo=min(ends), hi=max(ends), hide=joined([_hiding(a), _hiding(b)]))
+
+
+def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
+    """A line times what is one number past some place on the line: a line again, but for what comes before."""
+    if len(x.slope) != 1 or y.slope or y.period != 1 or y.final is None:
+        return None
+    ((c, q),) = x.slope.items()
+    if set(y.near) - {pair(ORIGIN, c)}:
+        return None
+    before = float(abs(q) * x.rate(c)) * max(y.near.values(), default=0.0) + most(x)
+    off = before * max(abs(y.lo - y.final), abs(y.hi - y.final))
+    out = scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, whole=_all_whole(x)), Fraction(y.final))
+    return replace(out, lo=out.lo - off, hi=out.hi + off)
+
+
+def _hiding(v: Spread) -> Mapping[Pair, float]:
+    """What decides where it is zero."""
+    return {} if v.nonzero else v.hide if v.hide is not None else exactly(v).near
+
+
+def within(v: Spread, bound: float) -> int:
+    """The longest stream for which all entries stay within a bound."""
+    steep = sum(float(abs(q)) for q in streamwise(v).values())
+    if not steep:
+        return LONGEST
+    return max(int(min((bound - most(v)) / steep, LONGEST)), 1) if math.isfinite(most(v)) else 1
+
+
+def _check_clear(v: Spread) -> None:
+    """Unsure if float32 may round across where something changes: only short binary fractions, or one division."""
+    if not v.floating or not v.slope or v.whole:
+        return
+    short = all(_short(q) for q in v.slope.values()) and all(_short(Fraction(x)) for x in (v.lo, v.hi))
+    if v.roundings > SMOOTH or (not short and (v.roundings != SMOOTH or v.lo != v.hi or not _short(Fraction(v.lo)))):
+        raise Unsure("rounding may decide how it compares, or where it is cut")
+
+
+def _short(q: Fraction) -> bool:
+    return q.denominator <= 1 << 10 and q.denominator & (q.denominator - 1) == 0
+
+
+def decided(v: Spread) -> Spread:
+    """The sign of a value, or anything else that changes only near where the value is zero."""
+    if math.isfinite(most(v)):
+        _check_clear(v)
+    near = with_near(v, plane(v, most(v))).near
+    return replace(v, near=near, slope={}, lo=0.0, hi=1.0, roundings=0, floating=False, final=None, hide=None)
+
+
+def repeating(v: Spread, whole: Fraction) -> int:
+    """The period after which the slope's part has changed by a multiple of `whole`, whichever coordinate moves on."""
+    period = v.period
+    for q in streamwise(v).values():
+        period *= (q * period / whole).denominator
+    if period > MOST:
+        raise TooFar(period)
+    return period
+
+
+def cut(v: Spread, towards_zero: bool = False) -> Spread:
+    """Rounded to whole numbers, in whichever direction; halves may go to the even one."""
+    if not v.floating:
+        return v
+    if not math.isfinite(most(v)):
+        return replace(exactly(v), final=None, hide=None)
+    _check_clear(v)
+    if towards_zero:
+        v = with_near(v, plane(v, most(v) + 1))
+    return replace(
+        v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, whole=True, final=None, hide=None
+    )
+
+
+def divided(v: Spread, by: Fraction) -> Spread:
+    """Of whole numbers, towards zero: what it does changes where the sign does."""
+    if v.floating:
+        return scaled(v, 1 / by)
+    period = repeating(v, abs(by))
+    signs = with_near(v, plane(v, most(v)))
+    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None)
+    return replace(out, lo=out.lo - 1, hi=out.hi + 1)
+
+
+def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
+    period = repeating(v, abs(by))
+    if towards_zero:
+        v = with_near(v, plane(v, most(v)))
+    size = float(abs(by))
+    lo, hi = (-size, size) if towards_zero else (0.0, size) if by > 0 else (-size, 0.0)
+    if v.floating and v.roundings:
+        raise Unsure("it is the remainder of a rounded number")
+    return replace(v, period=period, slope={}, lo=lo, hi=hi, final=None, hide=None)
+
+
+def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spread:
+    """Min or Max."""
+    d = summed(sizes, a, b, -1)
+    how = min if least else max
+    (a0, a1), (b0, b1) = a.range, b.range
+    if not d.slope:
+        lo, hi = how(a.lo, b.lo), how(a.hi, b.hi)
+        return joint(sizes, a, b, slope=dict(a.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
+    by_end = len(d.slope) == 2 and T in d.slope and sum(streamwise(d).values()) == 0
+    if (len(d.slope) > 1 and not by_end) or not math.isfinite(most(d)):
+        return joint(sizes, exactly(a), exactly(b), lo=how(a0, b0), hi=how(a1, b1))
+    near = plane(d, most(d))
+    c = next(c for c in d.slope if c != T or not by_end)
+    over = ragged(d.sizes[c]) if by_end else 0.0  # no place lies further behind the end
+    falls = (d.slope[c] < 0) != by_end  # d, towards places further out (or further in front of the end)
+    wins = a if falls == least else b
+    # before that it may be off by what both differ there
+    off = float(abs(d.slope[c]) * d.rate(c)) * (max(near.values()) + over) + most(d)
+    lo, hi = wins.lo - off, wins.hi + off
+    out = joint(sizes, a, b, slope=dict(wins.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
+    return with_near(out, near)
+
+
+def ragged(size: Series) -> float:
+    """How many frames of the stream an axis may be longer or shorter than its rate says."""
+    off = size.values - float(size.pace) * size.unit * np.arange(1, len(size.values) + 1)
+    return float(np.abs(off).max()) / float(size.pace)
+
+
+def absolute(v: Spread) -> Spread:
+    zero = Spread(v.sizes, floating=v.floating)
+    if len(v.slope) > 1:
+        lo, hi = v.range
+        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)))
+    if not v.slope:
+        return replace(v, lo=0.0, hi=most(v), final=None)
+    return extreme(v.sizes, v, summed(v.sizes, zero, v, -1), least=False)
+
+
+def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -> Spread:
+    """Where."""
+    hide = joined([condition.near, _hiding(a), _hiding(b)])
+    if same_slope(a, b):
+        lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
+        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, whole=_all_whole(a, b))
+    lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
+    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide)
+
+
+def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> Spread:
+    """The same entries with axis a standing at to[a]; axes that are not there have no say (one entry, or alike)."""
+    gone = {c for c in v.uses if c >= 0 and c not in to}
+    if gone:
+        raise Unsure("an axis that matters goes")
+
+    def at(c: int) -> int:
+        return to[c] if c >= 0 else c
+
+    return replace(
+        v,
+        sizes=sizes,
+        slope={at(c): q for c, q in v.slope.items()},
+        near={pair(at(a), at(b)): g for (a, b), g in v.near.items()},
+        uses=frozenset(at(c) for c in v.uses),
+        hide=None if v.hide is None else {pair(at(a), at(b)): g for (a, b), g in v.hide.items()},
+    )
+
+
+def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int]) -> Spread:
+    """Entries of v taken along `axis` at the places `at` says (an array of the output's rank); other axes go `to`."""
+    own = {c: to[c] for c in range(v.rank) if c != axis and c in to}
+    reach = most(at) / float(v.rate(axis))
+    where = _stands(v, axis, at)
+    slope = {(own[c] if c >= 0 else c): q for c, q in v.slope.items() if c != axis}
+    q = v.slope.get(axis, Fraction(0))
+    for c, x in at.slope.items():
+        slope[c] = slope.get(c, Fraction(0)) + q * x
+    near: dict[Pair, float] = {}
+    for (a, b), g in v.near.items():
+        if axis not in (a, b):
+            near = joined([near, {pair(*(own[c] if c >= 0 else c for c in (a, b))): g}])
+            continue
+        other = b if a == axis else a
+        other = own[other] if other >= 0 else other
+        near = joined([near, {_between(where, other): g + reach}])
+    lo, hi = sorted((float(q) * at.lo, float(q) * at.hi)) if q else (0.0, 0.0)
+    uses = frozenset(own[c] if c >= 0 else c for c in v.uses if c != axis)
+    uses |= at.uses if axis in v.uses else frozenset()
+    base = joint(at.sizes, replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset()), at)
+    return replace(
+        base,
+        slope={c: x for c, x in slope.items() if x},
+        lo=v.lo + lo,
+        hi=v.hi + hi,
+        near=joined([near, at.near if axis in v.uses else {}]),
+        uses=uses,
+    )
+
+
+def _stands(v: Spread, axis: int, at: Spread) -> tuple[int, ...]:
+    """Which coordinate the place moves along with: one of them, or (T, c): c counted back from the end."""
+    s, own = streamwise(at), v.rate(axis)
+    if not s:
+        return (ORIGIN,)
+    if len(s) == 1 and next(iter(s.values())) == own:
+        return (next(iter(s)),)
+    if len(s) == 2 and s.get(T) == own and sum(s.values()) == 0:
+        return (T, next(c for c in s if c != T))
+    if axis not in v.uses:
+        return (ORIGIN,)
+    raise Unsure("it takes frames at places that do not move along with the stream")
+
+
+def _between(where: tuple[int, ...], other: int) -> Pair:
+    """The pair that is as near as the place is to `other`."""
+    if len(where) == 1:
+        if where[0] == other:
+            raise Unsure("it takes frames by themselves")
+        return pair(where[0], other)
+    back = where[1]
+    if other == T:
+        return pair(ORIGIN, back)
+    if other == ORIGIN:
+        return pair(back, T)
+    raise Unsure("it runs backwards over one of two time axes")
+
+
+def gathered_over(v: Spread, axes: Iterable[int]) -> dict[Pair, float]:
+    """What is near once entries are gathered over some time axes: what is near to one of them is near to the others."""
+    near = dict(v.near)
+    for a in axes:
+        near = joined([near, {pair(ORIGIN, a): 0.0, pair(a, T): ragged(v.sizes[a])}])
+        beside = {(y if x == a else x): g for (x, y), g in near.items() if a in (x, y)}
+        near = {k: g for k, g in near.items() if a not in k}
+        for x, g in beside.items():
+            for y, h in beside.items():
+                if x < y:
+                    near = joined([near, {pair(x, y): g + h}])
+    return near
+
+
+def reps(
+    spreads: Iterable[Spread], more: Mapping[str, float], period: int, ends: bool, longest: int = LONGEST
+) -> tuple[int, bool]:
+    """How long a stream must be looked at to see every kind of place there is; do shorter ones differ from it?
+
+    more: what the question itself looks at: near "start", "pair", "end" and what it hides ("within": a pair further
+    apart is not looked at, however it goes on there).
+    """
+    start = pairs = end = total = 0.0
+    axes, by_length = 0, ends
+    for v in spreads:
+        axes = max(axes, len(v.times))
+        period = math.lcm(period, v.period, *(v.rate(a).denominator for a in v.times))
+        by_length = by_length or T in v.uses
+        for (a, b), g in v.near.items():
+            if a == ORIGIN and b == T:
+                total = max(total, g)
+            elif a == ORIGIN:
+                start = max(start, g)
+            elif a == T:
+                end = max(end, g)
+            else:
+                pairs = max(pairs, min(g, more.get("within", FAR)))
+    start, pairs, end = max(start, more.get("start", 0)), max(pairs, more.get("pair", 0)), max(end, more.get("end", 0))
+    gaps = [max(start, total)]
+    if axes > 1:
+        gaps.append(max(start, total, pairs, end))
+    if by_length and axes:
+        gaps.append(max(total, end))
+    if not all(map(math.isfinite, gaps)):
+        if longest < LONGEST:
+            return longest, True
+        raise Unsure("it shows something new however far one looks")
+    length = min(sum(math.ceil(g) + period for g in gaps), longest)
+    if length > MOST:
+        raise TooFar(length)
+    return length, by_length

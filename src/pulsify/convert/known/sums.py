@@ -1,0 +1,209 @@
+"""Operators that sum or reduce: what is known of their results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pulsify.convert.known import series as one
+from pulsify.convert.known import spread as many
+from pulsify.convert.known.follow import Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.moves import axes_of, numbers_of
+from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T
+from pulsify.frontend.model import Node
+
+Array = np.ndarray[Any, Any]
+
+
+@follows(
+    "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+    "ArgMax", "ArgMin",
+)  # fmt: skip
+def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
+    rank = len(f.first(node.inputs[0]).dims)
+    arg = node.op.startswith("Arg")
+    axes = {node.attr("axis", 0) % rank} if arg else axes_of(f, node, ins, rank)
+    if not axes:
+        if node.attr("noop_with_empty_axes", 0):
+            return ins[0]
+        axes = set(range(rank))
+    keep = bool(node.attr("keepdims", 1))
+    if isinstance(ins[0], Few):
+        return _few_reduced(f, node, ins[0], axes, keep)
+    v = f.spread(ins[0])
+    left = [a for a in range(rank) if a not in axes]
+    sizes = tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(v.sizes) if keep or a not in axes)
+    to = {a: a if keep else i for i, a in enumerate(left)}
+    over = [a for a in axes if a in v.times]
+    made = _over(f, node, v, over, sizes, to)
+    return numbers_of(f, node, made)
+
+
+def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool) -> Value:
+    fold = {"ReduceSum": one.add, "ReduceProd": one.multiply}.get(node.op)
+    if node.op in ("ReduceMax", "ReduceMin"):
+        how = np.maximum if node.op == "ReduceMax" else np.minimum
+
+        def fold(a: Series, b: Series) -> Series:
+            return one.extreme(a, b, how)
+
+    if fold is None or not all(isinstance(c, Series) for c in value.cells.flat):
+        raise Unsure(f"nothing is known of what {node.op} does with it")
+    moved = np.moveaxis(value.cells, sorted(axes), range(len(axes)))
+    flat = moved.reshape(-1, *moved.shape[len(axes) :])
+    out = flat[0] if len(flat) else None
+    if out is None:
+        raise Unsure("it is summed over nothing")
+    out = np.array(out, object)
+    for row in flat[1:]:
+        cells = np.empty(out.shape, object)
+        for i in np.ndindex(out.shape):
+            cells[i] = fold(*(x[i] for x in (out, np.asarray(row, object))))  # type: ignore[arg-type]
+        out = cells
+    dims = [1 if a in axes else d for a, d in enumerate(value.dims) if keep or a not in axes]
+    return Few(out.reshape(dims), value.floating)
+
+
+def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
+    """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
+    picks = node.op in ("ReduceMax", "ReduceMin")
+    slope = dict(v.slope)
+    if not over:
+        bounded = v if picks and not v.slope else many.exactly(v)
+        gone = {c for c in bounded.uses if c >= 0 and c not in to}
+        if gone:
+            raise Unsure("an axis that matters goes")
+        out = many.moved_axes(bounded, to, sizes)
+        return out if picks else replace(out, lo=-FAR, hi=FAR)
+    if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
+        raise Unsure(f"{node.op} over time never repeats")
+    period = math.lcm(v.period, *(v.sizes[a].repeats for a in over))
+    lo, hi = v.lo, v.hi
+    for a in over if picks else ():
+        q = slope.pop(a, Fraction(0))
+        grows = (q > 0) == (node.op == "ReduceMax") and q != 0
+        if grows:
+            slope[T] = slope.get(T, Fraction(0)) + q * v.rate(a)
+            off = many.ragged(v.sizes[a]) * float(v.rate(a))
+            lo, hi = lo - float(abs(q)) * (off + 1), hi + float(abs(q)) * (off + 1)
+    gathered = replace(
+        v,
+        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(v, over).items()},
+        slope={c: q for c, q in slope.items() if q},
+        uses=(v.uses - set(over)) | {T},
+        period=period,
+        lo=lo,
+        hi=hi,
+        final=None,
+        hide=None,
+        nonzero=False,
+    )
+    out = many.moved_axes(gathered, to, sizes)
+    return out if picks else _growing_sum(f, node, out)
+
+
+def _growing_sum(f: Follower, node: Node, v: Spread) -> Spread:
+    """By how much a sum grows each period is seen at two lengths far enough out."""
+    if v.times:
+        raise Unsure("a sum over one of two time axes")
+    until = max((g for k, g in v.near.items() if T in k), default=0.0)
+    if not math.isfinite(until):
+        raise Unsure("it shows something new however far one looks")
+    first = (math.ceil(until / f.unit) + 1) * f.unit
+    period = math.lcm(v.period, f.unit)
+    if first + period > 1 << 16:
+        raise one.TooFar(first + period)
+    x, y = (np.asarray(f.at(node.outputs[0], s).array, np.float64) for s in (first, first + period))
+    grown = (y - x).reshape(-1)
+    if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
+        raise Unsure("it is a sum that grows unevenly")
+    bound = float(np.abs(x).max()) + float(np.abs(grown).max())
+    slope = {T: Fraction(int(grown[0]), period)} if grown[0] else {}
+    return replace(v, slope=slope, lo=-bound, hi=bound)
+
+
+@follows("CumSum")
+def running(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
+    if axis not in v.times:
+        if axis in v.uses:
+            raise Unsure("an axis that matters is summed over")
+        return replace(many.exactly(v), lo=-FAR, hi=FAR)
+    if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
+        raise Unsure("it is a running sum of what grows")
+    period = math.lcm(v.period, v.sizes[axis].repeats)
+    near = {k: g + period for k, g in v.near.items()}
+    reach = sum(near.values()) + 2 * period
+    frames = int(v.rate(axis) * period)
+    if not math.isfinite(reach) or v.rate(axis) * period != frames:
+        raise Unsure("it shows something new however far one looks")
+    length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
+    if length > 1 << 16 or len(v.times) > 1:
+        raise one.TooFar(length)
+    array = np.moveaxis(np.asarray(f.at(node.outputs[0], length).array, np.float64), axis, 0)
+    middle = int(array.shape[0] // 2)
+    grown = (array[middle] - array[middle - frames]).reshape(-1)
+    if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
+        raise Unsure("it is a running sum that grows unevenly")
+    slope = Fraction(int(grown[0]), frames)
+    bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
+    return replace(
+        v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, nonzero=False,
+    )  # fmt: skip
+
+
+@follows("MatMul", "Gemm")
+def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Sums over axes that are no time axes: any function of what is multiplied."""
+    a, b = (many.exactly(f.spread(v)) for v in ins[:2])
+    if node.op == "Gemm":
+        if node.attr("transA", 0) or not all(isinstance(v, Fixed) for v in ins[1:]):
+            raise Unsure("nothing is known of what Gemm does with it")
+        b = replace(b, sizes=b.sizes[::-1]) if node.attr("transB", 0) else b
+    if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
+        raise Unsure("it sums over time")
+    rank = max(a.rank, b.rank)
+    lead = [constant(1, f.unit)] * rank
+    for v in (a, b):
+        for i, s in enumerate(v.sizes[:-2]):
+            at = i + rank - v.rank
+            lead[at] = s if lead[at].constant and lead[at].item == 1 else lead[at]
+    sizes = (*lead[: rank - 2], a.sizes[-2], b.sizes[-1])
+    left = many.moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
+    right = many.moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
+    return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True)
+
+
+def labels(node: Node) -> tuple[list[str], str]:
+    """The letters of an Einsum: of every input, and of the output."""
+    equation = str(node.attr("equation", "")).replace(" ", "")
+    if "." in equation or "->" not in equation:
+        raise Unsure("nothing is known of what Einsum does with it")
+    inputs, out = equation.split("->")
+    return inputs.split(","), out
+
+
+@follows("Einsum")
+def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """As MatMul, by letters."""
+    letters, out = labels(node)
+    given = [many.exactly(f.spread(v)) for v in ins]
+    sizes: dict[str, Series] = {}
+    for v, own in zip(given, letters, strict=True):
+        if len(set(own)) < len(own) or any(own[a] not in out for a in v.times):
+            raise Unsure("it sums over time")
+        for s, letter in zip(v.sizes, own, strict=True):
+            sizes[letter] = s if letter not in sizes or not s.constant else sizes[letter]
+    made = tuple(sizes[letter] for letter in out)
+    moved = [
+        many.moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
+        for v, own in zip(given, letters, strict=True)
+    ]
+    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True)

@@ -1,0 +1,247 @@
+"""Values that follow from the length alone: constants, positions, tables. Evaluated first, classified by what they are.
+
+A known value that has a time axis is, in this order: whatever its own operator's rule makes of its inputs (a formula of
+the position, right at any length); the same at every frame (kept as one frame); counting up frame by frame (the clock).
+The last two are read off the traced lengths, for values such as a mask up to the length.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.convert.primitives.boundary import along
+from pulsify.convert.proof.batches import by_batch
+from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, tabulated
+from pulsify.convert.proof.numbers import length_of, size_length
+from pulsify.core.errors import NotStreamable
+from pulsify.trace.evaluate import Array, Trace, same
+from pulsify.trace.lengths import BATCHES
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+    from pulsify.frontend.model import Node
+
+
+def coordinate_fact(ctx: Context, name: str) -> Fact:
+    """The fact of a value that no data rule has filed: it is known, so look at it."""
+    if name in ctx.model.constants:
+        return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.model.constants[name]))
+    node = ctx.model.producers.get(name)
+    if node is not None and _static_subgraph(ctx, node):
+        return _copy(ctx, node, name)
+    axes = ctx.time_axes(name)
+    if not axes:
+        return _without_time(ctx, name, node)
+    assert node is not None
+    try:  # a formula of the position holds at every length
+        ctx.node_rule(ctx, node)
+        return ctx.facts[name]
+    except NotStreamable:
+        wire = _looks_like(ctx, node, name, axes)
+        if wire is None:
+            raise
+        return wire
+
+
+def _looks_like(ctx: Context, node: Node, name: str, axes: list[int]) -> Wire | None:
+    """What a value is by its looks, where it is no formula of the position (a mask up to the length, say)."""
+    if len(axes) != 1:
+        return None
+    axis = axes[0]
+    return _held(ctx, node, name, axis) or _counting(ctx, node, name, axis) or _ending(ctx, node, name, axis)
+
+
+def _static_subgraph(ctx: Context, node: Node) -> bool:
+    """Made of large constants only (weights being transposed, dequantised, ...): emitted as it stands."""
+    values = [ctx.traces.runs[0][o] for o in node.outputs if o]
+    if not all(v.known and v._array is None for v in values):
+        return False
+    return all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+
+
+def _from_constants(ctx: Context, name: str) -> bool:
+    node = ctx.model.producers.get(name)
+    return node is not None and all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+
+
+def _copy(ctx: Context, node: Node, name: str) -> Fact:
+    inputs = [ctx.operand(node, i) for i in node.inputs]
+    made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
+    for output, value in zip(node.outputs, made, strict=True):
+        if output:
+            ctx.facts[output] = Static(value)
+    return ctx.facts[name]
+
+
+def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
+    arrays = [run[name].array for run in ctx.traces.runs]
+    if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx, node, name):
+        return Varying(name)
+    if node is not None and by_batch(ctx, name):
+        return _per_batch(ctx, node, name)
+    return Static(ctx.builder.constant(arrays[0], name))
+
+
+def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
+    """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
+    b = ctx.builder
+    if node.op in ("Shape", "Size"):
+        return Static(_shape(ctx, node))
+    inputs: list[ir.Value | None] = []
+    for i in node.inputs:
+        if not i:
+            inputs.append(None)
+            continue
+        arrays = [run[i].array for run in ctx.traces.runs]
+        if all(same(a, arrays[0]) for a in arrays):
+            inputs.append(ctx.operand(node, i))
+        else:  # e.g. a whole Shape of which only the batch entry is used further on
+            producer = ctx.model.producers[i]
+            fact = _per_batch(ctx, producer, i)
+            assert isinstance(fact, Static)
+            inputs.append(fact.value)
+    made = b.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
+    return Static(made[list(node.outputs).index(name)])
+
+
+def _shape(ctx: Context, node: Node) -> ir.Value:
+    """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
+    b = ctx.builder
+    sizes = ctx.sizes_static(node.inputs[0])
+    sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
+    parts = [b.op("Mul", _streams(ctx), b.ints(-s)) if s < -1 else _streams(ctx) if s < 0 else b.ints(s) for s in sizes]
+    whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+    return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
+
+
+def _streams(ctx: Context) -> ir.Value:
+    """How many streams go in step, int64 [1]."""
+    other = ctx.traces.other_batch
+    assert other is not None
+    for name, value in ctx.builder.inputs.items():
+        for i, (x, y) in enumerate(zip(ctx.dims(name, 0), other[name].dims, strict=True)):
+            if x != y:
+                return ctx.builder.size(value, i)
+    raise AssertionError("a batch that no input has")
+
+
+def _sizes(ctx: Context, name: str, axis: int) -> tuple[int, ...]:
+    """Known values do not differ from stream to stream: a batch axis can be kept as one entry, if it is alike."""
+    return tuple(1 if s < 0 else s for s in ctx.sizes(name, axis))
+
+
+def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """All frames alike, at every length: one frame is kept."""
+    sizes = _sizes(ctx, name, axis)
+
+    def one(run: Trace) -> Array:
+        array: Array = run[name].array
+        for i, s in enumerate(ctx.sizes(name, axis)):
+            if s < 0 and array.shape[i]:
+                array = array[(slice(None),) * i + (slice(0, 1),)]
+        return array[(slice(None),) * axis + (slice(0, 1),)]
+
+    frame = one(ctx.traces.runs[0])
+
+    def alike(run: Trace) -> bool:
+        return same(np.broadcast_to(frame, run[name].dims), run[name].array)
+
+    if not frame.size or not all(alike(run) for run in ctx.traces.runs):
+        return None
+    if not holds_everywhere(ctx, Claim(node, f"'{name}' being the same at every frame", alike)):
+        return None
+    return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
+
+
+def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
+    """A wire whose every frame is `frame` (one frame along the time axis)."""
+
+    def take(window: Window) -> ir.Value:
+        dims = [1] * layout.rank
+        dims[layout.axis] = window.frames
+        return ctx.builder.op("Expand", frame, ctx.builder.ints(*dims))
+
+    return Wire(name, layout, ctx.dtype(name), None, None, take, held=frame)
+
+
+def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """Integers that count up by a fixed step from frame to frame: a clock."""
+    if not ctx.dtype(name).is_integer() or any(s != 1 for i, s in enumerate(_sizes(ctx, name, axis)) if i != axis):
+        return None
+    first = ctx.traces.runs[0][name].array.reshape(-1)
+    if first.size < 2:
+        return None
+    start, step = int(first[0]), int(first[1]) - int(first[0])
+
+    def counts(run: Trace) -> bool:
+        array = np.moveaxis(run[name].array, axis, 0).reshape(run[name].dims[axis], -1)
+        return same(
+            array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype)
+        )
+
+    if not all(counts(run) for run in ctx.traces.runs):
+        return None
+    ctx.claim(
+        node, f"'{name}' counting {start}, {start + step}, ...", counts, slope={axis: Fraction(step)} if step else {}
+    )
+    return counter(ctx, name, axis, start, step)
+
+
+def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
+    """A mask that is True up to some frame near the end (or False, and then True): compared with the clock.
+
+    Until the end is known all frames given out lie in front of it: those that may not wait.
+    """
+    if ctx.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in ctx.sizes(name, axis)):
+        return None
+
+    def shown(array: Array) -> int | None:
+        flags = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+        first = flags[:, 0] == start
+        count = int(first.argmin()) if not first.all() else len(first)
+        regular = (flags == flags[:, :1]).all() and not first[count:].any()
+        return count if regular else None
+
+    start = bool(ctx.traces.longest[name].array.reshape(-1)[0])
+    if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.traces.runs):
+        return None
+    length = length_of(ctx, node, tabulated(ctx, node, name, lambda array: shown(array) or 0))
+    own = size_length(ctx, node, name, axis)
+    ctx.claim(
+        node,
+        f"'{name}' ending with the stream",
+        lambda run: shown(run[name].array) == length.at(run.length),
+        ends=True,
+        period=2 * length.period,
+    )
+    layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.sizes(name, axis)), axis)
+
+    def take(window: Window) -> ir.Value:
+        before = "Less" if start else "GreaterOrEqual"
+        flags = ctx.builder.op(before, ctx.clock.frames(window), ctx.clock.end(length))
+        return along(ctx, flags, layout, window.frames)
+
+    return Wire(name, layout, ir.DataType.BOOL, own, length.latest_end(ctx.pulse), take)
+
+
+def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:
+    """Frame k holds start + step * k. Each stream has its own clock: a free batch is folded in front of time."""
+    rank, dtype, b = len(ctx.dims(name)), ctx.dtype(name), ctx.builder
+    outer = BATCHES if ctx.clock.batch else (1, 1)
+    sizes = tuple(0 if i == axis else 1 for i in range(rank))
+    layout = Layout(sizes, axis, outer)
+
+    def take(window: Window) -> ir.Value:
+        x = b.op("Cast", ctx.clock.positions(window), to=int(dtype))
+        if step != 1:
+            x = b.op("Mul", x, b.constant(np.array(step, dtype.numpy()), "step"))
+        if start != 0:
+            x = b.op("Add", x, b.constant(np.array(start, dtype.numpy()), "start"))
+        return b.reshape(x, layout.shape(window.frames))
+
+    return Wire(name, layout, dtype, None, None, take)

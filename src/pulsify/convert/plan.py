@@ -1,0 +1,203 @@
+"""A rule's answer, and how it becomes part of the streaming graph.
+
+A rule says which wires it reads, how far each output frame reaches, what its outputs look like and how to emit
+the node for one window. When each frame can be had, how much history that takes and what lies beyond the ends is
+worked out here, the same for all operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Limit, Requirement
+from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
+from pulsify.convert.primitives.boundary import Fill, fill, mirrored_wire, overrun, ready
+from pulsify.convert.proof.numbers import as_expected, follower, in_frames, same_series
+from pulsify.core.length import Length
+from pulsify.core.reach import POINTWISE, Reach
+from pulsify.frontend.model import Node
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One wire an operator reads. `fill` says what it sees outside [0, L), if it reads there."""
+
+    wire: Wire
+    reach: Reach = POINTWISE
+    fill: Fill | None = None
+    broadcast: bool = False  # a wire of equal frames may come as a single frame
+
+
+Emit = Callable[[list[ir.Value], Window], Sequence[ir.Value | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """reads, the outputs' layouts (None: not a stream, not wanted), their common length, and the node itself.
+
+    exact: the operator must see each frame once (it carries state), so its window may not be wider than the pulse.
+    """
+
+    reads: tuple[Read, ...]
+    layouts: tuple[Layout | None, ...]
+    length: Length | None
+    emit: Emit
+    exact: bool = False
+    copies: bool = False  # repeats its input across other axes: made anew from the input's buffer for every window
+    merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
+    tail: bool = False  # what it holds behind the end of what it reads follows from where that is
+    regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
+
+
+def execute(ctx: Context, node: Node, plan: Plan) -> None:
+    """Choose the latest window the data allow, emit the node for it, and file its outputs as wires."""
+    for read in plan.reads:
+        if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
+            ctx.refuse(
+                node,
+                "it reads across time where time is folded together with another axis",
+                "apply it before the reshape, or with time on an axis of its own",
+            )
+    if all(r.wire.end is None for r in plan.reads):
+        _file_formula(ctx, node, plan, _known_end(ctx, plan))
+        return
+    if _before_mirror(plan):
+        _file_mirrored(ctx, node, plan)
+        return
+    length = plan.length
+    assert length is not None
+    p = ctx.frames(length.rate)
+    for read in plan.reads:
+        if read.wire.rows is not None:
+            needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
+            ctx.limits[Limit(needed, node.name, read.wire.rows)] = None
+    for read in plan.reads:
+        if plan.merges and read.wire.length not in (None, length):
+            ctx.require(Requirement(length, node.name, equals=read.wire.length))
+        if plan.merges and read.wire.length is None and read.wire.name in ctx.traces.runs[0]:
+            _check_known(ctx, node, read.wire, length)
+    end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
+    end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
+    while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
+        end -= 1
+    window = Window(p, end - p if plan.exact else min(end - p, 0), end)
+    if plan.copies:
+        _file_formula(ctx, node, plan, end)
+        return
+    values = _emit(ctx, plan, window)
+    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+        if name and layout is not None and value is not None:
+            ctx.emitted(name, node.name, value, layout, length, window)
+
+
+def _known_end(ctx: Context, plan: Plan) -> int | None:
+    """Known frames can be had at any time, but for those that follow from where what they are made of ends."""
+    ends = []
+    for read in plan.reads:
+        own = read.wire.length
+        if own is None or plan.length is None:
+            continue
+        if plan.tail or (read.fill is not None and overrun(read.reach, own, plan.length)):
+            ends.append(read.reach.latest_end(own.latest_end(ctx.pulse)))
+    return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
+
+
+def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
+    """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
+    try:
+        size = follower(ctx).sizes_of(wire.name)[wire.layout.axis]
+        expected = in_frames(ctx, length)
+        folded = multiply(expected, constant(wire.layout.outer[0], size.unit))
+    except (Unsure, KeyError):
+        return
+    if size.constant or same_series(size, expected) or same_series(size, folded):
+        return
+    off, alone = aligned(subtract(size, expected), compare(size, constant(1, size.unit), np.equal))[2]
+    if ((off != 0) & alone).any():  # where they differ otherwise, batch fails
+        as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
+
+
+def _before_mirror(plan: Plan) -> bool:
+    """Is it all the same whether frames are shown again before or after this? Then later: nobody waits in vain."""
+    if len(plan.reads) != 1 or plan.exact or plan.length is None:
+        return False
+    read = plan.reads[0]
+    mirror, wire = read.wire.mirror, read.wire
+    if mirror is None or mirror.source.end is None or wire.length is None or wire.layout.folded:
+        return False
+    # what is filled in or put behind it is none of the frames shown again
+    return read.reach.pointwise and read.fill is None and not overrun(read.reach, wire.length, plan.length)
+
+
+def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
+    """The operator on the frames themselves; its results are shown again instead of its inputs."""
+    mirror = plan.reads[0].wire.mirror
+    assert mirror is not None and plan.length is not None
+    source, window = mirror.source, _own_window(ctx, mirror.source)
+    values = plan.emit([source.take(window)], window)
+    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+        if name and layout is not None and value is not None:
+            like = replace(source, name=name, layout=layout, dtype=ctx.dtype(name))
+            inner = ctx.filed(f"{name}#source", like, value, window)
+            ctx.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
+
+
+def _own_window(ctx: Context, wire: Wire) -> Window:
+    """The latest window in which the wire can be had."""
+    assert wire.end is not None
+    p, end = ctx.frames(wire.rate), wire.end
+    while not ready(wire, POINTWISE, None, Window(p, min(end - p, 0), end)):
+        end -= 1
+    return Window(p, min(end - p, 0), end)
+
+
+def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
+    single = all(r.wire.held is not None for r in plan.reads if r.broadcast)
+    values = []
+    for read in plan.reads:
+        if read.broadcast and read.wire.held is not None and not single:
+            values.append(read.wire.held)
+        else:
+            values.append(fill(ctx, read.wire, read.reach, read.fill, window, plan.length))
+    return plan.emit(values, window)
+
+
+def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) -> None:
+    """Emit the node anew for whatever window is asked for.
+
+    So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
+    """
+    clean = all(r.wire.clean for r in plan.reads)
+    made: dict[Window, Sequence[ir.Value | None]] = {}
+
+    def take(index: int) -> Callable[[Window], ir.Value]:
+        def at(window: Window) -> ir.Value:
+            if window not in made:
+                made[window] = _emit(ctx, plan, window)
+            value = made[window][index]
+            assert value is not None
+            return value
+
+        return at
+
+    rows = min((r.reach.latest_end(r.wire.rows) for r in plan.reads if r.wire.rows is not None), default=None)
+    for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
+        if name and layout is not None:
+            ctx.facts[name] = Wire(
+                name, layout, ctx.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
+            )
+
+
+def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
+    """A wire of mirrored frames as one that is emitted, for those who mirror it once more."""
+    name = f"{node.outputs[0]}#source"
+    plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
+    window = _own_window(ctx, wire)
+    value = _emit(ctx, plan, window)[0]
+    assert value is not None
+    return ctx.filed(name, wire, value, window)

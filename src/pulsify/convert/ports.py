@@ -1,0 +1,162 @@
+"""What goes in and out of a streaming graph: inputs pushed chunk by chunk, static inputs, outputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Layout, Static, Varying, Window, Wire
+from pulsify.convert.primitives.boundary import ready
+from pulsify.convert.proof.numbers import length_of, numbers, same_series, size_length
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+from pulsify.core.reach import POINTWISE
+from pulsify.frontend.time import TimeSpec
+
+
+@dataclass(frozen=True)
+class StreamInput:
+    """An input that is pushed chunk by chunk."""
+
+    name: str
+    axis: int
+    per: int  # frames per unit of the stream's length
+    dtype: ir.DataType
+    dims: tuple[int | str, ...]  # of one pulse
+
+
+@dataclass(frozen=True)
+class StaticInput:
+    """An input given once a session."""
+
+    name: str
+    dtype: ir.DataType
+    dims: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class StreamOutput:
+    """An output. axis None: it has no time axis and comes out of flush only."""
+
+    name: str
+    axis: int | None
+    rate: Fraction
+    delay: int
+    frames: int
+    length: Length
+    dtype: ir.DataType
+    dims: tuple[int | str, ...]
+    batch_axis: int | None = None
+
+
+def file_inputs(ctx: Context, time: TimeSpec) -> None:
+    for port in ctx.model.inputs:
+        dims = list(declared(port.name, ctx, time))
+        if port.name in time.bound:
+            continue
+        if port.name not in time.streams:
+            ctx.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
+            continue
+        axis, per = time.streams[port.name]
+        p = ctx.frames(Fraction(per))
+        dims[axis] = p
+        value = ctx.builder.input(port.name, port.dtype, dims)
+        layout = Layout(ctx.sizes(port.name, axis), axis)
+        ctx.emitted(port.name, port.name, value, layout, Length().then(per), Window(p, 0, p))
+
+
+def declared(name: str, ctx: Context, time: TimeSpec) -> tuple[int | str, ...]:
+    """An input's dimensions with the batch left open."""
+    sizes = ctx.sizes(name, time.streams[name][0]) if name in time.streams else ctx.sizes_static(name)
+    return tuple((time.batch or 1) if s == -1 else s if s >= 0 else f"{-s}*{time.batch}" for s in sizes)
+
+
+def stream_input(ctx: Context, time: TimeSpec, name: str) -> StreamInput:
+    axis, per = time.streams[name]
+    dims = tuple(d if isinstance(d, int) else str(d) for d in ctx.builder.inputs[name].shape or ())
+    return StreamInput(name, axis, per, ctx.dtype(name), dims)
+
+
+def static_input(ctx: Context, time: TimeSpec, name: str) -> StaticInput:
+    return StaticInput(name, ctx.dtype(name), declared(name, ctx, time))
+
+
+def output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
+    fact = ctx.fact(name)
+    node = ctx.model.producers.get(name)
+    if isinstance(fact, Wire):
+        return _stream_output(ctx, name, fact)
+    if isinstance(fact, Static):
+        dims = _open_dims(ctx, ctx.sizes_static(name))
+        if fact.final is not None:
+            p, delay = fact.final.window.p, fact.final.window.p - fact.final.window.end
+            out = StreamOutput(name, None, Fraction(0), delay, p, fact.final.length, ctx.dtype(name), dims)
+            return out, fact.value
+        return StreamOutput(name, None, Fraction(0), 0, 0, Length(), ctx.dtype(name), dims), fact.value
+    if isinstance(fact, Varying):
+        return _length_output(ctx, name)
+    assert node is not None
+    raise NotStreamable(
+        "an output is made of the first frames of the stream alone",
+        node=node.name,
+        op=node.op,
+        hint="give out all frames and cut after the stream",
+    )
+
+
+def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
+    batch = ctx.clock.batch or 1
+    return tuple(s if s >= 0 else batch if s == -1 else f"{-s}*{batch}" for s in sizes)
+
+
+def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, ir.Value]:
+    node = ctx.model.producers.get(name)
+    if wire.layout.folded and wire.end is not None:
+        assert node is not None
+        ctx.refuse(
+            node,
+            "an output has time folded together with another axis",
+            "give it out before the reshape, time on its own axis",
+        )
+    length = wire.length
+    if length is None:
+        assert node is not None
+        axis = wire.layout.axis
+        length = size_length(ctx, node, name, axis)
+    p = ctx.frames(length.rate)
+    end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
+    while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
+        end -= 1
+    value = wire.take(Window(p, end - p, end))
+    dims = list(_open_dims(ctx, wire.layout.sizes))
+    dims[wire.layout.axis] = p
+    out = StreamOutput(
+        name, wire.layout.axis, length.rate, p - end, p, length, wire.dtype, tuple(dims), wire.layout.batch
+    )
+    return out, value
+
+
+def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
+    """An output that follows from the length alone (encoded_lengths): right once the length is known."""
+    node, dtype = ctx.model.producers[name], ctx.dtype(name)
+    cells = numbers(ctx, node, name).reshape(-1)
+    if not dtype.is_integer() or not all(same_series(c, cells[0]) for c in cells):
+        raise NotStreamable(
+            f"output '{name}' depends on the total length in an irregular way",
+            node=node.name,
+            op=node.op,
+            hint="compute it outside the model, after the stream",
+        )
+    length = length_of(ctx, node, cells[0])
+    b, sizes = ctx.builder, ctx.sizes_static(name)
+    x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
+    x = (
+        b.reshape(x, [max(s, -1) for s in sizes])
+        if any(s < 0 for s in sizes) or math.prod(sizes) == 1
+        else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
+    )
+    return StreamOutput(name, None, Fraction(0), 0, 0, length, dtype, _open_dims(ctx, sizes)), x

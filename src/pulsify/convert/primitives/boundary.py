@@ -1,0 +1,265 @@
+"""The Boundary: what an operator sees before frame 0 and from frame L on.
+
+    frames      -2 -1 | 0  1  2 ... L-1 | L  L+1
+    constant     v  v | x0 x1 x2 ...    | v  v
+    edge        x0 x0 | x0 x1 x2 ...    | xL-1 ...
+    reflect     x2 x1 | x0 x1 x2 ...    | xL-2 xL-3
+    repeat      x0 x1 | x0 x1 x2 ...                     (the first `value` frames once more, in front only)
+
+Nothing is emitted where it cannot matter: a start that reads the zero initial state where zeros are wanted, an
+end that no output frame reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.facts import Layout, Mirror, Window, Wire
+from pulsify.convert.primitives.builder import choose
+from pulsify.core.length import Length
+from pulsify.core.reach import Reach, shift
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+
+MOST_RESIDUES = 4096
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What stands in for frames outside [0, L): a constant, the nearest frame, or the mirrored one."""
+
+    mode: str = "constant"  # constant | edge | reflect | repeat
+    value: float | int = 0
+    past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
+
+
+def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
+    """Do the first frames of the stream find the frames they are shown already there?"""
+    m = wire.mirror
+    if m is not None and m.source.end is not None and _shown(reach, how, window, m) > m.source.end:
+        return False
+    return how is None or how.mode == "constant" or wire.end is None or _shown(reach, how, window) <= wire.end
+
+
+def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
+    """The end (relative to the pulse) of the frames that the first pulses read, those shown in front included.
+
+    mirror: the wire read is itself made of another one's frames, and those are counted.
+    """
+    p = window.p * reach.num // reach.den
+    end, n = -(1 << 30), 0
+    while True:
+        first = max(0, n * window.p + window.start)
+        last = n * window.p + window.end
+        seen = _seen(reach, how, first, last)
+        if mirror is not None:
+            back, again = shift(-mirror.before), Fill(mirror.mode, mirror.before)
+            seen = [s for r in seen for s in _seen(back, again, r.start, r.stop)]
+        end = max([end, *(r.stop - n * p for r in seen)])
+        if reach.first(first) >= (mirror.before if mirror is not None else 0):
+            return end
+        n += 1
+
+
+def _seen(reach: Reach, how: Fill | None, first: int, last: int) -> list[range]:
+    """The real frames that output frames first ... last - 1 read, or are shown in place of those before 0."""
+    if last <= first:
+        return []
+    low, high = reach.first(first), reach.last(last - 1)
+    seen, before = [range(max(low, 0), high + 1)], min(high, -1)
+    if how is not None and low < 0 and how.mode == "repeat":
+        seen.append(range(low + int(how.value), before + int(how.value) + 1))
+    elif how is not None and low < 0 and how.mode != "constant":
+        seen.append(range(1) if how.mode == "edge" else range(-before, -low + 1))
+    return [r for r in seen if r]
+
+
+def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int, mode: str, length: Length) -> Wire:
+    """`source` with frames of its own shown again in front and behind; made for whatever window is asked for.
+
+    Nothing is emitted here, so that what reads it waits only for the frames it really sees.
+    """
+    how = Fill(mode, before)
+    ends = max(after, 0)
+
+    def take(window: Window) -> ir.Value:
+        lo, hi = window.start - before, window.end - before
+        latest = source.end if source.end is not None else hi + 2 * max(before, 0)
+        wide = Window(window.p, lo - ends * (2 if mode == "reflect" else 1), max(hi, latest))
+        return _mirrored(ctx, source, Window(window.p, lo, hi), wide, how, before > 0, ends > 0)
+
+    end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
+    if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
+        end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
+    mirror = Mirror(source, before, after, mode) if before > 0 else None
+    return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror)
+
+
+def overrun(reach: Reach, read: Length, made: Length) -> int:
+    """How many frames past the last real one are read, at the most, by an output frame that exists."""
+    period = math.lcm(read.period, made.period)
+    base = period * 64
+    lengths: Sequence[int] = range(base, base + period + 1)
+    if period > MOST_RESIDUES:  # it is largest where another output frame has just come into being
+        frames = range(made.at(base, steady=True) + 1, made.at(base + period, steady=True) + 1)
+        lengths = [bisect_left(lengths, n, key=lambda s: made.at(s, steady=True)) + base for n in frames]
+    steady = max(reach.last(made.at(s, steady=True) - 1) - read.at(s, steady=True) + 1 for s in lengths)
+    short = np.arange(1, min(max(made.settled, read.settled), MOST_RESIDUES))  # short streams have ways of their own
+    k, real = made.each(short), read.each(short)
+    early = np.where(k > 0, (k - 1) * reach.num + reach.hi, -reach.den) // reach.den - real + 1
+    return max(steady, int(early.max(initial=0)), 0)
+
+
+def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> ir.Value:
+    """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
+    p = window.p * reach.num // reach.den
+    lo, hi = reach.span(window.start, window.end)
+    if how is None:
+        return wire.take(Window(p, lo, hi))
+    starts = reach.first(0) < 0
+    ends = how.past
+    if wire.length is not None and made is not None:
+        ends = max(ends, overrun(reach, wire.length, made))
+    if how.mode == "constant":
+        return _constant(ctx, wire, Window(p, lo, hi), how, starts, ends > 0)
+    if not starts and not ends:
+        return wire.take(Window(p, lo, hi))
+    wide_hi = max(hi, _shown(reach, how, window)) if starts else hi
+    ends = 0 if how.mode == "repeat" else ends
+    wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
+    return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
+
+
+def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+    x = wire.take(window)
+    if wire.clean and how.value == 0:
+        ctx.zeroed.update([wire.name] if starts else [])
+        starts = False
+    if not starts and not ends:
+        return x
+    valid = real_frames(ctx, window, wire.length if ends else None, starts)
+    b = ctx.builder
+    value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
+    return choose(b, along(ctx, valid, wire.layout, window.frames), x, value, wire.dtype)
+
+
+def bounded_wire(ctx: Context, wire: Wire) -> Wire:
+    """The same wire with zeros in all its frames outside the stream, whatever its operator made of them.
+
+    Whatever is summed over time must be finite there: nothing times NaN is NaN.
+    """
+    if wire.name not in ctx.bounded:
+        own = ctx.windows.get(wire.name)
+        if wire.length is None:
+            return wire
+        if own is None:  # a copy of another wire: mask its windows
+            how = Fill()
+            return replace(wire, take=lambda w: _constant(ctx, wire, w, how, starts=True, ends=True), clean=True)
+        value = _constant(ctx, wire, own, Fill(), starts=True, ends=True)
+        name = f"{wire.name}#bounded"
+        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True)
+    return ctx.bounded[wire.name]
+
+
+def real_frames(ctx: Context, window: Window, length: Length | None, starts: bool) -> ir.Value:
+    """Which frames of a window are real, bool [B, frames]; `length` None leaves the end open."""
+    b, frames = ctx.builder, ctx.clock.frames(window)
+    parts = []
+    if starts:
+        parts.append(b.op("GreaterOrEqual", frames, b.constant(np.array(0, np.int32), "int")))
+    if length is not None:
+        parts.append(b.op("Less", frames, ctx.clock.end(length)))
+    return parts[0] if len(parts) == 1 else b.op("And", *parts)
+
+
+def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
+    """[B, frames] laid out so that it broadcasts against a tensor of this layout."""
+    if frames < 0:  # a window that grows
+        assert layout.batch in (None, 0)
+        others = [i for i in range(1, layout.rank) if i != layout.axis]
+        return ctx.builder.op("Unsqueeze", x, ctx.builder.ints(*others)) if others else x
+    dims = [1] * layout.rank
+    dims[layout.axis] = frames
+    if layout.batch is not None:
+        if layout.batch > layout.axis:
+            x = ctx.builder.op("Transpose", x, perm=[1, 0])
+        dims[layout.batch] = -1
+        return ctx.builder.reshape(_repeat(ctx, x, layout), dims)
+    if layout.folded:
+        dims[layout.axis] = -1
+    elif ctx.clock.batch is not None:
+        x = _first_stream(ctx, x)
+    return ctx.builder.reshape(x, dims)
+
+
+def _first_stream(ctx: Context, x: ir.Value) -> ir.Value:
+    """[B, frames] -> [1, frames], for known values that have one entry for all streams: those go in step."""
+    return ctx.builder.slice(x, 0, 0, 1)
+
+
+def _repeat(ctx: Context, x: ir.Value, layout: Layout) -> ir.Value:
+    """Where the batch axis holds k entries a stream, every stream's row k times."""
+    assert layout.batch is not None
+    per = -layout.sizes[layout.batch]
+    if per == 1:
+        return x
+    b = ctx.builder
+    if layout.batch > layout.axis:
+        return b.op("Expand", b.op("Unsqueeze", x, b.ints(2)), b.ints(1, 1, per))
+    return b.op("Expand", b.op("Unsqueeze", x, b.ints(1)), b.ints(1, per, 1))
+
+
+def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+    """Gather the frames each position shows out of a window wide enough to hold them."""
+    b = ctx.builder
+    frames = ctx.clock.frames(window)
+    zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
+    shown = frames
+    if starts:
+        shown = _shown_in_front(ctx, wire, shown, how)
+    if ends:
+        assert wire.length is not None
+        last = b.op("Sub", ctx.clock.end(wire.length), one)
+        if how.mode == "reflect":
+            two = b.constant(np.array(2, np.int32), "int")
+            shown = b.op("Min", shown, b.op("Sub", b.op("Mul", last, two), shown))
+        else:
+            shown = b.op("Min", shown, last)
+    begin = ctx.clock.frames(Window(wide.p, wide.start, wide.start + 1))
+    place = b.op("Sub", shown, begin)
+    place = b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
+    return gather_frames(ctx, wire.take(wide), place, wire.layout, window.frames)
+
+
+def _shown_in_front(ctx: Context, wire: Wire, frames: ir.Value, how: Fill) -> ir.Value:
+    b = ctx.builder
+    zero = b.constant(np.array(0, np.int32), "int")
+    if how.mode == "reflect":
+        return b.op("Abs", frames)
+    if how.mode == "edge":
+        return b.op("Max", frames, zero)
+    assert wire.length is not None
+    count = b.constant(np.array(how.value, np.int32), "int")
+    there = b.op("Min", count, ctx.clock.end(wire.length))  # a shorter stream has fewer frames to repeat
+    again = b.op("Add", frames, count)
+    return b.op("Where", b.op("Less", again, there), again, b.op("Sub", again, there))
+
+
+def gather_frames(ctx: Context, x: ir.Value, place: ir.Value, layout: Layout, frames: int) -> ir.Value:
+    """x at `place` (int [B, frames]) along the time axis, each stream at its own places."""
+    b = ctx.builder
+    if layout.batch is None:
+        place = place if ctx.clock.batch is None else _first_stream(ctx, place)
+        return b.op("Gather", x, b.reshape(place, [frames]), axis=layout.axis)
+    dims = [1 if s < 0 else s for s in layout.sizes]
+    dims[layout.axis] = 1
+    index = b.op("Expand", along(ctx, place, layout, frames), b.ints(*dims))
+    return b.op("GatherElements", x, index, axis=layout.axis)

@@ -1,0 +1,97 @@
+"""The Carry: a value that goes on from frame to frame, whatever the pulses.
+
+    frames    . . | 0 1 2 3 | 4 5 6 7 |
+    carry           h0 ───▶ h3 ──────▶ h7
+
+It must not take in frames before 0, even where a delay puts the first real frame in the middle of a pulse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Window
+from pulsify.convert.primitives.state import Sizes, State, batch_axis, from_state, state_shape, to_state
+from pulsify.convert.proof.claims import always_zero
+from pulsify.core.length import Length
+
+
+@dataclass(eq=False)
+class Carry:
+    """One carried value: `value` as the pulse finds it; `keep` says what the next one finds."""
+
+    ctx: Context
+    node: str
+    dtype: ir.DataType
+    sizes: Sizes
+    before: ir.Value
+    value: ir.Value
+
+    def keep(self, after: ir.Value) -> None:
+        kept = to_state(self.ctx.builder, after, self.sizes)
+        shape = state_shape(self.sizes, self.ctx.clock.batch)
+        self.ctx.carries.append(State(self.node, self.dtype, shape, self.before, kept))
+
+
+def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir.Value | None, window: Window) -> Carry:
+    """A carried value that starts at zero, or at `initial` as long as no real frame has come."""
+    b = ctx.builder
+    before = ir.val(b.unique("state"), dtype, ir.Shape(state_shape(sizes, ctx.clock.batch)))
+    value = from_state(b, before, sizes)
+    if initial is not None:
+        first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
+        begun = b.op("Greater", first, b.constant(np.array(0, np.int32), "int"))
+        value = b.op("Where", per_stream(ctx, begun, sizes), value, initial)
+    return Carry(ctx, node, dtype, sizes, before, value)
+
+
+def zero(ctx: Context, name: str) -> bool:
+    """Is a first state zero, at every length?"""
+    arrays = ctx.known(name)
+    return (
+        arrays is not None
+        and not any(a.any() for a in arrays)
+        and always_zero(ctx, ctx.model.producers.get(name), name)
+    )
+
+
+def wanted_by_anyone(ctx: Context, name: str) -> bool:
+    """Is a value an output, or read by a node?"""
+    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
+
+
+def per_stream(ctx: Context, x: ir.Value, sizes: Sizes) -> ir.Value:
+    """[B, 1] laid out to broadcast against a value without time."""
+    b, at = ctx.builder, batch_axis(sizes)
+    dims = [1] * len(sizes)
+    if at is None:
+        return b.reshape(x, dims)
+    dims[at] = -1
+    per = -sizes[at]
+    return b.reshape(b.op("Expand", x, b.ints(1, per)) if per > 1 else x, dims)
+
+
+def skipped(ctx: Context, window: Window) -> ir.Value | None:
+    """How many frames at the front of the window lie before 0, int32 [B, 1]; None if there never are any."""
+    if window.start >= 0:
+        return None
+    b = ctx.builder
+    first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
+    missing = b.op("Max", b.op("Neg", first), b.constant(np.array(0, np.int32), "int"))
+    return b.op("Min", missing, b.constant(np.array(window.frames, np.int32), "int"))
+
+
+def real_count(ctx: Context, window: Window, length: Length | None, skip: ir.Value | None) -> ir.Value:
+    """How many real frames the window holds, int32 [B, 1]."""
+    b = ctx.builder
+    count = b.constant(np.full((1, 1), window.frames, np.int32), "count")
+    if length is not None:
+        first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
+        count = b.op("Min", count, b.op("Sub", ctx.clock.end(length), first))
+    if skip is not None:
+        count = b.op("Sub", count, skip)
+    return b.op("Max", count, b.constant(np.array(0, np.int32), "int"))

@@ -1,0 +1,130 @@
+"""What follows from the number of streams that go in step: read off two batch sizes, proven for all of them.
+
+The batch is one more size that numbers may follow from, so it is followed as the length is (`known/`), at one length
+of the stream. Sizes that grow with the batch are what the rules take for granted; anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from pulsify.convert.known.follow import Few, Fixed, Follower, Value
+from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.spread import Spread
+from pulsify.core.errors import NotStreamable
+from pulsify.trace.evaluate import Traced
+
+IN_GRAPH = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Where",
+    "Min",
+    "Max",
+    "Pow",
+)  # they read such a value where it is computed anew
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+    from pulsify.frontend.model import Node
+
+
+def _follower(ctx: Context) -> Follower:
+    """As `proof.follower`, with the batch size in place of the stream's length."""
+    if ctx.batch_follower is None:
+        traces, other = ctx.traces, ctx.traces.other_batch
+        assert other is not None
+        first = traces.runs[0]
+
+        def sizes(name: str) -> tuple[Series, ...]:
+            pairs = zip(first[name].dims, other[name].dims, strict=True)
+            return tuple(_line(x, y, first.batch, other.batch) for x, y in pairs)
+
+        ctx.batch_follower = Follower(
+            ctx.model,
+            traces.tracer.evaluator,
+            1,
+            sizes,
+            lambda name, batch: traces.tracer.at(first.length, batch)[name],
+            first=lambda name: first[name],
+            _found={name: _filled(first[name], sizes(name)) for name in traces.tracer.time.bound},
+        )
+    return ctx.batch_follower
+
+
+def _filled(value: Traced, sizes: tuple[Series, ...]) -> Value:
+    """An input that holds the length, once for every stream."""
+    item = float(value.array.reshape(-1)[0])
+    return Spread(sizes, lo=item, hi=item)
+
+
+def _line(x: int, y: int, at_x: int, at_y: int) -> Series:
+    """The size that is x at one batch size and y at another."""
+    if x == y:
+        return constant(x, 1)
+    growth = Fraction(x - y, at_x - at_y)
+    start = x - growth * (at_x - 1)
+    if growth.denominator > 1:
+        raise Unsure("a size is no multiple of the batch size")
+    return Series(constant(int(start), 1).values, 0, growth, 1)
+
+
+def by_batch(ctx: Context, name: str) -> bool:
+    """Does a known value follow from how many streams there are? What is not certain counts as following from it."""
+    if ctx.traces.other_batch is None:
+        return False
+    try:
+        return not isinstance(_follower(ctx).value(name), Fixed)
+    except Unsure:
+        return True
+
+
+def check_batches(ctx: Context, nodes: list[Node]) -> None:
+    """Known values that some nodes read grow with the batch, or not at all; whatever else is refused."""
+    if ctx.traces.other_batch is None:
+        return
+    first, other = ctx.traces.runs[0], ctx.traces.other_batch
+    for node in nodes:
+        for name in [*node.reads, *(o for o in node.outputs if o)]:
+            if name and not first[name].known:
+                for x, y in zip(first[name].dims, other[name].dims, strict=True):
+                    if x * other.batch != y * first.batch and x != y:
+                        _refuse(ctx, node, name, "it is no multiple of the batch size")
+            elif name and not (node.op in IN_GRAPH and not ctx.time_axes(name)):
+                _check_known(ctx, node, name)
+    for decision in ctx.model.decisions:
+        if by_batch(ctx, decision.name) and decision.axis is None:
+            _refuse(ctx, ctx.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
+
+
+def _check_known(ctx: Context, node: Node, name: str) -> None:
+    try:
+        value = _follower(ctx).value(name)
+    except Unsure as problem:
+        return _refuse(ctx, node, name, str(problem))
+    if not _regular(value):
+        _refuse(ctx, node, name, "it changes otherwise than by growing with the batch")
+
+
+def _regular(value: Value) -> bool:
+    """Does it only grow with the batch, from one stream on?"""
+    if isinstance(value, Fixed):
+        return True
+    if isinstance(value, Few):
+        return all(isinstance(c, Series) and not c.horizon and c.period == 1 for c in value.cells.flat)
+    sizes = all(not s.horizon and s.period == 1 for s in value.sizes)
+    return sizes and not value.near and not value.slope and value.period == 1
+
+
+def _refuse(ctx: Context, node: Node | None, name: str, why: str) -> None:
+    if ctx.proof == "sampled":
+        ctx.ledger.sampled[name] = why
+        return
+    raise NotStreamable(
+        f"what '{name}' is follows from how many streams there are, and it is not certain for every number: {why}",
+        node=node.name if node else name,
+        op=node.op if node else "",
+        hint='fix the batch size, e.g. set={"B": 1}',
+    )

@@ -1,0 +1,295 @@
+"""Claims about known values over time: looked at for every kind of place there is, so they hold at every length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsify.convert.known import series as one
+from pulsify.convert.known.follow import LOOKS, Few, Fixed, Value
+from pulsify.convert.known.sampled import every, sample
+from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
+from pulsify.convert.known.spread import Spread, exactly, ragged, reps
+from pulsify.convert.proof.numbers import Looked, follower, longest, otherwise, uncertain
+from pulsify.convert.proof.values import known_at
+from pulsify.trace.evaluate import Array, CannotRun, same
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+    from pulsify.frontend.model import Node
+
+CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Something read off known values that must hold at every length.
+
+    near: what the claim itself looks at beyond the values, in frames of the stream ("start", "pair", "end", "within");
+    period: of its own; ends: where values end is part of it; slope: by axis, of the line that the claim says its value
+    lies on; hidden: values that never repeat may be taken for data (cells: a mask wins over data).
+    """
+
+    node: Node | None
+    what: str
+    holds: Callable[[Any], bool]
+    near: Mapping[str, float] = field(default_factory=dict)
+    period: int = 1
+    ends: bool = False
+    slope: Mapping[int, Fraction] = field(default_factory=dict)
+    hidden: bool = False
+
+
+def holds_everywhere(ctx: Context, claim: Claim) -> bool:
+    """Looked at wherever it could fail. Refused if it is not certain where that is."""
+    try:
+        lengths, opaque = critical_lengths(ctx, claim)
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, claim.node, getattr(problem, "value", claim.what), problem)
+        ctx.ledger.sampled[claim.what] = str(problem)
+        lengths, opaque = sampled_lengths(ctx), frozenset()
+    ctx.ledger.claims += 1
+    looked = 0
+    for s in lengths:
+        ctx.cells.clear()
+        try:
+            if not claim.holds(Looked(ctx, s, opaque)):
+                ctx.cells.clear()
+                return False
+            looked += 1
+        except CannotRun:
+            continue
+    ctx.cells.clear()
+    if not looked:
+        uncertain(ctx, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {lengths[-1]} frames"))
+    return True
+
+
+def sampled_lengths(ctx: Context) -> list[int]:
+    """A few lengths, where it is not known how far to look."""
+    step, base, longest = ctx.traces.step, ctx.traces.lengths[0], ctx.traces.lengths[-1]
+    return [*ctx.traces.lengths, *(base + n * step for n in range(2, 9)), base + 4 * longest // step * step]
+
+
+def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[str]]:
+    """Lengths at which every kind of place that the claim's values have is seen, and values taken for data."""
+    run = Looked(ctx, ctx.traces.longest.length)
+    ctx.cells.clear()
+    claim.holds(run)
+    ctx.cells.clear()
+    spreads, opaque, names = [], set(), []
+    for name in run.touched:
+        try:
+            value = follower(ctx).value(name)
+            if isinstance(value, Fixed):
+                continue
+            v = follower(ctx).spread(value)
+            if claim.slope and v.slope and v.slope != claim.slope:
+                raise Unsure("it does not go on along the line it seems to lie on")
+            v = v if claim.slope else exactly(v)
+            if claim.slope and not v.slope:  # if it is no line after all, that shows in a second period
+                v = replace(v, period=2 * v.period)
+            if claim.hidden and v.hide is not None and not _finite(v):
+                v = replace(v, near=v.hide)
+            if claim.hidden and not _finite(v) and v.longest >= longest(ctx):
+                raise Unsure("it shows something new however far one looks")
+            reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ctx)))
+        except Unsure as problem:
+            if not claim.hidden:
+                problem.value = name  # type: ignore[attr-defined]
+                raise
+            opaque.add(name)
+            continue
+        spreads.append(v)
+        names.append(name)
+        ctx.ledger.up_to(v.limit, name)
+    unit, end = ctx.traces.tracer.time.step, _end(ctx, spreads)
+    length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
+    length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
+    if length == end < longest(ctx) and ctx.traces.tracer.works(end + unit):
+        raise Unsure(f"its size stops growing at {end} frames")
+    ctx.ledger.saw(length, 1)
+    if not by_length:
+        length = _runs_at(ctx, names, length)
+        _affordable(spreads, [length])
+        return [length], frozenset(opaque)
+    found = distinct(ctx, names, length // unit)
+    _affordable(spreads, found)
+    return found, frozenset(opaque)
+
+
+def _end(ctx: Context, spreads: Iterable[Spread]) -> int:
+    """The longest stream for which all values go on: a table ends, and its last frame may be as long as several."""
+    unit, end = ctx.traces.tracer.time.step, longest(ctx)
+    for v in spreads:
+        if v.longest < end:
+            slowest = max((1 / v.rate(a) for a in v.times), default=Fraction(1))
+            lengths = range(v.longest, v.longest + math.ceil(slowest), unit)
+            end = max((s for s in lengths if ctx.traces.tracer.works(s)), default=v.longest)
+    return end
+
+
+def _finite(v: Spread) -> bool:
+    return all(math.isfinite(g) for g in v.near.values())
+
+
+def _ragged(spreads: Iterable[Spread]) -> int:
+    """How many frames longer a stream must be for a value to have its last place there."""
+    worst = 0.0
+    for v in spreads:
+        for a in v.times:
+            worst = max(worst, ragged(v.sizes[a]) + 1 / float(v.rate(a)))
+    return math.ceil(worst)
+
+
+def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
+    cells = [max((math.prod(s.at(n) for s in v.sizes) for v in spreads), default=0) for n in lengths]
+    if max(cells) > CELLS or sum(cells) > 8 * CELLS:
+        raise TooFar(lengths[-1])
+
+
+def _runs_at(ctx: Context, names: list[str], length: int) -> int:
+    """This length, or the longest before it at which the values can be computed (a table may end before)."""
+    unit = ctx.traces.tracer.time.step
+
+    def runs(n: int) -> bool:
+        try:
+            return all(known_at(ctx, name, n * unit).dims is not None for name in names)
+        except CannotRun:
+            return False
+
+    low, high = ctx.traces.lengths[0] // unit, length // unit
+    for n in range(high, high + 8):  # some lengths are none that the model takes
+        if runs(n):
+            return n * unit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return low * unit
+
+
+def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:
+    """One length of each kind (all numbers agree) of those up to `longest`, and of which kind each length is."""
+    unit = numbers[0].unit if numbers else 1
+    columns = [s.look(-(-longest // unit)).astype(np.float64) for s in numbers]
+    _, first, which = np.unique(np.stack(columns, 1), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return [(int(first[n]) + 1) * unit for n in order], np.argsort(order)[which.reshape(-1)]
+
+
+def distinct(ctx: Context, names: list[str], count: int) -> list[int]:
+    """Of the first `count` lengths, one of each kind: those at which all numbers the values are made of agree."""
+    unit, numbers = ctx.traces.tracer.time.step, numbers_behind(ctx, names)
+    return kinds(numbers, count * unit)[0] if numbers else [count * unit]
+
+
+def numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
+    """All numbers that some values are made of."""
+    found: list[Series] = []
+    seen: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name in seen or not name or not ctx.traces.runs[0][name].known:
+            continue
+        seen.add(name)
+        value: Value | None
+        try:
+            value = follower(ctx).value(name)
+        except Unsure:
+            value = None
+        if isinstance(value, Fixed):
+            continue
+        if isinstance(value, Few) and all(isinstance(c, Series) for c in value.cells.flat):
+            found.extend(c for c in value.cells.flat if not c.constant)
+            continue
+        node = ctx.model.producers.get(name)
+        if node is None or node.op in ("Shape", "Size"):
+            found.append(one.length_itself(ctx.traces.tracer.time.step, 1, longest(ctx)))
+            continue
+        todo.extend(node.inputs)
+    return found
+
+
+def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]) -> Series:
+    """A number read off a known value over one time axis (how many frames it shows), at every length."""
+    try:
+        value = follower(ctx).value(name)
+        v = follower(ctx).spread(value)
+        period = math.lcm(v.period, *(v.sizes[a].repeats for a in v.times))
+        length, _ = reps([exactly(v)], {}, period, True, longest(ctx))
+    except Unsure as problem:
+        cells = otherwise(ctx, node, name, problem, lambda s: np.array(count(known_at(ctx, name, s).array)))
+        found: Series = cells.reshape(-1)[0]
+        return found
+    unit = ctx.traces.tracer.time.step
+    period = math.lcm(v.period, unit, *(v.sizes[a].repeats for a in v.times)) // unit
+    horizon = -(-length // unit)
+    numbers, count_of = numbers_behind(ctx, [name]), horizon + 2 * period
+    lengths, which = kinds(numbers, count_of * unit) if numbers else ([count_of * unit], np.zeros(count_of, np.int64))
+    values = np.zeros(len(lengths), np.int64)
+    for n, s in enumerate(lengths):
+        try:
+            values[n] = count(known_at(ctx, name, s).array)
+        except CannotRun:
+            continue
+    values = values[which]
+    grown = values[horizon + period :] - values[horizon : horizon + period]
+    if (grown != grown[0]).any():
+        uncertain(ctx, node, name, Unsure("it grows unevenly"))
+    return Series(values[: horizon + period], horizon, Fraction(int(grown[0])), unit, longest=longest(ctx)).reduced()
+
+
+# ---- questions
+
+
+def fixed(ctx: Context, node: Node | None, name: str) -> bool:
+    """Is a known value the same at every length?"""
+    if not name or name in ctx.model.constants:
+        return True
+    try:
+        value = follower(ctx).value(name)
+    except Unsure as problem:
+        arrays = [run[name].array for run in ctx.traces.runs]
+        if not all(same(a, arrays[0]) for a in arrays):
+            return False
+        unit = ctx.traces.tracer.time.step
+        if longest(ctx) // unit <= LOOKS:
+            return all(same(a, arrays[0]) for a in every(lambda s: known_at(ctx, name, s).array, unit, longest(ctx)))
+        if ctx.proof == "sampled":
+            ctx.ledger.sampled[name] = str(problem)
+            return all(same(a, arrays[0]) for a in sample(lambda s: known_at(ctx, name, s).array, unit))
+        uncertain(ctx, node, name, problem)
+    if isinstance(value, Fixed):
+        ctx.ledger.up_to(value.limit, name)
+        return True
+    if isinstance(value, Few):
+        return False  # a Few whose entries are all constant is Fixed
+    if any(not s.constant for s in value.sizes):
+        return False
+    if value.until < LONGEST:
+        uncertain(ctx, node, name, Unsure(f"a table ends after {value.until} frames"))
+    if not value.uses and not value.slope:
+        return True
+    first = ctx.traces.runs[0][name].array
+    if not all(same(run[name].array, first) for run in ctx.traces.runs):
+        return False
+    claim = Claim(node, f"'{name}' being the same at every length", lambda run: same(run[name].array, first))
+    return holds_everywhere(ctx, claim)
+
+
+def always_zero(ctx: Context, node: Node | None, name: str) -> bool:
+    """Is a known value zero at every length, however large it is?"""
+    try:
+        value = follower(ctx).value(name)
+        if isinstance(value, Spread) and not value.slope and value.lo == value.hi == 0:
+            return True
+    except Unsure:
+        pass
+    return not ctx.traces.runs[0][name].array.any() and fixed(ctx, node, name)

@@ -1,0 +1,44 @@
+"""Branches that were taken and loops that were written out at one length: is it so at every length?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.known.series import Series
+from pulsify.convert.proof.numbers import SHORT, numbers, sizes
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+from pulsify.frontend.model import Decision
+
+
+def check_decisions(ctx: Context) -> None:
+    """Streams too short for what was decided are ruled out; whatever else is decided otherwise is refused."""
+    for decision in ctx.model.decisions:
+        series = _number(ctx, decision)
+        seen = series.values.astype(np.int64)
+        other = np.flatnonzero(seen != decision.taken)
+        if series.growth or (other.size and other[-1] >= series.horizon):
+            _refuse(decision, series, int(other[-1]) if other.size else series.horizon)
+        if not other.size:
+            continue
+        if (int(other[-1]) + 1) * series.unit > SHORT:
+            _refuse(decision, series, int(other[-1]))
+        ctx.require(Requirement(Length(), decision.node, at_least=(int(other[-1]) + 2) * series.unit))
+
+
+def _number(ctx: Context, decision: Decision) -> Series:
+    if decision.axis is not None:
+        return sizes(ctx, ctx.model.producers.get(decision.name), decision.name)[decision.axis]
+    found: Series = numbers(ctx, ctx.model.producers.get(decision.name), decision.name).reshape(-1)[0]
+    return found
+
+
+def _refuse(decision: Decision, series: Series, n: int) -> None:
+    what = "the condition" if decision.op == "If" else "how often it turns"
+    raise NotStreamable(
+        f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
+        node=decision.node,
+        op=decision.op,
+        hint='export the model with the branch for long inputs only, or declare the lengths you use: set={"T": "8*n"}',
+    )

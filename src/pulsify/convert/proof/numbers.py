@@ -1,0 +1,318 @@
+"""What was read off a few lengths is proven for all of them, or refused.
+
+`known/` says how far one must look at a known value until nothing new can show. Here that is done: numbers are known as
+whole series, and a claim about values over time is looked at for every kind of place there is. What is not certain is
+refused by name, unless the caller accepts what a sample of lengths says (`proof="sampled"`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+import pulsify.convert.known.elementwise
+import pulsify.convert.known.moves
+import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
+from pulsify.convert.facts import Field, Wire
+from pulsify.convert.known import series as one
+from pulsify.convert.known.follow import LOOKS, OPERATORS, Follower
+from pulsify.convert.known.lengths import as_length, as_series
+from pulsify.convert.known.sampled import exhausted, guess
+from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, constant
+from pulsify.convert.known.spread import FAR, Spread
+from pulsify.convert.proof.values import known_at, shaped_at
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced, unknown
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+    from pulsify.frontend.model import Node
+
+SAME_SIZE = (
+    *("Softmax", "LogSoftmax", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "Relu", "PRelu"),
+    *("LeakyRelu", "Elu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Celu"),
+    *("ThresholdedRelu", "Shrink"),
+)  # operators whose output is as large as their input
+SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
+LATE = 4096  # a model that only takes longer streams than this is looked at no further
+
+
+@dataclass(eq=False)
+class Ledger:
+    """What was proven of a conversion, and what was only sampled."""
+
+    horizon: int = 1
+    period: int = 1
+    limit: int = LONGEST
+    limited_by: str = ""  # the value, or node, that is exact no further
+    claims: int = 0
+    critical: set[int] = field(default_factory=set)  # lengths around which something changes
+    sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
+
+    def saw(self, horizon: int, period: int) -> None:
+        self.horizon = max(self.horizon, horizon)
+        self.period = math.lcm(self.period, period) if period <= one.MOST else self.period
+        if horizon > 1:
+            self.critical.add(horizon)
+        if period > 1:
+            self.critical.add(horizon + period)
+
+    def up_to(self, limit: int, name: str) -> None:
+        """What is certain is so for streams of no more frames than this."""
+        if limit < self.limit:
+            self.limit, self.limited_by = limit, name
+
+    def series(self, s: Series, name: str = "") -> None:
+        self.claims += 1
+        self.up_to(s.limit, name)
+        self.saw(s.settled if s.horizon else 1, s.repeats)
+
+
+class Looked(Trace):
+    """All known values at one length, evaluated when asked for; remembers who was asked for."""
+
+    def __init__(self, ctx: Context, length: int, opaque: frozenset[str] = frozenset()) -> None:
+        super().__init__(length, ctx.traces.runs[0].batch)
+        self._ctx, self.opaque, self.touched = ctx, opaque, dict[str, None]()
+
+    def __getitem__(self, name: str) -> Traced:
+        first = self._ctx.traces.runs[0][name]
+        if name in self.opaque or not first.known:
+            return unknown(shaped_at(self._ctx, name, self.length))
+        self.touched[name] = None
+        return known_at(self._ctx, name, self.length)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._ctx.traces.runs[0]
+
+
+# ---- who knows
+
+
+def follower(ctx: Context) -> Follower:
+    if ctx.follower is None:
+        traces = ctx.traces
+        ctx.follower = Follower(
+            ctx.model,
+            traces.tracer.evaluator,
+            traces.tracer.time.step,
+            lambda name: data_sizes(ctx, name),
+            lambda name, length: known_at(ctx, name, length),
+            frozenset(traces.tracer.time.bound),
+            longest(ctx),
+            first=lambda name: traces.runs[0][name],
+        )
+    return ctx.follower
+
+
+def longest(ctx: Context) -> int:
+    """No stream is longer."""
+    return ctx.traces.tracer.time.longest or LONGEST
+
+
+def in_frames(ctx: Context, length: Length) -> Series:
+    """How many frames a wire has, at every length there is."""
+    return as_series(length, ctx.traces.tracer.time.step, longest(ctx))
+
+
+def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
+    """The sizes of a value that depends on data."""
+    unit = ctx.traces.tracer.time.step
+    dims, fact = ctx.dims(name, 0), ctx.facts.get(name)
+    times = ctx.time_axes(name)
+    port = ctx.traces.tracer.time.streams.get(name)
+    out = [constant(d, unit) for d in dims]
+    if port is not None:
+        out[port[0]] = one.length_itself(unit, port[1], longest(ctx))
+    elif isinstance(fact, Wire) and fact.length is not None:
+        out[fact.layout.axis] = one.multiply(in_frames(ctx, fact.length), constant(fact.layout.outer[0], unit))
+    elif isinstance(fact, Field) and all(s.length is not None for s in fact.sides):
+        for side in fact.sides:
+            assert side.length is not None
+            out[side.axis] = in_frames(ctx, side.length)
+    elif times:
+        return _sizes_by_operator(ctx, name)
+    return tuple(out)
+
+
+def _sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
+    """The sizes of data that no rule has seen: what the operator does with sizes, it does whatever the entries are."""
+    node, f = ctx.model.producers.get(name), follower(ctx)
+    if node is None:
+        raise Unsure(f"nothing is known of the size of '{name}'")
+    if node.op == "Conv" or node.op in ("MaxPool", "AveragePool", "LpPool"):
+        return _convolved(ctx, node)
+    kind = "Identity" if node.op in SAME_SIZE else node.op
+    rule = OPERATORS.get(kind)
+    if rule is None:
+        raise Unsure(f"nothing is known of the size of '{name}'")
+    inputs = [
+        None if not i else f.value(i) if ctx.traces.runs[0][i].known else Spread(f.sizes_of(i), lo=-FAR, hi=FAR)
+        for i in node.inputs
+    ]
+    made = rule(f, replace(node, outputs=node.outputs[:1]) if kind == "Identity" else node, inputs)
+    made = made[list(node.outputs).index(name)] if isinstance(made, list) else made
+    return tuple(f.spread(made).sizes)
+
+
+def _convolved(ctx: Context, node: Node) -> tuple[Series, ...]:
+    f = follower(ctx)
+    own, dims = f.sizes_of(node.inputs[0]), ctx.dims(node.outputs[0], 0)
+    if node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attr("ceil_mode", 0):
+        raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
+    n = len(dims) - 2
+    kernel = node.attr("kernel_shape") or ctx.dims(node.inputs[1], 0)[2:]
+    strides, dilations = (node.attr(k) or (1,) * n for k in ("strides", "dilations"))
+    pads = node.attr("pads") or (0,) * (2 * n)
+    out = [constant(d, own[0].unit) for d in dims]
+    for i in range(n):
+        size = own[i + 2]
+        if not size.constant:
+            more = pads[i] + pads[i + n] - (kernel[i] - 1) * dilations[i] - 1
+            steps = one.divide(one.add(size, constant(more, size.unit)), constant(strides[i], size.unit))
+            out[i + 2] = one.add(steps, constant(1, size.unit))
+    return tuple(out)
+
+
+def uncertain(ctx: Context, node: Node | None, name: str, problem: Unsure) -> NoReturn:
+    """Refuse what is not certain, naming the node at which the trail is lost."""
+    lost = getattr(problem, "node", node)
+    where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
+    far = isinstance(problem, TooFar)
+    raise NotStreamable(
+        f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
+        node=node.name if node else name,
+        op=node.op if node else "",
+        hint=("declare how long streams are" if far else "make it of arithmetic, comparisons and positions")
+        + ', or which lengths there are: set={"T": "<=3000"}, set={"T": "8*n"}; or accept what a sample of lengths '
+        'says: proof="sampled"',
+    )
+
+
+# ---- numbers
+
+
+def numbers(ctx: Context, node: Node | None, name: str) -> Array:
+    """A known value of few entries: a Series each, dtype object."""
+    try:
+        value = follower(ctx).value(name)
+        if isinstance(value, Spread):
+            value = follower(ctx).count(name, value)
+        cells = follower(ctx).few(value)
+        if not all(isinstance(c, Series) for c in cells.flat):
+            raise Unsure("it is no linear function of the length")
+    except Unsure as problem:
+        cells = otherwise(ctx, node, name, problem, lambda s: known_at(ctx, name, s).array)
+    for c in cells.flat:
+        ctx.ledger.series(c, name)
+    return cells
+
+
+def otherwise(ctx: Context, node: Node | None, name: str, problem: Unsure, at: Callable[[int], Array]) -> Array:
+    """Numbers that cannot be followed: looked at in all lengths there are, if those are few; sampled, if accepted."""
+    unit = ctx.traces.tracer.time.step
+    if longest(ctx) // unit <= LOOKS:
+        return exhausted(at, unit, longest(ctx))
+    if ctx.proof != "sampled":
+        uncertain(ctx, node, name, problem)
+    ctx.ledger.sampled[name] = str(problem)
+    try:
+        return guess(at, unit)
+    except Unsure as still:
+        uncertain(ctx, node, name, still)
+
+
+def sizes(ctx: Context, node: Node | None, name: str) -> tuple[Series, ...]:
+    """The sizes of any value."""
+    try:
+        return follower(ctx).sizes_of(name)
+    except Unsure as problem:
+        return tuple(otherwise(ctx, node, name, problem, lambda s: np.array(Looked(ctx, s)[name].dims)))
+
+
+def familiar(ctx: Context) -> list[Length]:
+    """The lengths that wires have already, the latest first."""
+    found = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length is not None]
+    return list(dict.fromkeys([*reversed(found), *ctx.lengths_found]))
+
+
+def length_of(ctx: Context, node: Node, frames: Series) -> Length:
+    """A number of frames as a Length; what is no regular function of the stream's length is refused."""
+    ctx.ledger.series(frames)
+    try:
+        found = as_length(frames, familiar(ctx))
+    except Unsure as problem:
+        raise NotStreamable(
+            f"the length of its output is no regular function of the stream's length: {problem}",
+            node=node.name,
+            op=node.op,
+            hint="cut or pad by a fixed amount, or to a multiple of a fixed number",
+        ) from problem
+    ctx.lengths_found[found] = None
+    return found
+
+
+def size_length(ctx: Context, node: Node, name: str, axis: int, outer: int = 1) -> Length:
+    """How many frames a known value has on its time axis."""
+    size = sizes(ctx, node, name)[axis]
+    runs_from(ctx, node, lambda s: known_at(ctx, name, s))
+    return length_of(ctx, node, one.divide(size, constant(outer, size.unit)))
+
+
+def measured(ctx: Context, node: Node, wire: Wire) -> Wire:
+    """A known wire with its length, for those who look beyond its ends: all ones, but none behind the last frame."""
+    if wire.length is not None:
+        return wire
+    return replace(wire, length=size_length(ctx, node, wire.name, wire.layout.axis, wire.layout.outer[0]))
+
+
+def check_target(ctx: Context, node: Node, target: str, expected: Mapping[int, Series]) -> None:
+    """A shape that a node is given (-1, 0: worked out from the rest) must be what the rule takes it for."""
+    for axis, size in enumerate(numbers(ctx, node, target).reshape(-1)):
+        if axis in expected and not (size.constant and size.item in (-1, 0)):
+            as_expected(ctx, node, node.outputs[0], axis, size, expected[axis])
+
+
+def runs_from(ctx: Context, node: Node, evaluate: Callable[[int], Any]) -> None:
+    """Streams too short for a known value to be computed at all are ruled out."""
+    from pulsify.convert.context import Requirement
+
+    step = ctx.traces.tracer.time.step
+    for s in range(step, min(ctx.traces.lengths[0], LATE) + 1, step):
+        try:
+            evaluate(s)
+        except CannotRun:
+            continue
+        if s > step:
+            ctx.require(Requirement(Length(), node.name, at_least=s))
+        return
+
+
+def same_series(a: Series, b: Series) -> bool:
+    off = one.subtract(a, b)
+    return off.constant and not off.item
+
+
+def as_expected(ctx: Context, node: Node, name: str, axis: int, size: Series, expected: Series) -> None:
+    """A size must be what the rule says it is, at every length; the shortest streams may be ruled out."""
+    from pulsify.convert.context import Requirement
+
+    ctx.ledger.series(size)
+    off = one.subtract(size, expected)
+    if off.constant and not off.item:
+        return
+    if off.growth or off.period > 1 or off.values[-1] or off.settled > SHORT:
+        n = int(np.flatnonzero(off.look(off.horizon + off.period + 1))[-1])
+        raise NotStreamable(
+            f"axis {axis} of its output '{name}' changes with the length of the stream ({size.at((n + 1) * size.unit)} "
+            f"at length {(n + 1) * size.unit} where {expected.at((n + 1) * size.unit)} would be regular)",
+            node=node.name,
+            op=node.op,
+            hint='make it a constant, or declare the lengths you use: set={"T": "8*n"}',
+        )
+    ctx.require(Requirement(Length(), node.name, at_least=off.settled))

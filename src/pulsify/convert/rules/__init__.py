@@ -1,0 +1,23 @@
+"""One file per operator family; importing the package fills the registry."""
+
+from pulsify.convert.rules import (  # noqa: F401
+    axes,
+    concat,
+    conv,
+    expand,
+    gather,
+    matmul,
+    overlap,
+    pad,
+    pointwise,
+    pool,
+    prefix,
+    quantize,
+    range,
+    recurrent,
+    reshape,
+    resize,
+    scan,
+    slice,
+    spectral,
+)

@@ -1,0 +1,131 @@
+"""Operators that mix some axes and leave the others alone: fine as long as time is not among the mixed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Wire
+from pulsify.convert.plan import Plan
+from pulsify.convert.rules.axismap import reduced_axes
+from pulsify.convert.rules.pointwise import pointwise
+from pulsify.convert.rules.registry import rule
+from pulsify.frontend.model import Node
+
+BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cumulative sum) instead"
+
+
+def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], what: str, hint: str = BOUNDED) -> None:
+    """Refuse if the time axis of an input is one of the mixed axes."""
+    if wire is not None and wire.layout.axis in {a % wire.layout.rank for a in mixed}:
+        ctx.refuse(node, f"it {what} over the whole stream", hint)
+
+
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time")
+def softmax(ctx: Context, node: Node) -> Plan | None:
+    guard(
+        ctx,
+        node,
+        ctx.wire(node.inputs[0]),
+        [node.attr("axis", -1)],
+        "normalises",
+        "a softmax needs a bounded mask or window",
+    )
+    return pointwise(ctx, node)
+
+
+@rule("ArgMax", "ArgMin", says="along any axis but time")
+def arg_extreme(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", 0)], "searches")
+    return pointwise(ctx, node)
+
+
+@rule("TopK", says="along any axis but time")
+def top_k(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", -1)], "sorts")
+    return pointwise(ctx, node)
+
+
+@rule("LpNormalization", says="along any axis but time")
+def lp_normalization(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", -1)], "normalises")
+    return pointwise(ctx, node)
+
+
+@rule(
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    says="over any axes but time",
+)
+def reduce(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
+    return pointwise(ctx, node)
+
+
+@rule("LayerNormalization", "RMSNormalization", says="over axes behind time")
+def layer_norm(ctx: Context, node: Node) -> Plan | None:
+    rank = len(ctx.dims(node.inputs[0]))
+    first = node.attr("axis", -1) % rank
+    guard(ctx, node, ctx.wire(node.inputs[0]), range(first, rank), "normalises")
+    return pointwise(ctx, node)
+
+
+@rule("BatchNormalization", says="in inference mode, channels not being time")
+def batch_norm(ctx: Context, node: Node) -> Plan | None:
+    if node.attr("training_mode", 0):
+        ctx.refuse(node, "it is in training mode and normalises over the whole batch", "export the model in eval mode")
+    wire = ctx.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis", "put time on another axis")
+    return pointwise(ctx, node)
+
+
+@rule(
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "GlobalLpPool",
+    "LRN",
+    says="with time folded into the batch axis only",
+)
+def over_features(ctx: Context, node: Node) -> Plan | None:
+    rank = len(ctx.dims(node.inputs[0]))
+    mixed: Iterable[int] = range(1, rank)
+    if node.op == "InstanceNormalization" or node.op.startswith("Global"):
+        mixed = range(2, rank)
+    elif node.op == "MeanVarianceNormalization":
+        mixed = node.attr("axes", (0, 2, 3))
+    elif node.op == "LRN":
+        mixed = (1,)
+    what = "pools" if node.op.startswith("Global") else "normalises"
+    wire = ctx.wire(node.inputs[0])
+    guard(ctx, node, wire, mixed, what)
+    if node.op == "InstanceNormalization":
+        guard(ctx, node, wire, [1], "takes time as channels and normalises")
+    return pointwise(ctx, node)
+
+
+@rule("Trilu", says="on axes other than time")
+def trilu(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
+    return pointwise(ctx, node)
+
+
+@rule("Transpose", says="any permutation")
+def transpose(ctx: Context, node: Node) -> Plan | None:
+    return pointwise(ctx, node)
+
+
+@rule("OneHot", says="time on the indices")
+def one_hot(ctx: Context, node: Node) -> Plan | None:
+    return pointwise(ctx, node)

@@ -1,0 +1,89 @@
+"""Where each axis of an input goes: to an axis of the output, or nowhere (summed over, mixed)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+
+from pulsify.convert.context import Context
+from pulsify.frontend.model import Node
+
+AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there is summed over
+
+
+def axis_maps(ctx: Context, node: Node, broadcast: Set[str]) -> list[AxisMap] | None:
+    """For every input; None if the operator does not keep axes apart (a reshape that tears them, a gather)."""
+    out = len(ctx.dims(node.outputs[0]))
+    ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]
+    if node.op in broadcast or node.op == "Expand":
+        return [{a: a + out - r for a in range(r)} for r in ranks]
+    if node.op == "Tile" and _repeats_one(ctx.dims(node.inputs[0]), ctx.dims(node.outputs[0])):
+        return [{a: a for a in range(out)}, {}]  # what is repeated is one frame: an Expand
+    if node.op == "MatMul":
+        return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
+    if node.op == "Einsum":
+        return _einsum(node)
+    if node.op == "Transpose":
+        perm = node.attr("perm") or tuple(reversed(range(out)))
+        return [{a: perm.index(a) for a in range(out)}]
+    if node.op in ("Softmax", "LogSoftmax", "Split"):
+        return [{a: a for a in range(ranks[0])}, *({} for _ in ranks[1:])]
+    if node.op == "Concat":
+        joined = node.attr("axis") % out
+        if any(joined in ctx.time_axes(i) for i in node.inputs):
+            return None
+        return [{a: a for a in range(r)} for r in ranks]
+    if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        kept = _reshape(ctx, node)
+        return None if kept is None else [kept, *({} for _ in ranks[1:])]
+    if node.op.startswith("Reduce"):
+        return [_reduce(ctx, node, ranks[0]), *({} for _ in ranks[1:])]
+    return None
+
+
+def _matmul(rank: int, out: int, contracted: int) -> AxisMap:
+    return {a: a + out - rank for a in range(rank) if a != contracted % rank}
+
+
+def _einsum(node: Node) -> list[AxisMap] | None:
+    equation = str(node.attr("equation")).replace(" ", "")
+    if "..." in equation or "->" not in equation:
+        return None
+    terms, result = equation.split("->")
+    return [{a: result.index(c) for a, c in enumerate(t) if c in result} for t in terms.split(",")]
+
+
+def reduced_axes(ctx: Context, node: Node) -> set[int]:
+    """The axes a Reduce operator goes over: an attribute or an input, all of them if none is named."""
+    rank = len(ctx.dims(node.inputs[0]))
+    axes = node.attr("axes")
+    if axes is None and node.input(1):
+        axes = [int(a) for a in ctx.constant(node, node.input(1), "axes").reshape(-1)]
+    if not axes:
+        return set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
+    return {a % rank for a in axes}
+
+
+def _reduce(ctx: Context, node: Node, rank: int) -> AxisMap:
+    gone = reduced_axes(ctx, node)
+    if node.attr("keepdims", 1):
+        return {a: a for a in range(rank) if a not in gone}
+    return {a: a - sum(g < a for g in gone) for a in range(rank) if a not in gone}
+
+
+def _reshape(ctx: Context, node: Node) -> AxisMap | None:
+    """Time axes that stay axes of their own: the elements in front of, between and behind them stay the same."""
+    name, made = node.inputs[0], node.outputs[0]
+    before, after = ctx.time_axes(name), ctx.time_axes(made)
+    if len(before) != len(after):
+        return None
+    x, y = ctx.dims(name), ctx.dims(made)
+    for a, b in zip(before, after, strict=True):
+        if x[a] != y[b] or math.prod(x[:a]) != math.prod(y[:b]):
+            return None
+    return dict(zip(before, after, strict=True))
+
+
+def _repeats_one(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Is all that is repeated a single frame?"""
+    return all(x in (1, y) for x, y in zip(before, after, strict=True))

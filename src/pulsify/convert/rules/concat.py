@@ -1,0 +1,184 @@
+"""Concat: side by side across time, or fixed frames in front of and behind the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Layout, Prefix, Window, Wire
+from pulsify.convert.known.series import add, constant, extreme
+from pulsify.convert.plan import Plan, Read, settled
+from pulsify.convert.primitives.boundary import along, gather_frames, mirrored_wire
+from pulsify.convert.primitives.builder import choose
+from pulsify.convert.proof.numbers import in_frames, length_of, measured
+from pulsify.convert.rules.pointwise import common_length, pointwise, static
+from pulsify.convert.rules.registry import rule
+from pulsify.core.reach import shift
+from pulsify.frontend.model import Node
+
+
+@rule("Concat", says="across time; on time with fixed frames before or after the stream")
+def concat(ctx: Context, node: Node) -> Plan | None:
+    facts = [ctx.fact(n) for n in node.inputs]
+    wires = [f for f in facts if isinstance(f, Wire)]
+    if not wires:
+        return static(ctx, node)
+    axis = node.attr("axis") % len(ctx.dims(node.outputs[0]))
+    if any(w.layout.axis != axis for w in wires):
+        return _across(ctx, node, wires)
+    return _on_time(ctx, node, axis)
+
+
+def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
+    if len({w.layout.axis for w in wires}) > 1 or len(wires) < len(node.inputs):
+        ctx.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
+    known = [w for w in wires if w.end is None]
+    if not known or len(known) == len(wires):
+        return pointwise(ctx, node)
+    # A clock or a constant beside data: bring it to the data's batch first.
+    target = next(w for w in wires if w.end is not None).layout
+    reads = tuple(Read(w) for w in wires)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        parts = []
+        for w, v in zip(wires, values, strict=True):
+            parts.append(_batched(ctx, w, v, target, values[wires.index(_data(wires))], window) if w.end is None else v)
+        return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
+
+    return Plan(reads, (ctx.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
+
+
+def _data(wires: list[Wire]) -> Wire:
+    return next(w for w in wires if w.end is not None)
+
+
+def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
+    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
+    from pulsify.convert.rules.pointwise import aligned
+
+    value = aligned(ctx, wire, value, target, window)
+    if target.batch is None:
+        return value
+    b = ctx.builder
+    size = b.size(data, target.batch)
+    ones = [b.ints(1)] * target.rank
+    ones[target.batch] = size
+    return b.op("Expand", value, b.op("Concat", *ones, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A piece of fixed size: constant frames, or the first frames of the stream itself."""
+
+    name: str
+    frames: int
+    prefix: Prefix | None
+
+
+def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
+    """Frame k is front[k] below the front's size, then the stream, then the tail counted from the stream's end."""
+    streams = [i for i, n in enumerate(node.inputs) if isinstance(ctx.fact(n), Wire)]
+    if len(streams) > 1:
+        ctx.refuse(
+            node,
+            "it puts one stream behind the end of another, which never comes",
+            "join them on another axis, or run them as two streams",
+        )
+    at = streams[0]
+    found = ctx.wire(node.inputs[at])
+    assert found is not None
+    wire = measured(ctx, node, found)
+    front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
+    tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
+    if (
+        any(p.prefix for p in tail)
+        or sum(p.prefix is not None for p in front) > 1
+        or (len(front) > 1 and any(p.prefix for p in front))
+    ):
+        ctx.refuse(
+            node,
+            "it repeats the first frames of the stream later on",
+            "feed them as a separate input without a time axis",
+        )
+    if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
+        wire = _repeated(ctx, node, wire, front[0].frames)
+        if not tail:
+            ctx.facts[node.outputs[0]] = wire
+            return None
+        front = []
+    before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
+    length = wire.length.then(add=before + after) if wire.length is not None else None
+    layout = ctx.layout(node, node.outputs[0])
+    reads = [Read(wire, shift(-before))]
+    if front and front[0].prefix:
+        early = front[0].prefix.wire
+        reads.append(Read(early))
+        if early.length is not None:
+            ctx.require(Requirement(early.length, node.name, at_least=front[0].frames))
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, x = ctx.builder, values[0]
+        frames = ctx.clock.frames(window)
+        if before:
+            early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
+            begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
+            x = choose(b, along(ctx, begun, layout, window.frames), early, x, wire.dtype)
+        if after:
+            assert wire.length is not None
+            end = ctx.clock.end(wire.length.then(add=before))
+            late = _rows(ctx, tail, b.op("Sub", frames, end), layout, window)
+            over = b.op("GreaterOrEqual", frames, end)
+            x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
+        return (x,)
+
+    return Plan(tuple(reads), (layout,), length, emit, tail=after > 0)
+
+
+def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
+    """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
+    own = wire.length
+    assert own is not None
+    frames = in_frames(ctx, own)
+    again = extreme(frames, constant(count, frames.unit), np.minimum)  # fewer, if there are fewer
+    length = length_of(ctx, node, add(frames, again))
+    source = settled(ctx, node, wire) if wire.mirror is not None else wire
+    return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
+
+
+def _part(ctx: Context, node: Node, name: str, axis: int) -> Part:
+    fact = ctx.fact(name)
+    frames = ctx.dims(name)[axis]
+    if isinstance(fact, Prefix):
+        return Part(name, frames, fact)
+    ctx.operand(node, name)  # refuses what is neither constant nor static
+    return Part(name, frames, None)
+
+
+def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, window: Window) -> ir.Value:
+    """The frames of constant parts at the given places (clamped; what lies outside is never used)."""
+    b = ctx.builder
+    values = [f.value for p in parts if (f := ctx.fact(p.name)) and hasattr(f, "value")]
+    table = values[0] if len(values) == 1 else b.op("Concat", *values, axis=layout.axis)
+    size = sum(p.frames for p in parts)
+    place = b.op("Max", frames, b.constant(np.array(0, np.int32), "int"))
+    place = b.op("Min", place, b.constant(np.array(size - 1, np.int32), "int"))
+    batched = ctx.sizes(parts[0].name, layout.axis)
+    if layout.batch is not None and batched[layout.batch] == 1:  # one table for all streams
+        flat = b.op("Gather", table, b.reshape(place, [-1]), axis=layout.axis)
+        split = [max(s, 1) if i != layout.axis else -1 for i, s in enumerate(layout.sizes)]
+        split[layout.axis : layout.axis + 1] = [-1, window.frames]
+        lifted = b.reshape(flat, split)
+        order = [i for i in range(layout.rank + 1) if i != layout.batch + (layout.batch > layout.axis)]
+        place_of_batch = order.index(layout.axis)
+        del order[place_of_batch]
+        order.insert(layout.batch, layout.axis)
+        return b.op(
+            "Squeeze",
+            b.op("Transpose", lifted, perm=[*order, *(i for i in range(layout.rank + 1) if i not in order)]),
+            b.ints(layout.rank),
+        )
+    return gather_frames(ctx, table, place, layout, window.frames)

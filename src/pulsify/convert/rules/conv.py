@@ -1,0 +1,214 @@
+"""Convolutions. Output frame k reads K input frames, `dilation` apart, from k * stride - pad on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Window, Wire
+from pulsify.convert.known.series import stretched
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import Fill
+from pulsify.convert.proof.numbers import in_frames, measured
+from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.registry import rule
+from pulsify.core.length import constant
+from pulsify.core.reach import Reach
+from pulsify.frontend.model import Node
+
+REFUSE_TO_CUT = ("MaxPool", "AveragePool")  # they take no length at which auto_pad would be negative
+
+
+@dataclass(frozen=True)
+class Taps:
+    """A window operator's geometry on the time axis. spatial: time's index among the spatial axes."""
+
+    spatial: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    @property
+    def span(self) -> int:
+        """Input frames from the first tap to the last."""
+        return (self.kernel - 1) * self.dilation + 1
+
+
+def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
+    """Read kernel, stride, dilation and pads off the attributes; `auto_pad` is settled at the traced lengths."""
+    n, s = len(kernel), wire.layout.axis - 2
+    stride = node.attr("strides", (1,) * n)[s]
+    dilation = node.attr("dilations", (1,) * n)[s]
+    pads = node.attr("pads", (0,) * (2 * n))
+    before, after = pads[s], pads[s + n]
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto == "VALID":
+        before = after = 0
+    elif auto.startswith("SAME"):
+        before, after = _same_pads(ctx, node, wire, kernel[s], stride)
+    return Taps(s, kernel[s], stride, dilation, before, after)
+
+
+def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> tuple[int, int]:
+    """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
+    if any(d > 1 for d in node.attr("dilations", ())):
+        ctx.refuse(
+            node,
+            "ONNX Runtime leaves the dilation out when it works out auto_pad",
+            "export it with explicit pads",
+        )
+    found = set()
+    own = wire.length if wire.length is not None else constant(ctx.dims(wire.name)[wire.layout.axis])
+    sizes = in_frames(ctx, own)
+    turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
+    for frames in dict.fromkeys(turns.values.tolist()):
+        total = same_total(frames, span, stride)
+        if total >= 0 or node.op not in REFUSE_TO_CUT:
+            found.add((same_front(node, total), total))
+    befores = {b for b, _ in found}
+    if len(befores) != 1:
+        ctx.refuse(
+            node,
+            f"auto_pad={node.attr('auto_pad')} with stride {stride} pads the start differently depending on the length",
+            f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
+        )
+    if wire.length is not None and span < stride and node.op in REFUSE_TO_CUT:
+        # the last window has a first frame, and no frame behind its last
+        begun = wire.length.then(1, stride - 1, stride)
+        ctx.require(Requirement(begun, node.name, equals=wire.length.then(1, stride - span - 1, stride).then(add=1)))
+    before = befores.pop()
+    return before, max(t for _, t in found) - before
+
+
+def same_total(frames: int, span: int, stride: int) -> int:
+    """How many frames auto_pad adds in all; less than none where the kernel is shorter than the stride."""
+    return (-(-frames // stride) - 1) * stride + span - frames
+
+
+def same_front(node: Node, total: int) -> int:
+    """How many of them go in front, in ONNX Runtime: it divides towards zero, and a convolution cuts one fewer."""
+    lower = node.attr("auto_pad") == "SAME_LOWER"
+    cuts = total < 0 and "Conv" in node.op
+    return int((total + cuts + lower) / 2)
+
+
+def without_time_pads(node: Node, n: int, s: int, extra: dict[str, object] | None = None) -> dict[str, object]:
+    """The node's attributes with no padding on the time axis: the window read already holds it."""
+    attrs = dict(node.attrs)
+    if attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+        attrs.pop("auto_pad", None)
+        pads = list(node.attr("pads", (0,) * (2 * n))) if node.attr("auto_pad", "NOTSET") == "NOTSET" else [0] * (2 * n)
+        pads[s] = pads[s + n] = 0
+        attrs["pads"] = tuple(pads)
+    return {**attrs, **(extra or {})}
+
+
+def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -> dict[str, object]:
+    """Explicit pads for the axes that are not time (auto_pad cannot stay once time is handled by hand)."""
+    n = len(kernel)
+    attrs = without_time_pads(node, n, s)
+    auto = node.attr("auto_pad", "NOTSET")
+    if not auto.startswith("SAME"):
+        return attrs
+    pads = [0] * (2 * n)
+    dims = ctx.dims(node.inputs[0])[2:]
+    for i in range(n):
+        if i == s:
+            continue
+        stride = node.attr("strides", (1,) * n)[i]
+        total = same_total(dims[i], kernel[i], stride)
+        pads[i] = same_front(node, total)
+        if pads[i] < 0:
+            ctx.refuse(node, f"its auto_pad cuts axis {i + 2} in front", "export it with explicit pads, or a slice")
+        pads[i + n] = max(total - pads[i], 0)
+    attrs.pop("auto_pad")
+    return {**attrs, "pads": tuple(pads)}
+
+
+@rule("Conv", "ConvInteger", "QLinearConv", says="any stride, dilation, groups, pads and auto_pad; 1-D to 3-D")
+def conv(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    weight = node.inputs[3 if node.op == "QLinearConv" else 1]
+    if ctx.wire(weight) is not None:
+        ctx.refuse(node, "its kernel varies over time", "use a constant kernel")
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis == 0:
+        return pointwise(ctx, node)
+    if wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx, node, wire)
+    kernel = ctx.dims(weight)[2:]
+    t = taps(ctx, node, wire, kernel)
+    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
+    assert wire.length is not None
+    length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
+    ctx.require(Requirement(length, node.name, at_least=1))
+    fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        attrs = settle_other_pads(ctx, node, kernel, t.spatial)
+        return ctx.builder.ops(node.op, inputs, attrs, name=node.name)
+
+    return Plan((Read(wire, reach, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _zero_point(ctx: Context, node: Node) -> int:
+    """What padding holds: zero, or the input's zero point in quantised convolutions."""
+    at = {"ConvInteger": 2, "QLinearConv": 2}.get(node.op)
+    if at is None or not node.input(at):
+        return 0
+    return int(ctx.constant(node, node.input(at), "zero point").reshape(-1)[0])
+
+
+@rule("ConvTranspose", says="overlapping or not, output_padding, pads, groups, dilation")
+def conv_transpose(ctx: Context, node: Node) -> Plan | None:
+    """Input frame i adds to outputs i*stride ... i*stride + span - 1; frames outside [0, L) add nothing.
+
+    input         i         i+1
+    output   [ . . . . )                  an output is complete once the last input frame
+                  [ . . . . )             that touches it is there
+    """
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis == 0:
+        return pointwise(ctx, node)
+    if wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx, node, wire)
+    kernel = ctx.dims(node.inputs[1])[2:]
+    n = len(kernel)
+    auto = node.attr("auto_pad", "NOTSET")
+    if node.attr("output_shape") or auto.startswith("SAME"):
+        ctx.refuse(
+            node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads"
+        )
+    t = taps(ctx, node, wire, kernel)
+    extra = node.attr("output_padding", (0,) * n)[t.spatial]
+    first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame
+    reach = Reach(1, t.stride, first, t.before)
+    assert wire.length is not None
+    length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
+    ctx.require(Requirement(length, node.name, at_least=1))
+    if extra:
+        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime adds no frames to none
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        attrs = without_time_pads(node, n, t.spatial)
+        padding = list(node.attr("output_padding", (0,) * n))
+        padding[t.spatial] = max(0, t.stride - t.span)
+        attrs["output_padding"] = tuple(padding)
+        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        out = ctx.builder.ops(node.op, inputs, attrs, name=node.name)[0]
+        skip = window.start + t.before - reach.first(window.start) * t.stride
+        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
+
+    return Plan((Read(wire, reach, Fill()),), (ctx.layout(node, node.outputs[0]),), length, emit)

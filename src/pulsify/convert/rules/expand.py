@@ -1,0 +1,130 @@
+"""Expand and Tile: a fixed value repeated over time, or a stream repeated across other axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, broadcast_axis
+from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.known.series import constant
+from pulsify.convert.known_facts import held
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.proof.claims import fixed
+from pulsify.convert.proof.numbers import as_expected, numbers, sizes
+from pulsify.convert.rules.pointwise import static
+from pulsify.convert.rules.registry import rule
+from pulsify.frontend.model import Node
+
+
+@rule("Expand", says="across any axis; a value without time repeated at every frame")
+def expand(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return _over_time(ctx, node)
+    name = node.outputs[0]
+    axes = ctx.time_axes(name)
+    if axes != [broadcast_axis(wire.layout, len(ctx.dims(name)))]:
+        ctx.refuse(
+            node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames"
+        )
+    _check_shape(ctx, node, axes[0])
+    layout = ctx.layout(node, name, wire.layout.outer)
+    targets = [1 if s <= 0 else s for s in layout.sizes]
+    grows = _grows_with_batch(ctx, node, wire, layout)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        if grows:
+            return (ctx.builder.op("Expand", values[0], _batch_target(ctx, node, targets, layout), name=node.name),)
+        return (ctx.builder.op("Expand", values[0], ctx.builder.ints(*targets), name=node.name),)
+
+    if wire.end is None and not grows:
+        layout = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
+    return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)
+
+
+def _grows_with_batch(ctx: Context, node: Node, wire: Wire, layout: Layout) -> bool:
+    """Data without a batch axis gets one here. (A known value can stay one for all streams.)"""
+    return wire.end is not None and layout.batch is not None and wire.layout.batch is None
+
+
+def _batch_target(ctx: Context, node: Node, targets: list[int], layout: Layout) -> ir.Value:
+    b = ctx.builder
+    stream = next(iter(ctx.builder.inputs.values()))
+    assert layout.batch is not None
+    size = b.op("Mul", b.op("Shape", stream, start=0, end=1), b.ints(-layout.sizes[layout.batch]))
+    parts = [b.ints(t) for t in targets]
+    parts[layout.batch] = size
+    return b.op("Concat", *parts, axis=0)
+
+
+def _over_time(ctx: Context, node: Node) -> Plan | None:
+    name = node.outputs[0]
+    axes = ctx.time_axes(name)
+    if not axes:
+        return static(ctx, node)
+    source = node.inputs[0]
+    at = axes[0] - (len(ctx.dims(name)) - len(ctx.dims(source)))
+    if len(axes) > 1 or (at >= 0 and ctx.dims(source)[at] != 1):
+        ctx.refuse(node, "it repeats more than one frame over time", "repeat a single frame")
+    _check_shape(ctx, node, axes[0])
+    value = ctx.operand(node, source)
+    assert value is not None
+    b = ctx.builder
+    layout = ctx.layout(node, name)
+    ranked = b.reshape(value, [1] * (len(ctx.dims(name)) - len(ctx.dims(source))) + _kept(ctx, source))
+    targets = [1 if s <= 0 else s for s in layout.sizes]
+    frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
+    ctx.facts[name] = held(ctx, name, frame, layout)
+    return None
+
+
+def _check_shape(ctx: Context, node: Node, time: int) -> None:
+    """Sizes are what they look like, at every length; a stream is repeated along time nowhere."""
+    dims, unit = ctx.dims(node.outputs[0]), ctx.traces.tracer.time.step
+    given, own = numbers(ctx, node, node.inputs[1]).reshape(-1), sizes(ctx, node, node.inputs[0])
+    for back in range(1, len(given) + 1):
+        axis, size = len(dims) - back, given[-back]
+        before = own[-back] if back <= len(own) else constant(1, unit)
+        if node.op == "Tile":
+            expected = constant(dims[axis] // int(before.item), unit) if before.constant else constant(1, unit)
+        else:
+            expected = before if axis == time else constant(dims[axis], unit)
+        if size.constant and size.item == 1 and node.op == "Expand":
+            continue
+        if axis != time or not before.constant:
+            as_expected(ctx, node, node.outputs[0], axis, size, expected)
+
+
+def _kept(ctx: Context, name: str) -> list[int]:
+    dims = list(ctx.dims(name, 0))
+    other = ctx.traces.other_batch
+    if other is not None:
+        dims = [d if d == o else -1 for d, o in zip(dims, other[name].dims, strict=True)]
+    return dims
+
+
+@rule("Tile", says="across any axis but time; a value without time repeated at every frame")
+def tile(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return _over_time(ctx, node) if ctx.time_axes(node.outputs[0]) else static(ctx, node)
+    tables = ctx.known(node.inputs[1])
+    if tables is None:
+        ctx.refuse(node, "how often it repeats depends on the data", "repeat a fixed number of times")
+    if not fixed(ctx, node, node.inputs[1]):
+        ctx.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
+    repeats = [int(r) for r in tables[0].reshape(-1)]
+    if repeats[wire.layout.axis] != 1:
+        ctx.refuse(
+            node,
+            "it repeats the whole stream, whose end never comes",
+            "repeat every frame instead (unsqueeze, expand, reshape)",
+        )
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        return (ctx.builder.op("Tile", values[0], ctx.builder.ints(*repeats), name=node.name),)
+
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)

@@ -1,0 +1,336 @@
+"""Gather: an embedding of a stream, a choice of channels, or frames by a computed index table (framing, repeating)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Layout, Prefix, Window, Wire
+from pulsify.convert.known.series import LONGEST, Unsure
+from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import gather_frames
+from pulsify.convert.proof.claims import Claim, holds_everywhere
+from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
+from pulsify.convert.proof.values import known_at
+from pulsify.convert.rules.axes import guard
+from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.registry import rule
+from pulsify.convert.rules.slice import table_rows
+from pulsify.core.length import Length
+from pulsify.core.reach import Reach, fit
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Array, CannotRun, Trace
+
+
+@rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")
+def gather(ctx: Context, node: Node) -> Plan | None:
+    data, index = ctx.fact(node.inputs[0]), node.inputs[1]
+    axis = node.attr("axis", 0) % len(ctx.dims(node.inputs[0]))
+    if isinstance(data, Wire) and data.layout.axis == axis:
+        return _frames(ctx, node, data, index, axis)
+    if not isinstance(data, Wire):
+        counted = _counted_rows(ctx, node, index)
+        if counted is not None:
+            return table_rows(ctx, node, axis, *counted)
+        if ctx.known(index) is not None and ctx.wire(index) is not None:
+            return _looked_up(ctx, node, index, axis)
+        computed = ctx.wire(index) if index in ctx.model.producers else None
+        if computed is not None:
+            return _embedded(ctx, node, computed, axis)
+    elif ctx.wire(index) is not None:
+        ctx.refuse(node, "it looks up a stream with another stream", "use GatherElements with both aligned in time")
+    return pointwise(ctx, node)
+
+
+def _embedded(ctx: Context, node: Node, wire: Wire, axis: int) -> Plan:
+    """A table looked up with computed indices: those of frames that are not real are held inside the table."""
+    rows = ctx.dims(node.inputs[0])[axis]
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        low, high = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (-rows, rows - 1))
+        place = b.op("Min", b.op("Max", values[0], low), high)
+        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+
+    return Plan((Read(wire),), (layout,), wire.length, emit)
+
+
+def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
+    """A table at known places that follow from the position: held inside the table, whose end is noticed in time."""
+    wire = ctx.wire(index)
+    assert wire is not None
+    size = ctx.dims(node.inputs[0])[axis]
+    rows = _frames_inside(ctx, node, index, size)
+    if rows is not None:
+        wire = replace(wire, rows=rows if wire.rows is None else min(rows, wire.rows))
+    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, dtype = ctx.builder, ctx.dtype(index).numpy()
+        place = b.op("Max", values[0], b.constant(np.array(-size, dtype), "int"))  # below zero: from the table's end
+        place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
+        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+
+    return Plan((Read(wire),), (known,), wire.length, emit)
+
+
+def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | None:
+    """How many frames find their row in a table of this size; None if all of them do, however many there are."""
+    (at,) = ctx.time_axes(index)
+    try:
+        v = follower(ctx).spread(follower(ctx).value(index))
+        if T in v.uses:
+            raise Unsure("which rows it takes depends on the total length")
+        v = exactly(v) if not v.slope else replace(with_near(v, plane(v, size + most(v))), slope={})
+        length, _ = reps([v], {}, 1, False)
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, node, index, problem)
+        ctx.ledger.sampled[index] = str(problem)
+        length = ctx.traces.lengths[-1]
+    step = ctx.traces.tracer.time.step
+    table = known_at(ctx, index, -(-2 * length // step) * step).array
+    rows = np.moveaxis(table, at, 0).reshape(table.shape[at], -1)
+    outside = np.flatnonzero(((rows < -size) | (rows >= size)).any(1))
+    return int(outside[0]) if outside.size else None
+
+
+def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | None:
+    """(start, step) of a table indexed by a plain count: rows by position (so that running out of rows is noticed)."""
+    if ctx.known(index) is None or len(ctx.time_axes(index)) != 1 or len(ctx.dims(index)) != 1:
+        return None
+    try:
+        v = follower(ctx).spread(follower(ctx).value(index))
+    except Unsure:
+        return None
+    step = v.slope.get(0, Fraction(0))
+    plain = (
+        set(v.slope) == {0}
+        and v.lo == v.hi
+        and not v.near
+        and v.period == 1
+        and T not in v.uses
+        and v.longest == LONGEST
+    )
+    if not plain or v.lo < 0 or step < 1 or step.denominator != 1:
+        return None
+    return int(v.lo), int(step)
+
+
+@rule("GatherND", says="frames by an index table, as exporters write advanced indexing; values without time")
+def gather_nd(ctx: Context, node: Node) -> Plan | None:
+    """With one coordinate and no batch dimensions it is a Gather on axis 0."""
+    data = ctx.fact(node.inputs[0])
+    if isinstance(data, Wire):
+        if node.attr("batch_dims", 0) or ctx.dims(node.inputs[1])[-1] != 1:
+            ctx.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
+        if data.layout.axis == 0:
+            return _frames(ctx, node, data, node.inputs[1], 0)
+    return pointwise(ctx, node)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexTable:
+    """Which input frames each output frame takes, read off the model's own index table.
+
+    pattern: den rows; output frame k takes input frames (pattern[k % den] + k * num) / den, but for the first few
+    frames (`early`), and but for indices past the end, which are held at the last frame (`clipped`).
+    """
+
+    reach: Reach
+    pattern: Array
+    early: Array
+    clipped: bool
+    axis: int  # of the table, that grows with the stream
+
+    def regular(self, k: Array) -> Array:
+        inner = (1,) * (self.pattern.ndim - 1)
+        rows = (self.pattern[k % self.reach.den] + (k * self.reach.num).reshape(-1, *inner)) // self.reach.den
+        return rows
+
+    def rows(self, count: int, frames: int) -> Array:
+        """The whole table for `count` output frames out of `frames` input frames."""
+        out = self.regular(np.arange(count))
+        out[: len(self.early)] = self.early[:count]
+        return np.minimum(out, frames - 1) if self.clipped else out
+
+
+def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
+    if ctx.known(index) is None:
+        ctx.refuse(node, "which frames it takes depends on the data", "choose frames by position")
+    grown = ctx.time_axes(index)
+    if not grown and ctx.dims(index) in ((), (1,)) and not ctx.constant(node, index, "index").any():
+        ctx.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.dims(index) == ())
+        return None
+    if len(grown) != 1:
+        reason = (
+            "single frames of the stream are used as a value of their own"
+            if not grown
+            else "its index grows along two axes"
+        )
+        ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
+    if wire.length is None:
+        ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
+    length = size_length(ctx, node, index, grown[0])
+    ctx.require(Requirement(length, node.name, at_least=1))
+    table = _index_table(ctx, node, index, grown[0], length, wire.length, axis)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        if len(table.early) or table.clipped:
+            return (_by_clock(ctx, wire, length, table, values[0], window),)
+        k = np.arange(window.start, window.end)
+        places = np.moveaxis(table.regular(k) - table.reach.first(window.start), 0, table.axis).astype(np.int64)
+        return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
+
+    return Plan((Read(wire, table.reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, own: Length, axis: int) -> IndexTable:
+    """Read the table at the traced lengths; claim that it goes on like that."""
+
+    def rows(run: Trace) -> Array:
+        return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
+
+    step = own.rate / length.rate
+    reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
+    if len({(r.lo, r.hi) for r in reaches}) > 1:
+        ctx.refuse(
+            node,
+            "how far its index table looks depends on the total length (it runs backwards, or from the end)",
+            "index frames relative to the current one",
+        )
+    longest = rows(ctx.traces.longest)
+    table = _read(longest, reaches[0], at)
+    if not table.clipped and not holds_everywhere(ctx, _regular(node, rows, table, length, axis)):
+        table = replace(table, clipped=True)  # at other residues the end is
+    if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
+        ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
+    claim = _regular(node, rows, table, length, axis)
+    ctx.claim(node, claim.what, claim.holds, near=claim.near, period=claim.period, ends=claim.ends, slope=claim.slope)
+    _require_inside(ctx, node, rows, axis, index)
+    return table
+
+
+def _regular(node: Node, rows: Callable[[Trace], Array], table: IndexTable, length: Length, axis: int) -> Claim:
+    reach = table.reach
+
+    def holds(run: Trace) -> bool:
+        found = rows(run)
+        return np.array_equal(found, table.rows(len(found), run[node.inputs[0]].dims[axis]))
+
+    span = (abs(reach.lo) + abs(reach.hi) + reach.den) / reach.den / float(length.rate)
+    return Claim(
+        node,
+        "its index table moving on with time",
+        holds,
+        near={"start": len(table.early) / float(length.rate), "end": span if table.clipped else 0},
+        period=(Fraction(reach.den) / length.rate).numerator,
+        ends=table.clipped,
+        slope={table.axis: Fraction(reach.num, reach.den)},
+    )
+
+
+def _require_inside(ctx: Context, node: Node, rows: Callable[[Trace], Array], axis: int, index: str) -> None:
+    """Streams so short that the table points outside of them are ruled out: the batch model fails there."""
+
+    def evaluate(s: int) -> None:
+        run = Looked(ctx, s)
+        frames, found = run[node.inputs[0]].dims[axis], rows(run)
+        if not found.size or found.min() < 0 or found.max() >= frames:
+            raise CannotRun(node, "its index table points outside the stream")
+
+    runs_from(ctx, node, evaluate)
+
+
+def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
+    """The table row by row, counted from the stream's start."""
+    if node.op == "GatherND":
+        table = table[..., 0]
+    return np.moveaxis(np.where(table < 0, table + frames, table), at, 0)
+
+
+def _cover(rows: Array, step: Fraction) -> Reach:
+    flat = rows.reshape(len(rows), -1)
+    return fit(flat.min(1).tolist(), flat.max(1).tolist(), step)
+
+
+def _read(rows: Array, reach: Reach, at: int) -> IndexTable:
+    """Take the pattern from the middle, then see where the start departs from it, and whether the end is clipped."""
+    num, den = reach.num, reach.den
+    middle = len(rows) // 2 // den * den
+    inner = (1,) * (rows.ndim - 1)
+    k = np.arange(middle, middle + den)
+    pattern = rows[middle : middle + den] * den - (k * num).reshape(-1, *inner)
+    plain = IndexTable(reach, pattern, rows[:0], False, at)
+    differs = (plain.regular(np.arange(len(rows))) != rows).reshape(len(rows), -1).any(1)
+    wrong = np.flatnonzero(differs)
+    early = wrong[wrong < middle]
+    late = wrong[wrong >= middle]
+    return IndexTable(reach, pattern, rows[: int(early[-1]) + 1 if early.size else 0], bool(late.size), at)
+
+
+def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir.Value, window: Window) -> ir.Value:
+    """Places that differ near the ends: worked out from the position, stream by stream.
+
+    A table of several entries a frame is worked out as [B, frames, entries], and taken as so many more frames.
+    """
+    b, reach = ctx.builder, table.reach
+    assert wire.length is not None
+    p = window.p * reach.num // reach.den
+    lo, hi = reach.span(window.start, window.end)
+    inner = table.pattern.shape[1:]
+    entries = int(np.prod(inner, dtype=int))
+
+    def number(value: int) -> ir.Value:
+        return b.constant(np.array(value, np.int32), "int")
+
+    def beside(value: ir.Value, frames: int) -> ir.Value:
+        return b.reshape(value, [-1, frames, 1]) if inner else value
+
+    offsets = table.regular(np.arange(window.start, window.end)).astype(np.int32)
+    offsets = offsets.reshape(1, window.frames, *([entries] if inner else []))
+    shown = b.op("Add", beside(ctx.clock.frames(Window(p, 0, 1)), 1), b.constant(offsets, "offsets"))
+    if len(table.early):
+        frames = ctx.clock.frames(window)
+        held = b.op("Min", b.op("Max", frames, number(0)), number(len(table.early) - 1))
+        early = table.early.astype(np.int32).reshape(len(table.early), *([entries] if inner else []))
+        first = b.op("Gather", b.constant(early, "early"), held)
+        begun = beside(b.op("Less", frames, number(len(table.early))), window.frames)
+        shown = b.op("Where", begun, first, shown)
+    if table.clipped:
+        shown = b.op("Min", shown, beside(b.op("Sub", ctx.clock.end(wire.length), number(1)), 1))
+    place = b.op("Sub", shown, beside(ctx.clock.frames(Window(p, lo, lo + 1)), 1))
+    place = b.op("Min", b.op("Max", place, number(0)), number(hi - lo - 1))
+    if not inner:
+        return gather_frames(ctx, x, place, wire.layout, window.frames)
+    dims = [window.frames, *inner]
+    if table.axis:
+        place, dims = b.op("Transpose", place, perm=[0, 2, 1]), [*inner, window.frames]
+    count = window.frames * entries
+    taken = gather_frames(ctx, x, b.reshape(place, [-1, count]), wire.layout, count)
+    sizes = [-1 if s < 0 else s for s in wire.layout.sizes]
+    return b.reshape(taken, [*sizes[: wire.layout.axis], *dims, *sizes[wire.layout.axis + 1 :]])
+
+
+@rule("GatherElements", says="along any axis but time")
+def gather_elements(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", 0)], "picks frames")
+    wires = [ctx.wire(n) for n in node.inputs]
+    if (wires[0] is None) != (wires[1] is None):
+        ctx.refuse(node, "only one of data and index streams", "give both the same time axis")
+    return pointwise(ctx, node)
+
+
+@rule("Compress", says="of values without a time axis")
+def compress(ctx: Context, node: Node) -> Plan | None:
+    if any(ctx.wire(n) for n in node.inputs):
+        ctx.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
+    return static(ctx, node)

@@ -1,0 +1,71 @@
+"""Products: time may be a row, a column or a batch axis of either side; it must not be summed over."""
+
+from __future__ import annotations
+
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Wire
+from pulsify.convert.plan import Plan
+from pulsify.convert.rules.axes import guard
+from pulsify.convert.rules.pointwise import pointwise
+from pulsify.convert.rules.registry import rule
+from pulsify.frontend.model import Node
+
+CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
+
+
+@rule("MatMul", "MatMulInteger", "QLinearMatMul", says="time on a row, column or batch axis, never summed over")
+def matmul(ctx: Context, node: Node) -> Plan | None:
+    second = 3 if node.op == "QLinearMatMul" else 1
+    left, right = ctx.wire(node.inputs[0]), ctx.wire(node.inputs[second])
+    guard(ctx, node, left, [-1], "sums", CONTRACTION)
+    if right is not None:
+        guard(ctx, node, right, [-2 if right.layout.rank > 1 else -1], "sums", CONTRACTION)
+    _one_time_axis(ctx, node, left, right)
+    return pointwise(ctx, node)
+
+
+def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | None) -> None:
+    if left is None or right is None:
+        return
+    from_end = left.layout.rank - left.layout.axis, right.layout.rank - right.layout.axis
+    if from_end[0] != from_end[1] or from_end[0] <= 2:
+        ctx.refuse(
+            node,
+            "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
+            "attention needs a bounded mask; attention is not supported yet",
+        )
+
+
+@rule("Gemm", says="time on the rows or columns that stay")
+def gemm(ctx: Context, node: Node) -> Plan | None:
+    left, right = ctx.wire(node.inputs[0]), ctx.wire(node.inputs[1])
+    guard(ctx, node, left, [0 if node.attr("transA", 0) else 1], "sums", CONTRACTION)
+    guard(ctx, node, right, [1 if node.attr("transB", 0) else 0], "sums", CONTRACTION)
+    _one_time_axis(ctx, node, left, right)
+    return pointwise(ctx, node)
+
+
+@rule("Einsum", says="time on an index that stays in the result")
+def einsum(ctx: Context, node: Node) -> Plan | None:
+    equation = str(node.attr("equation")).replace(" ", "")
+    terms, _, result = equation.partition("->")
+    letters = set()
+    if "..." in equation or "->" not in equation:
+        ctx.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
+    for name, term in zip(node.inputs, terms.split(","), strict=True):
+        wire = ctx.wire(name)
+        if wire is None:
+            continue
+        letter = term[wire.layout.axis]
+        letters.add(letter)
+        if letter not in result:
+            ctx.refuse(node, "it sums over the whole stream", CONTRACTION)
+        if term.count(letter) > 1:
+            ctx.refuse(node, "it takes a diagonal over time", "index the frames another way")
+    if len(letters) > 1:
+        ctx.refuse(
+            node,
+            "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
+            "attention needs a bounded mask; attention is not supported yet",
+        )
+    return pointwise(ctx, node)

@@ -1,0 +1,104 @@
+"""Pools: windows like a convolution's, with their own idea of what lies beyond the ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
+from pulsify.convert.proof.numbers import measured
+from pulsify.convert.rules.conv import Taps, settle_other_pads, taps
+from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.registry import rule
+from pulsify.core.length import Length
+from pulsify.core.reach import Reach
+from pulsify.frontend.model import Node
+
+
+@rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")
+def pool(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis < 2:
+        return pointwise(ctx, node)
+    if len(node.outputs) > 1 and node.outputs[1]:
+        ctx.refuse(node, "its indices count over the whole stream", "use only the pooled values")
+    wire = measured(ctx, node, wire)
+    kernel = node.attr("kernel_shape")
+    t = taps(ctx, node, wire, kernel)
+    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
+    length = None
+    if wire.length is not None:
+        length = _length(wire.length, t, bool(node.attr("ceil_mode", 0)))
+        ctx.require(Requirement(length, node.name, at_least=1))
+        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime pools no empty input
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        attrs = settle_other_pads(ctx, node, kernel, t.spatial)
+        attrs.pop("ceil_mode", None)
+        if len(kernel) > 1 and node.attr("ceil_mode", 0):
+            attrs["ceil_mode"] = 1  # still matters to the other axes
+        out = ctx.builder.ops(node.op, [values[0]], attrs, name=node.name)[0]
+        if node.op != "AveragePool" or length is None:
+            return (out,)
+        return (_corrected(ctx, node, wire, t, reach, length, window, out),)
+
+    fill = Fill(value=_neutral(node, wire)) if reach.lo < 0 or _looks_past_end(wire, reach, length) else None
+    return Plan((Read(wire, reach, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+
+
+def _length(length: Length, t: Taps, ceil: bool) -> Length:
+    room = t.before + t.after - t.span
+    if ceil:  # round up, but no window may start past the last frame and its front padding
+        room = min(room + t.stride - 1, t.before - 1)
+    return length.then(1, room + t.stride, t.stride)
+
+
+def _looks_past_end(wire: Wire, reach: Reach, length: Length | None) -> bool:
+    return wire.length is not None and length is not None and overrun(reach, wire.length, length) > 0
+
+
+def _neutral(node: Node, wire: Wire) -> float | int:
+    if node.op != "MaxPool":
+        return 0
+    dtype = wire.dtype.numpy()
+    return float(np.finfo(dtype).min) if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).min)
+
+
+def _corrected(
+    ctx: Context, node: Node, wire: Wire, t: Taps, reach: Reach, length: Length, window: Window, out: ir.Value
+) -> ir.Value:
+    """An average over fewer frames than the kernel has: divide by the share of frames that count.
+
+    Frames count if they are real, or padding and `count_include_pad`; what ceil_mode adds beyond that never does.
+    """
+    assert wire.length is not None
+    include = bool(node.attr("count_include_pad", 0))
+    starts = t.before > 0 and not include
+    past = overrun(reach, wire.length, length)
+    counted = wire.length.then(add=t.after) if include else wire.length
+    ends = past > (t.after if include else 0)
+    if not starts and not ends:
+        return out
+    lo, hi = reach.span(window.start, window.end)
+    p = window.p * t.stride
+    real = real_frames(ctx, Window(p, lo, hi), counted if ends else None, starts)
+    b, dtype = ctx.builder, wire.dtype
+    # [B, frames] -> [B, 1, frames]: pooled along time like the data, but with nothing around it
+    weight = b.op("Unsqueeze", b.op("Cast", real, to=int(dtype)), b.ints(1))
+    share = b.op("AveragePool", weight, kernel_shape=(t.kernel,), strides=(t.stride,), dilations=_dilations(node, t))
+    share = b.op("Squeeze", share, b.ints(1))
+    sizes = list(wire.layout.sizes)
+    layout = Layout(tuple(s if s <= 0 else 1 for s in sizes), wire.layout.axis)
+    safe = b.op("Max", share, b.constant(np.array(1 / (2 * t.kernel), dtype.numpy()), "least"))
+    return b.op("Div", out, along(ctx, safe, layout, window.frames))
+
+
+def _dilations(node: Node, t: Taps) -> tuple[int, ...] | None:
+    return (t.dilation,) if t.dilation != 1 else None

@@ -1,0 +1,149 @@
+"""LSTM, GRU and RNN: the state is carried from pulse to pulse; over any other axis they are frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Final, Static, Window, Wire
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import gather_frames
+from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
+from pulsify.convert.proof.numbers import in_frames, numbers, same_series
+from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.registry import rule
+from pulsify.frontend.model import Node
+
+LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
+
+
+@rule("LSTM", "GRU", "RNN", says="forward over time with any initial state; any direction over other axes")
+def recurrent(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if wire.layout.axis == 2:
+        ctx.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
+    if wire.layout.axis == 1:
+        return _over_another_axis(ctx, node)
+    if node.attr("direction", "forward") != "forward":
+        ctx.refuse(
+            node,
+            f"it runs {node.attr('direction')} over time, so it reads the whole future",
+            "use a forward recurrence, or run it over another axis",
+        )
+    if wire.length is None or wire.layout.folded:
+        ctx.refuse(node, "it runs over time folded with another axis, or over no data", "use a plain time axis")
+    _check_lengths(ctx, node, wire)
+    wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
+    if node.op == "GRU":  # the runtime takes no empty sequence there
+        ctx.require(Requirement(wire.length, node.name, at_least=1))
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
+        return _emit(ctx, node, wire, values[0], window, wanted)
+
+    first = node.outputs[0]
+    layouts = (ctx.layout(node, first) if first else None,)
+    return Plan((Read(wire),), layouts, wire.length, emit, exact=True)
+
+
+def _over_another_axis(ctx: Context, node: Node) -> Plan | None:
+    """Time is (part of) the operator's batch: frame by frame. An initial state of zeros is none."""
+    inputs = [
+        "" if i in (FIRST_STATE, FIRST_STATE + 1) and name and zero(ctx, name) else name
+        for i, name in enumerate(node.inputs)
+    ]
+    return pointwise(ctx, replace(node, inputs=tuple(inputs)))
+
+
+def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
+    """sequence_lens may only say what the stream's own length says."""
+    name = node.input(LENGTHS)
+    if not name:
+        return
+    own = wire.length
+    assert own is not None
+    frames = in_frames(ctx, own)
+    if ctx.known(name) is None or not all(same_series(c, frames) for c in numbers(ctx, node, name).flat):
+        ctx.refuse(
+            node,
+            "its sequence lengths are data, or not the length of the stream",
+            "leave them out, or bind them to the stream's length",
+        )
+
+
+def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
+    """The initial state, or None if it is zero."""
+    name = node.input(index)
+    if not name:
+        return None
+    return None if zero(ctx, name) else ctx.operand(node, name)
+
+
+def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:
+    """Sizes of Y_h and Y_c: one direction, the input's batch axis, the hidden size."""
+    return (1, wire.layout.sizes[1], ctx.dims(node.inputs[2])[2])
+
+
+def _emit(
+    ctx: Context, node: Node, wire: Wire, x: ir.Value, window: Window, wanted: list[int]
+) -> Sequence[ir.Value | None]:
+    b, sizes = ctx.builder, _state_sizes(ctx, node, wire)
+    count = 2 if node.op == "LSTM" else 1
+    carries = [
+        carry(ctx, f"{node.name}_{'hc'[i]}", wire.dtype, sizes, _initial(ctx, node, FIRST_STATE + i), window)
+        for i in range(count)
+    ]
+    skip = skipped(ctx, window)
+    real = None
+    if skip is not None or wanted:
+        real = real_count(ctx, window, wire.length if wanted else None, skip)
+    if skip is not None:  # bring the first real frame to the front
+        x = gather_frames(ctx, x, _turned(ctx, skip, window, 1), wire.layout, window.frames)
+    weights = (1, 2, 3, 7)  # W, R, B and the peepholes
+    inputs = [ctx.operand(node, n) if n and i in weights else None for i, n in enumerate(node.inputs)]
+    inputs += [None] * (FIRST_STATE + count - len(inputs))
+    inputs[0], inputs[LENGTHS] = x, None if real is None else _per_row(ctx, real, sizes)
+    for i, c in enumerate(carries):
+        inputs[FIRST_STATE + i] = c.value
+    made = list(b.ops(node.op, inputs, node.attrs, outputs=1 + count, name=node.name))
+    for i, c in enumerate(carries):
+        after = made[1 + i]
+        if real is not None:  # no real frame: nothing happens
+            some = b.op("Greater", real, b.constant(np.array(0, np.int32), "int"))
+            after = made[1 + i] = b.op("Where", per_stream(ctx, some, sizes), after, c.value)
+        c.keep(after)
+    _file_finals(ctx, node, wire, window, made)
+    if skip is not None and node.outputs[0]:
+        layout = ctx.layout(node, node.outputs[0])
+        made[0] = gather_frames(ctx, made[0], _turned(ctx, skip, window, -1), layout, window.frames)
+    return (made[0],)
+
+
+def _file_finals(ctx: Context, node: Node, wire: Wire, window: Window, made: list[ir.Value]) -> None:
+    assert wire.length is not None
+    for name, value in zip(node.outputs[1:], made[1:], strict=False):
+        if name:
+            ctx.facts[name] = Static(value, Final(wire.length, window))
+
+
+def _turned(ctx: Context, skip: ir.Value, window: Window, by: int) -> ir.Value:
+    """Places that move frames forward (by=1) or back (by=-1) by `skip`, held inside the window; int32 [B, frames]."""
+    b = ctx.builder
+    places = b.constant(np.arange(window.frames, dtype=np.int32)[None], "offsets")
+    moved = b.op("Add" if by > 0 else "Sub", places, skip)
+    low, high = (b.constant(np.array(v, np.int32), "int") for v in (0, window.frames - 1))
+    return b.op("Min", b.op("Max", moved, low), high)
+
+
+def _per_row(ctx: Context, real: ir.Value, sizes: tuple[int, ...]) -> ir.Value:
+    """[B, 1] as one number for every row of the operator's batch."""
+    b = ctx.builder
+    rows = next((s for s in sizes if s < 0), None)
+    if rows is None:
+        return b.op("Expand", b.reshape(real, [1]), b.ints(sizes[1]))
+    return b.reshape(b.op("Expand", real, b.ints(1, -rows)) if rows < -1 else real, [-1])

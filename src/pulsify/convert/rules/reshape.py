@@ -1,0 +1,174 @@
+"""Reshape and its relatives: time kept, merged with what lies behind it, or split.
+
+Read row by row, a tensor is a stream of elements: `outer` streams, each of L * inner elements. A reshape regroups
+the elements into frames of another size:
+
+    [B, T, 4, C] -> [B, 4T, C]       frames of 4C elements become frames of C: four times the rate
+    [B, 4T, C]   -> [B, T, 4C]       frame stacking: a quarter of the rate
+    [B, T, C]    -> [B*T, C]         the batch folded in front of time on one axis
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from pulsify.convert.context import Context, Requirement
+from pulsify.convert.facts import Layout, Prefix, Window, Wire
+from pulsify.convert.known.series import constant, divide, multiply
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.proof.numbers import check_target, measured, sizes
+from pulsify.convert.rules.pointwise import static
+from pulsify.convert.rules.registry import rule
+from pulsify.core.reach import Reach
+from pulsify.frontend.model import Node
+
+
+@rule(
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    says="time kept, merged into or split from other axes, folded into batch",
+)
+def reshape(ctx: Context, node: Node) -> Plan | None:
+    fact, name = ctx.fact(node.inputs[0]), node.outputs[0]
+    if isinstance(fact, Prefix) and fact.bare and ctx.sizes_static(name) == _one_frame(fact.wire.layout):
+        ctx.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
+        return None
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    if node.op in ("Squeeze", "Unsqueeze") and node.input(1):
+        ctx.constant(node, node.input(1), "axes")
+    elif node.op == "Squeeze" and not node.attr("axes"):  # a single frame would be squeezed too
+        own = measured(ctx, node, wire).length
+        assert own is not None
+        ctx.require(Requirement(own, node.name, at_least=2))
+    axes = ctx.time_axes(name)
+    if len(axes) != 1:
+        ctx.refuse(
+            node,
+            "time cannot be followed through this reshape: "
+            + ("no axis" if not axes else "more than one axis")
+            + " of its output grows with the stream",
+            "keep time on one axis",
+        )
+    axis = axes[0]
+    inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
+    _check_inner_batch(ctx, node, wire, name, axis)
+    outer = _outer(ctx, node, wire, name, axis)
+    layout = Layout(ctx.sizes(name, axis), axis, outer)
+    g = math.gcd(inner_in, inner_out)
+    num, den = inner_out // g, inner_in // g
+    reach = Reach(num, den, 0, num - 1)
+    length = None
+    if wire.length is not None:
+        length = wire.length.then(den, 0, num)
+        if num > 1:
+            ctx.require(Requirement(wire.length, node.name, multiple=num // math.gcd(num, den)))
+
+    if node.op == "Reshape":
+        _check_shape(ctx, node, wire, layout, den, num)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        lo, hi = reach.span(window.start, window.end)
+        have, want = (lo * den, hi * den), (window.start * num, window.end * num)
+        return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
+
+    return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
+    """The shape it is given is what it looks like, at every length."""
+    unit, dims = ctx.traces.tracer.time.step, ctx.dims(node.outputs[0])
+    expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
+    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    elements = multiply(own, constant(den * layout.outer[0], unit))
+    expected[layout.axis] = divide(elements, constant(num * wire.layout.outer[0], unit))
+    check_target(ctx, node, node.inputs[1], expected)
+
+
+def _one_frame(layout: Layout) -> tuple[int, ...]:
+    return tuple(1 if i == layout.axis else s for i, s in enumerate(layout.sizes))
+
+
+def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> None:
+    """Merged behind time, a free batch would make the rate depend on how many streams there are."""
+    other = ctx.traces.other_batch
+    if other is None:
+        return
+    here = [(math.prod(run[wire.name].dims[wire.layout.axis + 1 :]), math.prod(run[name].dims[axis + 1 :]))
+            for run in (ctx.traces.runs[0], other)]  # fmt: skip
+    if here[0][0] * here[1][1] != here[1][0] * here[0][1]:
+        ctx.refuse(node, "the batch is folded behind time on one axis", 'fix the batch size, e.g. set={"B": 1}')
+
+
+def _inner(ctx: Context, name: str, axis: int) -> int:
+    """Elements behind the time axis."""
+    return math.prod(ctx.dims(name)[axis + 1 :])
+
+
+def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> tuple[int, int]:
+    """What is folded in front of time on the output's time axis, at both batch sizes."""
+    out = []
+    runs = [ctx.traces.runs[0], ctx.traces.other_batch or ctx.traces.runs[0]]
+    for run, folded in zip(runs, wire.layout.outer, strict=True):
+        ahead = math.prod(run[wire.name].dims[: wire.layout.axis]) * folded
+        kept = math.prod(run[name].dims[:axis])
+        if kept == 0 or ahead % kept:
+            ctx.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
+        out.append(ahead // kept)
+    return out[0], out[1]
+
+
+def _regroup(
+    ctx: Context, x: ir.Value, layout: Layout, have: tuple[int, int], want: tuple[int, int], unit: int, frames: int
+) -> ir.Value:
+    """Reshape one window; have and want are in units of `unit` elements and differ only if frames do not line up."""
+    b = ctx.builder
+    if have != want:
+        rows = b.reshape(x, [-1, (have[1] - have[0]) * unit])
+        x = b.slice(rows, 1, (want[0] - have[0]) * unit, (want[1] - have[0]) * unit)
+    return b.reshape(x, layout.shape(frames))
+
+
+@rule("DepthToSpace", says="blocks unfolded into time")
+def depth_to_space(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    return _blocks(ctx, node, wire, Reach(1, node.attr("blocksize")))
+
+
+@rule("SpaceToDepth", says="blocks of frames folded into channels")
+def space_to_depth(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.wire(node.inputs[0])
+    if wire is None:
+        return static(ctx, node)
+    size = node.attr("blocksize")
+    if wire.length is not None and wire.layout.axis > 1:
+        ctx.require(Requirement(wire.length, node.name, multiple=size))
+    return _blocks(ctx, node, wire, Reach(size, 1, 0, size - 1))
+
+
+def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
+    if wire.layout.axis == 1:
+        ctx.refuse(node, "time is its channel axis", "put time on a spatial axis")
+    if wire.layout.axis == 0:
+        reach = Reach()
+    length = wire.length.then(reach.den, 0, reach.num) if wire.length is not None else None
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        out = ctx.builder.ops(node.op, values, node.attrs, name=node.name)[0]
+        skip = window.start - reach.first(window.start) * reach.den if reach.den > 1 else 0
+        made = (
+            (reach.last(window.end - 1) + 1 - reach.first(window.start)) * reach.den if reach.den > 1 else window.frames
+        )
+        if (skip, made) == (0, window.frames):
+            return (out,)
+        return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
+
+    return Plan((Read(wire, reach),), (ctx.layout(node, node.outputs[0]),), length, emit)

@@ -1,0 +1,268 @@
+"""What a streaming file says about itself, under `pulsify.*` in its metadata: enough to run and to flush it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.core.count import expression
+from pulsify.core.errors import InvalidModel
+from pulsify.core.length import Length
+
+FORMAT = 1
+PAST = "past"  # the axis of a cache that grows with the stream
+Dims = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A streamed input: `frames` along `axis` come with every pulse; `rate` frames make one unit of time."""
+
+    name: str
+    axis: int
+    rate: Fraction
+    dtype: np.dtype[Any]
+    dims: Dims
+
+    @property
+    def frames(self) -> int:
+        size = self.dims[self.axis]
+        assert isinstance(size, int)
+        return size
+
+
+@dataclass(frozen=True)
+class Static:
+    """An input without a time axis, given when a session is opened."""
+
+    name: str
+    dtype: np.dtype[Any]
+    dims: Dims
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only."""
+
+    name: str
+    axis: int | None
+    rate: Fraction
+    delay: int
+    frames: int
+    dtype: np.dtype[Any]
+    dims: Dims
+    length: Length
+    batch_axis: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """A state tensor: what it is for, and what it costs (for a batch of one)."""
+
+    name: str
+    shape: Dims
+    dtype: np.dtype[Any]
+    node: str
+    zero: bool = True  # False: the start does not matter, a boundary covers it
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(concrete(self.shape, 1)) * self.dtype.itemsize
+
+    @property
+    def grows(self) -> bool:
+        """It starts empty and grows by a fixed number of frames per pulse; `nbytes` is its size at the start."""
+        return PAST in self.shape
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on the stream's length, and the node that sets it."""
+
+    node: str
+    length: Length
+    at_least: int = 0
+    multiple: int = 1
+    at_most: int | None = None
+    equals: Length | None = None
+    scaled: float | None = None  # it is times this, in float32 as the runtime counts, that is equal
+
+    def met(self, s: int) -> bool:
+        n = self.length.at(s)
+        if self.scaled is not None:
+            n = int(np.float32(n) * np.float32(self.scaled))
+        if self.equals is not None and n != self.equals.at(s):
+            return False
+        return n >= self.at_least and n % self.multiple == 0 and (self.at_most is None or n <= self.at_most)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How certain it is that the stream is the batch model at every length.
+
+    Beyond `horizon` frames what follows from the length repeats with `period`, and all of that was looked at;
+    `critical` are lengths around which something changes. limit: longer streams are turned down at flush, because the
+    batch model counts in floats that are no longer exact there. sampled: what is only taken as a few lengths show it.
+    """
+
+    horizon: int = 1
+    period: int = 1
+    limit: int | None = None
+    critical: tuple[int, ...] = ()
+    sampled: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was only sampled."""
+        return not self.sampled
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything about a stream but the graph."""
+
+    pulse: int
+    granularity: int
+    time: str
+    batch: str | None
+    step: int
+    shortest: int
+    inputs: tuple[Input, ...]
+    statics: tuple[Static, ...]
+    outputs: tuple[Output, ...]
+    states: tuple[State, ...]
+    conditions: tuple[Condition, ...]
+    length: str | None  # the input that takes the stream's length, if its end matters
+    unknown_length: int
+    position: str | None
+    rebase: int  # the counter may be set back by multiples of this; 0: it must not
+    source: str
+    proof: Proof = Proof()
+    exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
+
+    def to_properties(self) -> dict[str, str]:
+        flat = {
+            "version": str(FORMAT),
+            "pulse": str(self.pulse),
+            "granularity": str(self.granularity),
+            "source": self.source,
+            "inputs": [_plain(i) for i in self.inputs],
+            "statics": [_plain(i) for i in self.statics],
+            # what is written beside the facts is for whoever runs the file without pulsify
+            "outputs": [{**_plain(o), "count": expression(o.length) if o.frames else 0} for o in self.outputs],
+            "states": [
+                {**_plain(s), "nbytes": s.nbytes, "start": list(concrete(s.shape, 1)), "numpy": str(s.dtype)}
+                for s in self.states
+            ],
+            "proof": _plain(self.proof),
+            "time": {
+                "symbol": self.time,
+                "batch": self.batch,
+                "step": self.step,
+                "shortest": self.shortest,
+                "length": self.length,
+                "unknown_length": self.unknown_length,
+                "position": self.position,
+                "rebase": self.rebase,
+                "exact_up_to": self.exact_up_to,
+                "conditions": [_plain(c) for c in self.conditions],
+            },
+        }
+        return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
+
+    @staticmethod
+    def from_properties(props: Mapping[str, str]) -> Spec:
+        own = {k.removeprefix("pulsify."): v for k, v in props.items() if k.startswith("pulsify.")}
+        if "version" not in own:
+            raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
+        if own["version"] != str(FORMAT):
+            raise InvalidModel(
+                f"this stream has format {own['version']}, this pulsify reads format {FORMAT}; convert the model again"
+            )
+        try:
+            return _parse(own)
+        except (KeyError, ValueError, TypeError) as error:
+            raise InvalidModel(f"the stream's metadata is damaged ({error!r}); convert the model again") from error
+
+
+def _parse(own: Mapping[str, str]) -> Spec:
+    data = {k: json.loads(own[k]) for k in ("inputs", "statics", "outputs", "states", "time")}
+    time = data["time"]
+    return Spec(
+        pulse=int(own["pulse"]),
+        granularity=int(own["granularity"]),
+        time=time["symbol"],
+        batch=time["batch"],
+        step=time["step"],
+        shortest=time["shortest"],
+        inputs=tuple(Input(**_typed(Input, i)) for i in data["inputs"]),
+        statics=tuple(Static(**_typed(Static, i)) for i in data["statics"]),
+        outputs=tuple(Output(**_typed(Output, o)) for o in data["outputs"]),
+        states=tuple(State(**_typed(State, s)) for s in data["states"]),
+        conditions=tuple(Condition(**_typed(Condition, c)) for c in time["conditions"]),
+        length=time["length"],
+        unknown_length=time["unknown_length"],
+        position=time["position"],
+        rebase=time["rebase"],
+        source=own["source"],
+        proof=_proof(own),
+        exact_up_to=time.get("exact_up_to"),
+    )
+
+
+def _proof(own: Mapping[str, str]) -> Proof:
+    if "proof" not in own:
+        return Proof(sampled=("made by a version of pulsify that looked at a few lengths only",))
+    found = _typed(Proof, json.loads(own["proof"]))
+    return Proof(**{**found, "critical": tuple(found["critical"]), "sampled": tuple(found["sampled"])})
+
+
+def _plain(fact: Any) -> dict[str, Any]:
+    """A dataclass as JSON takes it."""
+    out: dict[str, Any] = {}
+    for key, value in vars(fact).items():
+        if isinstance(value, Length):
+            out[key] = value.to_json()
+        elif isinstance(value, Fraction):
+            out[key] = str(value)
+        elif isinstance(value, np.dtype):
+            out[key] = ir.DataType.from_numpy(value).name
+        else:
+            out[key] = list(value) if isinstance(value, tuple) else value
+    return out
+
+
+def _typed(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of such a fact, out of JSON."""
+    out = {f.name: data[f.name] for f in fields(kind) if f.name in data}
+    for key, value in out.items():
+        if key in ("length", "equals") and isinstance(value, dict):
+            out[key] = Length.from_json(value)
+        elif key == "rate":
+            out[key] = Fraction(value)
+        elif key == "dtype":
+            out[key] = ir.DataType[value].numpy()
+        elif key in ("dims", "shape"):
+            out[key] = tuple(value)
+    return out
+
+
+def concrete(dims: Dims, batch: int) -> tuple[int, ...]:
+    """Sizes with the batch filled in: 'B', '4*B' and plain numbers."""
+    out = []
+    for d in dims:
+        if isinstance(d, int):
+            out.append(d)
+        elif d == PAST:
+            out.append(0)  # nothing has passed yet
+        else:
+            factor, _, rest = d.partition("*")
+            out.append(int(factor) * batch if rest else batch)
+    return tuple(out)

@@ -1,0 +1,115 @@
+"""Writing a streaming model, its weights where they are: a large model's own file is shared, not copied.
+
+    encoder.onnx        ─┐
+    encoder.onnx.data   ◀┤  both read it
+    stream.onnx         ─┘  holds what is new: masks, position tables of the window's size
+
+ONNX looks for weights below the model's own folder only. So they are shared if the stream is saved beside the batch
+model; elsewhere it gets a file of its own. Each shared file's fingerprint is kept: another export over it is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx_ir as ir
+
+from pulsify.core.errors import InvalidModel
+from pulsify.core.runner import IN_MEMORY
+
+SHARED = "pulsify.weights"
+SAMPLES, SAMPLE = 64, 4096  # places in a shared file that are looked at, and bytes at each
+SMALLEST = 256  # bytes: smaller constants stay inside the model
+
+
+def write(model: ir.Model, path: Path, share: bool = True) -> None:
+    """One plain ONNX file; weights too large for it go beside it, unless they lie there already."""
+    props = dict(model.metadata_props)
+    with _placed(model, path, share) as shared:
+        model.metadata_props.pop(SHARED, None)
+        if shared:
+            model.metadata_props[SHARED] = json.dumps({name: fingerprint(path.parent / name) for name in shared})
+        ir.save(model, path)
+    model.metadata_props.clear()
+    model.metadata_props.update(props)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """All constants of the graph together, wherever they lie."""
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+
+
+def check_shared(model: ir.Model, folder: Path) -> None:
+    """Raises InvalidModel if a file of weights this stream shares is gone, or is not what it was."""
+    try:
+        shared = dict(json.loads(model.metadata_props.get(SHARED, "{}")))
+    except (ValueError, TypeError) as error:
+        raise InvalidModel(f"the stream's metadata is damaged ({error!r}); convert the model again") from error
+    for name, seen in shared.items():
+        if not (folder / name).is_file():
+            raise InvalidModel(f"the weights this stream shares with its batch model are gone: put back {name!r}")
+        if fingerprint(folder / name) != seen:
+            raise InvalidModel(f"{name!r} has changed since this stream was made with it: convert the model again")
+
+
+def fingerprint(path: Path) -> str:
+    """Tells one file of weights from another without reading all of it: its size, and bytes spread over it."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        for i in range(SAMPLES):
+            file.seek(max(size - SAMPLE, 0) * i // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE))
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _placed(model: ir.Model, path: Path, share: bool) -> Iterator[list[str]]:
+    """Weights as they are to be written, for the time being. Yields the files of others that are shared."""
+    values = [v for graph in model.graphs() for v in graph.initializers.values() if v.const_value is not None]
+    before = [(v, v.const_value) for v in values]
+    folder, own = path.parent.resolve(), f"{path.name}.data"
+    places = {v: _below(folder, v.const_value) for v in values}
+    here = {v: place for v, place in places.items() if place is not None and (share or place == own)}
+    apart = [v for v in values if v not in here]
+    embedded = sum(v.const_value.nbytes for v in apart if v.const_value is not None)
+    try:
+        for v, place in here.items():
+            v.const_value = _at(folder, place, v.const_value)
+        if embedded > IN_MEMORY or any(isinstance(v.const_value, ir.ExternalTensor) for v in apart):
+            _write_apart(apart, folder, own if own not in here.values() else f"{path.name}.more.data")
+        yield sorted({place for place in here.values() if place != own})
+    finally:
+        for v, tensor in before:
+            v.const_value = tensor
+
+
+def _below(folder: Path, tensor: ir.TensorProtocol | None) -> str | None:
+    """Where the file of an external tensor lies below the folder, or None if it does not."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return None
+    file = Path(tensor.path).resolve()
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else None
+
+
+def _at(folder: Path, place: str, tensor: ir.TensorProtocol | None) -> ir.ExternalTensor:
+    """The same tensor, found from this folder."""
+    assert isinstance(tensor, ir.ExternalTensor)
+    return ir.ExternalTensor(
+        place, tensor.offset, tensor.length, tensor.dtype,
+        shape=tensor.shape, name=str(tensor.name), base_dir=folder,
+    )  # fmt: skip
+
+
+def _write_apart(values: list[ir.Value], folder: Path, name: str) -> None:
+    large = [(v, v.const_value) for v in values if v.const_value is not None and v.const_value.nbytes >= SMALLEST]
+    written = ir.external_data.convert_tensors_to_external([tensor for _, tensor in large], folder, name)
+    for (v, _), tensor in zip(large, written, strict=True):
+        v.const_value = tensor
+    for v in values:  # the small ones of another file come along inside
+        if isinstance(v.const_value, ir.ExternalTensor) and v not in dict(large):
+            v.const_value = ir.Tensor(v.const_value.numpy(), name=v.const_value.name)

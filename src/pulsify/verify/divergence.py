@@ -1,0 +1,83 @@
+"""Finds the first wire whose stream is not the batch model's, wire by wire in the model's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from pulsify.core.runner import open_model
+from pulsify.core.spec import concrete
+from pulsify.verify.check import error, limit, make_inputs
+
+if TYPE_CHECKING:
+    from pulsify.api import Stream
+
+Array = np.ndarray[Any, Any]
+
+
+def first_departure(source: Any, stream: Stream, length: int, rng: np.random.Generator) -> str | None:
+    """The name of a batch wire, or None if the stream does not know where its wires come from (it was loaded)."""
+    if not stream._taps:
+        return None
+    proto = _proto(source)
+    order = [o for n in proto.graph.node for o in n.output if o in stream._taps]
+    batch = open_model(_with_outputs(proto, order).SerializeToString(), optimize=False)
+    feeds = make_inputs(batch, stream, length, rng)
+    whole = dict(zip([o.name for o in batch.get_outputs()], batch.run(None, feeds), strict=True))
+    pulses = _run_pulses(stream, feeds, length, order)
+    for name in order:
+        _, window, axis = stream._taps[name]
+        for n, piece in enumerate(pulses[name]):
+            lo = n * window.p + window.start
+            first, last = max(lo, 0), min(lo + window.frames, whole[name].shape[axis])
+            if last <= first:
+                continue
+            want = whole[name][(slice(None),) * axis + (slice(first, last),)]
+            got = piece[(slice(None),) * axis + (slice(first - lo, last - lo),)]
+            if got.shape != want.shape or error(got, want).max(initial=0) > limit(want, None):
+                return name
+    return None
+
+
+def _proto(source: Any) -> onnx.ModelProto:
+    if isinstance(source, str):
+        return onnx.load(source)
+    return onnx.load_from_string(source) if isinstance(source, bytes) else ir.to_proto(source)
+
+
+def _with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
+    out = onnx.ModelProto()
+    out.CopyFrom(proto)
+    have = {o.name for o in out.graph.output}
+    out.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
+    return out
+
+
+def _run_pulses(stream: Stream, feeds: Mapping[str, Array], length: int, order: list[str]) -> dict[str, list[Array]]:
+    """Every tapped wire at every pulse, until all frames have come out."""
+    spec = stream.spec
+    tapped = {name: str(stream._taps[name][0].name) for name in order}
+    proto = _with_outputs(ir.to_proto(stream.model), sorted(set(tapped.values())))
+    runner = open_model(proto.SerializeToString(), optimize=False)
+    names = [o.name for o in runner.get_outputs()]
+    state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}
+    fixed: dict[str, Array] = {s.name: feeds[s.name] for s in spec.statics}
+    if spec.length:
+        fixed[spec.length] = np.full((1, 1), length, np.int32)
+    out: dict[str, list[Array]] = {n: [] for n in order}
+    extra = max((o.delay // max(o.frames, 1) for o in spec.outputs), default=0) + 2
+    for n in range(-(-length // spec.pulse) + extra):
+        chunk = {}
+        for i in spec.inputs:
+            piece = feeds[i.name][(slice(None),) * i.axis + (slice(n * i.frames, (n + 1) * i.frames),)]
+            pads = [(0, i.frames - piece.shape[i.axis]) if a == i.axis else (0, 0) for a in range(piece.ndim)]
+            chunk[i.name] = np.pad(piece, pads)
+        got = dict(zip(names, runner.run(None, {**chunk, **state, **fixed}), strict=True))
+        state = {s.name: got[f"new_{s.name}"] for s in spec.states}
+        for name, tap in tapped.items():
+            out[name].append(got[tap])
+    return out
