@@ -7,6 +7,7 @@ The last two are read off the traced lengths, for values such as a mask up to th
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -169,6 +170,12 @@ def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
     return Wire(name, layout, ctx.dtype(name), None, None, take, held=frame)
 
 
+def _by_frame(array: Array, axis: int) -> Array:
+    """[frames, all the rest]; there may be no frames at all."""
+    first = np.moveaxis(array, axis, 0)
+    return first.reshape(len(first), math.prod(first.shape[1:]))
+
+
 def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     """Integers that count up by a fixed step from frame to frame: a clock."""
     if not ctx.dtype(name).is_integer() or any(s != 1 for i, s in enumerate(_sizes(ctx, name, axis)) if i != axis):
@@ -179,7 +186,7 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     start, step = int(first[0]), int(first[1]) - int(first[0])
 
     def counts(run: Trace) -> bool:
-        array = np.moveaxis(run[name].array, axis, 0).reshape(run[name].dims[axis], -1)
+        array = _by_frame(run[name].array, axis)
         return same(
             array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype)
         )
@@ -201,7 +208,7 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         return None
 
     def shown(array: Array) -> int | None:
-        flags = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+        flags = _by_frame(array, axis)
         first = flags[:, 0] == start
         count = int(first.argmin()) if not first.all() else len(first)
         regular = (flags == flags[:, :1]).all() and not first[count:].any()

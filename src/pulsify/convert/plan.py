@@ -17,7 +17,7 @@ from pulsify.convert.context import Context, Limit, Requirement
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.convert.primitives.boundary import Fill, fill, mirrored_wire, overrun, ready
-from pulsify.convert.proof.numbers import as_expected, follower, in_frames, same_series
+from pulsify.convert.proof.numbers import as_expected, follower, in_frames, length_of, same_series
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.frontend.model import Node
@@ -118,8 +118,10 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     if size.constant or same_series(size, expected) or same_series(size, folded):
         return
     off, alone = aligned(subtract(size, expected), compare(size, constant(1, size.unit), np.equal))[2]
-    if ((off != 0) & alone).any():  # where they differ otherwise, batch fails
+    if ((off != 0) & alone).any():
         as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
+    elif off.any() and size.growth:  # batch fails where they differ; a table that ends is looked after elsewhere
+        ctx.require(Requirement(length, node.name, equals=length_of(ctx, node, size)))
 
 
 def _before_mirror(plan: Plan) -> bool:

@@ -214,7 +214,10 @@ class _Loop:
         def sliced(source: ir.Value, axis: int) -> ir.Value:
             if source.const_value is not None:  # a table: it must not end before the stream does
                 return op("Gather", [source, numbers()], axis=axis)
-            return op("Slice", [source, ints(0), op("Reshape", [trip, ints(1)]), ints(axis)])
+            end = op(
+                "Max", [op("Reshape", [trip, ints(1)]), ints(0)]
+            )  # of less than none, a slice takes all but the last
+            return op("Slice", [source, ints(0), end, ints(axis)])
 
         seen: dict[tuple[ir.Value, int], ir.Value] = {}
         for g in self.gathers:

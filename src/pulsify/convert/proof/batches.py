@@ -9,12 +9,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pulsify.convert.known.follow import Few, Fixed, Follower, Value
+from pulsify.convert.known.follow import OPERATORS, Few, Fixed, Follower, Value
+from pulsify.convert.known.moves import alike
 from pulsify.convert.known.series import Series, Unsure, constant
-from pulsify.convert.known.spread import Spread
+from pulsify.convert.known.spread import FAR, Spread
 from pulsify.core.errors import NotStreamable
 from pulsify.trace.evaluate import Traced
 
+MOVES = ("Slice", "Pad", "Gather", "Reshape", "Expand", "Tile", "Concat", "Split")  # they may cut or join the batch
 IN_GRAPH = (
     "Add",
     "Sub",
@@ -87,6 +89,7 @@ def check_batches(ctx: Context, nodes: list[Node]) -> None:
         return
     first, other = ctx.traces.runs[0], ctx.traces.other_batch
     for node in nodes:
+        _check_sizes(ctx, node)
         for name in [*node.reads, *(o for o in node.outputs if o)]:
             if name and not first[name].known:
                 for x, y in zip(first[name].dims, other[name].dims, strict=True):
@@ -97,6 +100,30 @@ def check_batches(ctx: Context, nodes: list[Node]) -> None:
     for decision in ctx.model.decisions:
         if by_batch(ctx, decision.name) and decision.axis is None:
             _refuse(ctx, ctx.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
+
+
+def _check_sizes(ctx: Context, node: Node) -> None:
+    """What an operator makes of sizes must grow with the batch as it seems to: x[:3] along it does not."""
+    f, rule = _follower(ctx), OPERATORS.get(node.op) if node.domain == "" else None
+    batched = any(not s.constant for i in node.inputs[:1] if i for s in f.sizes_of(i))
+    if node.op == "Squeeze" and batched and not node.input(1) and not node.attr("axes"):
+        _refuse(ctx, node, node.outputs[0], "an axis of one stream would go")
+    if rule is None or not batched or node.op not in MOVES:
+        return
+    try:
+        made = rule(f, node, [_given(ctx, i) for i in node.inputs])
+        found = made[0] if isinstance(made, list) else made
+        if not all(alike(x, y) for x, y in zip(f.spread(found).sizes, f.sizes(node.outputs[0]), strict=True)):
+            _refuse(ctx, node, node.outputs[0], "its size is no multiple of the batch size")
+    except Unsure as problem:
+        _refuse(ctx, node, node.outputs[0], str(problem))
+
+
+def _given(ctx: Context, name: str) -> Value | None:
+    if not name:
+        return None
+    f = _follower(ctx)
+    return f.value(name) if ctx.traces.runs[0][name].known else Spread(f.sizes(name), lo=-FAR, hi=FAR)
 
 
 def _check_known(ctx: Context, node: Node, name: str) -> None:

@@ -164,14 +164,17 @@ def _runs_at(ctx: Context, names: list[str], length: int) -> int:
         except CannotRun:
             return False
 
-    low, high = ctx.traces.lengths[0] // unit, length // unit
-    for n in range(high, high + 8):  # some lengths are none that the model takes
+    low, high, step = ctx.traces.lengths[0] // unit, length // unit, ctx.traces.step // unit
+    taken = high + (low - high) % step  # the model may take only some lengths, as far from each other as those traced
+    for n in (*range(high, high + 8), taken):
         if runs(n):
             return n * unit
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle)
-    return low * unit
+    turns = -(-(taken - low) // step)  # it does not run there, so it ends before
+    fewest = 0
+    while turns - fewest > 1:
+        middle = (fewest + turns) // 2
+        fewest, turns = (middle, turns) if runs(low + middle * step) else (fewest, middle)
+    return (low + fewest * step) * unit
 
 
 def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:

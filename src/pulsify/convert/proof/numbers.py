@@ -136,11 +136,11 @@ def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
             assert side.length is not None
             out[side.axis] = in_frames(ctx, side.length)
     elif times:
-        return _sizes_by_operator(ctx, name)
+        return sizes_by_operator(ctx, name)
     return tuple(out)
 
 
-def _sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
+def sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
     """The sizes of data that no rule has seen: what the operator does with sizes, it does whatever the entries are."""
     node, f = ctx.model.producers.get(name), follower(ctx)
     if node is None:

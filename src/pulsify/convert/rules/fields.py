@@ -17,14 +17,24 @@ import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import choose_view
-from pulsify.convert.context import Context, Unclear
+from pulsify.convert.context import Context, Requirement, Unclear
 from pulsify.convert.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
-from pulsify.convert.known.series import Unsure
+from pulsify.convert.known.series import Unsure, constant
 from pulsify.convert.known.spread import T
 from pulsify.convert.mask_cells import Cells
 from pulsify.convert.primitives.boundary import along, bounded_wire, real_frames
 from pulsify.convert.proof.claims import Claim, holds_everywhere
-from pulsify.convert.proof.numbers import SHORT, Looked, follower
+from pulsify.convert.proof.numbers import (
+    SHORT,
+    Looked,
+    as_expected,
+    follower,
+    in_frames,
+    length_of,
+    same_series,
+    sizes_by_operator,
+    uncertain,
+)
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axismap import AxisMap, axis_maps
 from pulsify.convert.rules.growing import grow, growing_template, horizon
@@ -70,6 +80,41 @@ def field_rule(ctx: Context, node: Node) -> None:
     else:
         for output in node.outputs:
             _file_field(ctx, node, output, operands)
+        if node.op in ("Reshape", "Expand", "Tile"):
+            _check_shape(ctx, node)
+        if node.op in ELEMENTWISE:
+            _check_beside(ctx, node, operands)
+
+
+def _check_beside(ctx: Context, node: Node, operands: list[Operand]) -> None:
+    """A known value has as many rows and columns as what it meets: where it has not, batch fails, and so do we."""
+    fact = ctx.facts[node.outputs[0]]
+    if not isinstance(fact, Field):
+        return
+    for o in operands:
+        try:
+            own = follower(ctx).sizes_of(o.name) if ctx.known(o.name) is not None else ()
+        except Unsure:
+            continue
+        for axis, side in ((a, s) for a, out in o.axes.items() for s in fact.sides if s.axis == out and own):
+            if side.length is not None and own[axis].growth and not same_series(own[axis], in_frames(ctx, side.length)):
+                ctx.require(Requirement(side.length, node.name, equals=length_of(ctx, node, own[axis])))
+
+
+def _check_shape(ctx: Context, node: Node) -> None:
+    """The shape that a field is given must be what it was taken for, at every length."""
+    name = node.outputs[0]
+    fact, unit = ctx.facts[name], ctx.traces.tracer.time.step
+    try:
+        made = sizes_by_operator(ctx, name)
+    except Unsure as problem:
+        uncertain(ctx, node, node.inputs[1], problem)
+    for axis, (size, d) in enumerate(zip(made, ctx.dims(name, 0), strict=True)):
+        side = next((s for s in fact.sides if s.axis == axis), None) if isinstance(fact, Field) else None
+        if side is None and axis not in ctx.time_axes(name):
+            as_expected(ctx, node, name, axis, size, constant(d, unit))
+        elif side is not None and side.length is not None:
+            as_expected(ctx, node, name, axis, size, in_frames(ctx, side.length))
 
 
 def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -> Operand:

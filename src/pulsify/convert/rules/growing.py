@@ -33,6 +33,7 @@ KEEPS_LINES = (
     *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Cast", "Where", "Identity"),
     *("Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose"),
 )
+BENDS = ("Abs", "Relu")  # a line, where it is zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,21 @@ def _straight(ctx: Context, name: str) -> bool:
         return True
     if not v.slope and v.period == 1 and all(math.isfinite(g) for g in v.near.values()) and T not in v.uses:
         return max(v.near.values(), default=0.0) < ctx.traces.lengths[0] / 2  # settled where it was looked at
-    return node is not None and node.op in KEEPS_LINES and all(_straight(ctx, i) for i in node.inputs if i)
+    if node is None or node.op not in KEEPS_LINES or not all(_straight(ctx, i) for i in node.inputs if i):
+        return False
+    if node.op in ("Div", "Cast") and not ctx.dtype(name).is_floating_point():
+        return False  # whole numbers of a line are steps
+    return node.op not in BENDS or _bent_within(ctx, node.inputs[0])
+
+
+def _bent_within(ctx: Context, name: str) -> bool:
+    """Is a line zero, and so bent by some operators, within the distances that were looked at?"""
+    try:
+        v = follower(ctx).spread(follower(ctx).value(name))
+    except Unsure:
+        return False
+    steepest = max((abs(float(q)) for q in v.slope.values()), default=0.0)
+    return not v.slope or max(abs(v.lo), abs(v.hi)) < steepest * ctx.traces.lengths[0] / 2
 
 
 def _slope(

@@ -14,6 +14,7 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import along, real_frames
 from pulsify.convert.primitives.carry import carry
 from pulsify.convert.rules.pointwise import pointwise
+from pulsify.convert.rules.range import exact_up_to
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
 
@@ -62,6 +63,8 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
     frame = ctx.traces.runs[0][node.inputs[0]]
     if not frame.known or (frame.array.dtype.kind == "f" and (frame.array * 1024 % 1).any()):  # sums that round
         return None
+    for each in np.unique(frame.array) if frame.array.dtype.kind == "f" else ():
+        exact_up_to(ctx, name, 0.0, float(each))
     count = counter(ctx, name, wire.layout.axis, 0 if node.attr("exclusive", 0) else 1, 1)
 
     def take(window: Window) -> ir.Value:

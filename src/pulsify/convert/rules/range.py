@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
+import numpy as np
+
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan
+from pulsify.convert.proof.numbers import sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
@@ -23,8 +29,23 @@ def range_(ctx: Context, node: Node) -> Plan | None:
             f"ONNX Runtime adds its step of {step} up, and rounds every time: no frame is start + k * step",
             "count in whole numbers, and multiply",
         )
+    exact_up_to(ctx, name, start.item(), step.item())
     ctx.facts[name] = counter(ctx, name, 0, start.item(), step.item())
     return None
+
+
+def exact_up_to(ctx: Context, name: str, start: float, step: float) -> None:
+    """Floats that are added up are exact as long as they are short enough: multiples of a power of two."""
+    dtype = ctx.dtype(name)
+    if not dtype.is_floating_point() or not step:
+        return
+    digits = np.finfo(dtype.numpy()).nmant + 1
+    unit = Fraction(1, max(Fraction(v).denominator for v in (start, step)))
+    whole = [int(Fraction(v) / unit) for v in (start, step) if v]
+    unit *= math.gcd(*whole) & -math.gcd(*whole)
+    frames = (unit * 2**digits - abs(Fraction(start))) / abs(Fraction(step))
+    rate = sizes(ctx, ctx.model.producers.get(name), name)[ctx.time_axes(name)[0]].rate
+    ctx.ledger.up_to(max(int(frames / max(rate, Fraction(1))), 1), name)
 
 
 @rule("ConstantOfShape", "Shape", "Size", "NonZero", "EyeLike", says="evaluated; never part of the stream's data")
