@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Array
 
 ADDED = -5000.0  # what is added must be lower still: a bias may fall off slowly with the distance
@@ -104,12 +105,13 @@ def _weighed(cells: Sequence[Cells]) -> Array | None:
 
 def _law(op: str, c: Cells) -> tuple[Array, Array]:
     """Where a constant decides the result whatever the other operand is, and what it is then."""
+    law = traits(op).law
     with np.errstate(invalid="ignore"):
-        if op == "Mul" or op == "And":
+        if law == "zero":
             return c.value == 0, np.zeros_like(c.value)
-        if op == "Or":
+        if law == "one":
             return c.value != 0, np.ones_like(c.value)
-        if op in ("Add", "Min"):
+        if law == "low":
             return c.value <= ADDED, c.value
     return np.zeros(c.value.shape, bool), c.value
 

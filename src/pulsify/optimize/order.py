@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pulsify.convert.rules.pointwise import ELEMENTWISE
-
-REGROUP = frozenset(["Reshape", "Unsqueeze", "Squeeze"])
+from pulsify.core.traits import traits
 
 
 class Stuck(Exception):
@@ -71,7 +69,7 @@ def _after(node: ir.Node, f: Following, sources: frozenset[ir.Value]) -> tuple[i
     first = node.inputs[0]
     axis: int | None = None
     turns: Turns | None = None
-    if op in ELEMENTWISE:
+    if traits(op).elementwise:
         axis, turns = _elementwise(node, f)
     elif op == "MatMul":
         axis, turns = _matmul(node, f)
@@ -81,7 +79,7 @@ def _after(node: ir.Node, f: Following, sources: frozenset[ir.Value]) -> tuple[i
         elif op == "Transpose":
             axis = transposed(node, f.axis[first])
             turns = None if axis is None else []
-        elif op in REGROUP:
+        elif traits(op).regroups:
             axis = regrouped(first, node.outputs[0], f.axis[first])
             turns = None if axis is None else []
     if turns is None:

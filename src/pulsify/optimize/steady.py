@@ -18,16 +18,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.rules.pointwise import ELEMENTWISE
 from pulsify.core.spec import Spec
+from pulsify.core.traits import traits
 from pulsify.optimize.constants import evaluator
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # a value for one stream, and for several: what depends on their number shows
 BATCHES = (1, 3)
-COMPARE = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-RISES_WITH = frozenset(["Add", "Min", "Max", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand"])
-BY_CONSTANT = frozenset(["Sub", "Mul", "Div"])  # of something rising and a constant (not negative)
 LATEST = 4096  # pulses: whatever is not settled by then is left as it is
 
 
@@ -90,15 +87,15 @@ def _kinds(nodes: list[ir.Node], spec: Spec) -> dict[ir.Value, str]:
 
 
 def _kind(node: ir.Node, ins: list[str]) -> str:
-    op, given = node.op_type, set(ins)
+    op, rises, given = node.op_type, traits(node.op_type).rises, set(ins)
     if given <= {"constant"}:
         return "constant"
-    if op in COMPARE and sorted(ins) == ["constant", "rising"]:
+    if rises == "compares" and sorted(ins) == ["constant", "rising"]:
         return "compared"
     if given <= {"constant", "rising"}:
-        if op in RISES_WITH:
+        if rises == "with":
             return "rising"
-        if op in BY_CONSTANT and ins == ["rising", "constant"] and (op == "Sub" or _not_negative(node.inputs[1])):
+        if rises == "by_constant" and ins == ["rising", "constant"] and (op == "Sub" or _not_negative(node.inputs[1])):
             return "rising"
     return "varying"
 
@@ -178,7 +175,7 @@ def _fits(user: ir.Node, arrays: Arrays) -> bool:
     if one.shape == several.shape:
         return True
     spread = all(x == y or x == 1 for x, y in zip(one.shape, several.shape, strict=True))
-    return spread and user.op_type in ELEMENTWISE and np.array_equal(np.broadcast_to(one, several.shape), several)
+    return spread and traits(user.op_type).elementwise and np.array_equal(np.broadcast_to(one, several.shape), several)
 
 
 def _foldable(node: ir.Node, known: dict[ir.Value, Arrays]) -> bool:

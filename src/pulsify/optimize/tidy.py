@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.backends.ort.split_products import part
-from pulsify.convert.rules.pointwise import ELEMENTWISE
+from pulsify.core.traits import traits
 from pulsify.optimize.constants import fold
 from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
+from pulsify.optimize.split_products import part
 from pulsify.optimize.unfold import fold_back
 from pulsify.optimize.views import (
     constant,
@@ -85,7 +85,11 @@ def _not_expanded(node: ir.Node) -> None:
     out, before = node.outputs[0], node.inputs[0]
     for use in list(out.uses()):
         others = [v for v in use.node.inputs if v is not None and v is not out]
-        if use.node.op_type in ELEMENTWISE and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
+        if (
+            traits(use.node.op_type).elementwise
+            and any(sizes(v) == sizes(out) for v in others)
+            and sizes(out) is not None
+        ):
             use.node.replace_input_with(use.idx, before)
 
 
@@ -129,7 +133,7 @@ def _view(graph: ir.Graph, node: ir.Node) -> None:
 
 def _sink(graph: ir.Graph, node: ir.Node) -> None:
     """What works element by element does so before the view, which then meets the next one."""
-    if node.op_type not in ELEMENTWISE or len(node.outputs) != 1 or node.op_type == "Identity":
+    if not traits(node.op_type).elementwise or len(node.outputs) != 1 or node.op_type == "Identity":
         return
     shape = sizes(node.outputs[0])
     data = [v for v in node.inputs if v is not None and not _single(v)]

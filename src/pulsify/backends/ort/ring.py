@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.rules.pointwise import ELEMENTWISE
 from pulsify.core.spec import Dims, Spec, State
-from pulsify.optimize.order import REGROUP, Following, Stuck, follow, regrouped, size_at
+from pulsify.core.traits import traits
+from pulsify.optimize.order import Following, Stuck, follow, regrouped, size_at
 
 Array = np.ndarray[Any, Any]
 SMALLEST = 1 << 14  # bytes of a cache below which copying it is as quick (benchmarks/caches.py)
@@ -158,10 +158,10 @@ def _operands(value: ir.Value, axis: int, size: int) -> list[tuple[int, int]] | 
     node = value.producer()
     if node is None or node.domain or len(node.outputs) != 1:
         return None
-    if node.op_type in ELEMENTWISE:
+    if traits(node.op_type).elementwise:
         sizes = [1 if v is None else size_at(v, axis) for v in node.inputs]
         return None if None in sizes else [(i, axis) for i, s in enumerate(sizes) if s == size]
-    if node.op_type in REGROUP and node.inputs[0] is not None:
+    if traits(node.op_type).regroups and node.inputs[0] is not None:
         at = regrouped(value, node.inputs[0], axis)
         return None if at is None else [(0, at)]
     return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.rules.pointwise import ELEMENTWISE
+from pulsify.core.traits import traits
 from pulsify.optimize.views import constant, scale_and_shift
 
 Array = np.ndarray[Any, Any]
@@ -297,7 +297,7 @@ def passes(node: ir.Node) -> bool:
     """Does it do the same to rows, on other axes?"""
     if not node.outputs or any(frames_of(o) is None for o in node.outputs):
         return False
-    if node.op_type in ELEMENTWISE:
+    if traits(node.op_type).elementwise:
         return len(node.outputs) == 1 and all(v is None or _spreads(v) for v in node.inputs)
     if frames_of(node.inputs[0]) is None or any(v is None or constant(v) is None for v in node.inputs[1:]):
         return node.op_type == "Concat" and _axis(node) in AXES and all(frames_of(v) for v in node.inputs)
@@ -330,7 +330,7 @@ def passed(work: Work, node: ir.Node) -> Sequence[ir.Value]:
     work.at = node
     shapes, dtype = [frames_of(o) for o in node.outputs], node.outputs[0].dtype
     attrs = {name: a.value for name, a in node.attributes.items()}
-    if node.op_type in ELEMENTWISE:
+    if traits(node.op_type).elementwise:
         inputs = [None if v is None else v if _scalar(v) else as_rows(work, v) for v in node.inputs]
     elif node.op_type == "BatchNormalization":
         return [_scaled(work, node)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.rules.pointwise import ELEMENTWISE
+from pulsify.core.traits import traits
 from pulsify.optimize.views import constant, ints, new_node, reshaped, sizes, source
 
 Shape = tuple[int, ...]
@@ -68,7 +68,7 @@ def _takes_rows(node: ir.Node) -> bool:
     if op in ("Split", "Concat"):
         axis = node.attributes.get_int("axis", 0)
         return axis != 0 and axis != -3 and (op == "Concat" or all(constant(v) is not None for v in rest))
-    if op not in ELEMENTWISE or op == "Identity" or len(node.outputs) != 1:
+    if not traits(op).elementwise or op == "Identity" or len(node.outputs) != 1:
         return False
     shape = sizes(node.outputs[0])
     return all(v is None or sizes(v) == shape or _broadcasts(v) for v in node.inputs)

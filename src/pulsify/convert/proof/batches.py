@@ -14,9 +14,9 @@ from pulsify.convert.known.moves import alike
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, Spread
 from pulsify.core.errors import NotStreamable
+from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Traced
 
-MOVES = ("Slice", "Pad", "Gather", "Reshape", "Expand", "Tile", "Concat", "Split")  # they may cut or join the batch
 IN_GRAPH = (
     "Add",
     "Sub",
@@ -108,7 +108,7 @@ def _check_sizes(ctx: Context, node: Node) -> None:
     batched = any(not s.constant for i in node.inputs[:1] if i for s in f.sizes_of(i))
     if node.op == "Squeeze" and batched and not node.input(1) and not node.attr("axes"):
         _refuse(ctx, node, node.outputs[0], "an axis of one stream would go")
-    if rule is None or not batched or node.op not in MOVES:
+    if rule is None or not batched or not (traits(node.op).moves or traits(node.op).shapes):
         return
     try:
         made = rule(f, node, [_given(ctx, i) for i in node.inputs])

@@ -27,17 +27,13 @@ from pulsify.convert.known.spread import FAR, Spread
 from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced, unknown
 
 if TYPE_CHECKING:
     from pulsify.convert.context import Context
     from pulsify.frontend.model import Node
 
-SAME_SIZE = (
-    *("Softmax", "LogSoftmax", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "Relu", "PRelu"),
-    *("LeakyRelu", "Elu", "Gelu", "Selu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Celu"),
-    *("ThresholdedRelu", "Shrink"),
-)  # operators whose output is as large as their input
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
@@ -140,6 +136,10 @@ def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
     return tuple(out)
 
 
+def _as_large(node: Node) -> bool:
+    return node.op not in OPERATORS and traits(node.op, node.domain).keeps_size
+
+
 def sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
     """The sizes of data that no rule has seen: what the operator does with sizes, it does whatever the entries are."""
     node, f = ctx.model.producers.get(name), follower(ctx)
@@ -147,7 +147,7 @@ def sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
         raise Unsure(f"nothing is known of the size of '{name}'")
     if node.op == "Conv" or node.op in ("MaxPool", "AveragePool", "LpPool"):
         return _convolved(ctx, node)
-    kind = "Identity" if node.op in SAME_SIZE else node.op
+    kind = "Identity" if _as_large(node) else node.op
     rule = OPERATORS.get(kind)
     if rule is None:
         raise Unsure(f"nothing is known of the size of '{name}'")

@@ -25,15 +25,10 @@ from pulsify.convert.known.moves import bounds
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import ORIGIN, Spread, T
 from pulsify.convert.known.sums import labels
+from pulsify.core.traits import ELEMENTWISE
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
-
-BY_ROW = (
-    *("Identity", "Cast", "Add", "Sub", "Mul", "Div", "Neg", "Sin", "Cos", "Exp", "Log", "Pow", "Sqrt", "Reciprocal"),
-    *("Abs", "Sign", "Min", "Max", "Clip", "Where", "Floor", "Ceil", "Round", "Mod", "Relu", "Sigmoid", "Tanh", "Erf"),
-    *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Not", "Dropout"),
-)  # entry by entry, so row by row
 
 
 @dataclass(frozen=True)
@@ -254,7 +249,7 @@ def _whole(f: Follower, name: str) -> Settles:
 
 
 _BACK: dict[str, Back] = {
-    **dict.fromkeys(BY_ROW, _entrywise),
+    **dict.fromkeys(ELEMENTWISE, _entrywise),  # entry by entry, so row by row
     **dict.fromkeys(("Unsqueeze", "Squeeze", "Reshape", "Flatten"), _shaped),
     "Transpose": _transposed,
     "MatMul": _multiplied,

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
 
 from pulsify.convert.context import Context
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 
 AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there is summed over
 
 
-def axis_maps(ctx: Context, node: Node, broadcast: Set[str]) -> list[AxisMap] | None:
+def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
     """For every input; None if the operator does not keep axes apart (a reshape that tears them, a gather)."""
     out = len(ctx.dims(node.outputs[0]))
     ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]
-    if node.op in broadcast or node.op == "Expand":
+    kind = traits(node.op, node.domain).axes
+    if kind == "broadcast":
         return [{a: a + out - r for a in range(r)} for r in ranks]
-    if node.op == "Tile" and _repeats_one(ctx.dims(node.inputs[0]), ctx.dims(node.outputs[0])):
+    if kind == "repeat" and _repeats_one(ctx.dims(node.inputs[0]), ctx.dims(node.outputs[0])):
         return [{a: a for a in range(out)}, {}]  # what is repeated is one frame: an Expand
-    if node.op == "MatMul":
+    if kind == "matmul":
         return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
-    if node.op == "Einsum":
+    if kind == "einsum":
         return _einsum(node)
-    if node.op == "Transpose":
+    if kind == "transpose":
         perm = node.attr("perm") or tuple(reversed(range(out)))
         return [{a: perm.index(a) for a in range(out)}]
-    if node.op in ("Softmax", "LogSoftmax", "Split"):
+    if kind == "same":
         return [{a: a for a in range(ranks[0])}, *({} for _ in ranks[1:])]
-    if node.op == "Concat":
+    if kind == "join":
         joined = node.attr("axis") % out
         if any(joined in ctx.time_axes(i) for i in node.inputs):
             return None
         return [{a: a for a in range(r)} for r in ranks]
-    if node.op in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+    if kind == "regroup":
         kept = _reshape(ctx, node)
         return None if kept is None else [kept, *({} for _ in ranks[1:])]
-    if node.op.startswith("Reduce"):
+    if kind == "reduce":
         return [_reduce(ctx, node, ranks[0]), *({} for _ in ranks[1:])]
     return None
 

@@ -38,16 +38,15 @@ from pulsify.convert.proof.numbers import (
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axismap import AxisMap, axis_maps
 from pulsify.convert.rules.growing import grow, growing_template, horizon
-from pulsify.convert.rules.pointwise import ELEMENTWISE, aligned, clone
+from pulsify.convert.rules.pointwise import aligned, clone
 from pulsify.convert.template import Template, find
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace, known, same
 
 FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
-SHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile")
-KEEPS_CELLS = (*SHAPING, "Softmax", "LogSoftmax", "Transpose", "Split")
 
 
 def meets(ctx: Context, node: Node) -> bool:
@@ -68,11 +67,11 @@ class Operand:
 
 def field_rule(ctx: Context, node: Node) -> None:
     """File the output of a node with fields around it: a field again, or the wire that a sum makes of it."""
-    maps = axis_maps(ctx, node, ELEMENTWISE)
+    maps = axis_maps(ctx, node)
     if maps is None:
         _moved(ctx, node)
         return
-    read = 1 if node.op in SHAPING else len(node.inputs)  # the target shape is worked out anew
+    read = 1 if traits(node.op).shapes else len(node.inputs)  # the target shape is worked out anew
     operands = [_operand(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
     if summed or node.op.startswith("Reduce"):
@@ -82,7 +81,7 @@ def field_rule(ctx: Context, node: Node) -> None:
             _file_field(ctx, node, output, operands)
         if node.op in ("Reshape", "Expand", "Tile"):
             _check_shape(ctx, node)
-        if node.op in ELEMENTWISE:
+        if traits(node.op).elementwise:
             _check_beside(ctx, node, operands)
 
 
@@ -108,6 +107,8 @@ def _check_shape(ctx: Context, node: Node) -> None:
     try:
         made = sizes_by_operator(ctx, name)
     except Unsure as problem:
+        if node.op == "Reshape":
+            return  # it keeps as many entries, so that no other shape of these axes is possible
         uncertain(ctx, node, node.inputs[1], problem)
     for axis, (size, d) in enumerate(zip(made, ctx.dims(name, 0), strict=True)):
         side = next((s for s in fact.sides if s.axis == axis), None) if isinstance(fact, Field) else None
@@ -122,7 +123,7 @@ def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
         ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
-    if times and node.op in ELEMENTWISE and ctx.known(name) is not None:
+    if times and traits(node.op).elementwise and ctx.known(name) is not None:
         _check_alone(ctx, node, name, times)
     if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
         constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
@@ -221,7 +222,7 @@ def _cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, i
 
 
 def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], run: Trace) -> Cells:
-    if node.op not in ELEMENTWISE and node.op not in KEEPS_CELLS:
+    if not traits(node.op).elementwise and not traits(node.op).keeps_cells:
         return cell.data()
     inputs = [_cells_of(ctx, o, run, axes) for o in operands]
     if node.op in ("Softmax", "LogSoftmax"):
@@ -232,7 +233,7 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
         given = inputs[0]
         spread = Cells(np.broadcast_to(given.live, full), np.broadcast_to(given.value, full), None, given.soft)
         return cell.softmax(spread, axes.index(axis))
-    if node.op not in ELEMENTWISE:
+    if not traits(node.op).elementwise:
         return inputs[0]
 
     def compute(values: list[Array]) -> Array:
@@ -343,10 +344,10 @@ def _emit(
 def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:
     if isinstance(o.fact, Wire):
         (out,) = o.axes.values()
-        if o.fact.held is not None and node.op in ELEMENTWISE:
+        if o.fact.held is not None and traits(node.op).elementwise:
             return o.fact.held
         value = o.fact.take(windows[out])
-        if o.fact.layout.folded and node.op in ELEMENTWISE:
+        if o.fact.layout.folded and traits(node.op).elementwise:
             target = Layout(tuple(0 if i == out else s for i, s in enumerate(ctx.sizes_static(node.outputs[0]))), out)
             value = aligned(ctx, o.fact, value, target, windows[out])
         return value

@@ -26,14 +26,9 @@ from pulsify.convert.primitives.boundary import bounded_wire
 from pulsify.convert.proof.numbers import follower, uncertain
 from pulsify.convert.template import MOST_PHASES
 from pulsify.core.length import Length
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace
-
-KEEPS_LINES = (
-    *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Cast", "Where", "Identity"),
-    *("Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose"),
-)
-BENDS = ("Abs", "Relu")  # a line, where it is zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +178,11 @@ def _straight(ctx: Context, name: str) -> bool:
         return True
     if not v.slope and v.period == 1 and all(math.isfinite(g) for g in v.near.values()) and T not in v.uses:
         return max(v.near.values(), default=0.0) < ctx.traces.lengths[0] / 2  # settled where it was looked at
-    if node is None or node.op not in KEEPS_LINES or not all(_straight(ctx, i) for i in node.inputs if i):
+    if node is None or not traits(node.op).straight or not all(_straight(ctx, i) for i in node.inputs if i):
         return False
     if node.op in ("Div", "Cast") and not ctx.dtype(name).is_floating_point():
         return False  # whole numbers of a line are steps
-    return node.op not in BENDS or _bent_within(ctx, node.inputs[0])
+    return not traits(node.op).bends or _bent_within(ctx, node.inputs[0])
 
 
 def _bent_within(ctx: Context, name: str) -> bool:

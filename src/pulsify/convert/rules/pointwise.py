@@ -17,21 +17,11 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.rules.registry import rule
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.traits import ELEMENTWISE
 from pulsify.frontend.model import Node
 
-UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Dropout Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid "
-    "Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BitCast"
-)
-BROADCAST = (
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Div Equal Greater GreaterOrEqual Less LessOrEqual Max "
-    "Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
-)
-ELEMENTWISE = frozenset([*UNARY.split(), *BROADCAST.split()])
 
-
-@rule(*UNARY.split(), *BROADCAST.split(), says="frame by frame, any operand on any side, with broadcasting")
+@rule(*sorted(ELEMENTWISE), says="frame by frame, any operand on any side, with broadcasting")
 def elementwise(ctx: Context, node: Node) -> Plan | None:
     """Elementwise with broadcasting: the operands' time axes must fall on the same axis of the output."""
     if not any(ctx.wire(i) for i in node.inputs):

@@ -1,0 +1,101 @@
+"""What operators are, whatever they compute: one line an operator, for everyone who treats kinds of operators alike.
+
+A new operator gets its line here. Rules, proofs and passes ask `traits(op)` and never keep lists of names of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Axes = Literal["", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce"]
+Rises = Literal["", "with", "by_constant", "compares"]
+Law = Literal["", "zero", "one", "low"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """All of it is false of an operator that is not in the table."""
+
+    elementwise: bool = False  # entry by entry, operands broadcast against each other
+    axes: Axes = ""  # where each axis of an input goes, see `convert/rules/axismap.py`
+    rises: Rises = ""  # monotone: with every operand; with the first, if the other is a constant; a comparison of such
+    law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
+    keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
+    keeps_size: bool = False  # the output is as large as the first input
+    regroups: bool = False  # entries keep their order, axes are split or merged
+    shapes: bool = False  # a target shape is among the inputs, and is worked out anew in a stream
+    moves: bool = False  # entries are cut, joined or repeated along an axis
+    bends: bool = False  # a line becomes two, where it is zero
+    straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+
+
+NONE = Traits()
+ENTRY = Traits(elementwise=True, axes="broadcast")
+UNARY = replace(ENTRY, keeps_size=True)
+
+
+def _all(names: str, traits: Traits) -> dict[str, Traits]:
+    return dict.fromkeys(names.split(), traits)
+
+
+TRAITS: dict[str, Traits] = {
+    # ---- entry by entry
+    **_all(
+        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Dropout Elu Erf Exp Floor Gelu "
+        "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Not Reciprocal Round Selu Shrink Sigmoid Sign "
+        "Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BitCast",
+        UNARY,
+    ),
+    "Abs": replace(UNARY, bends=True, straight=True),
+    "Relu": replace(UNARY, bends=True, straight=True),
+    "Cast": replace(UNARY, straight=True),
+    "Neg": replace(UNARY, straight=True),
+    "Identity": replace(UNARY, rises="with", straight=True),
+    **_all(
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Equal Mean Mod Pow Sum Xor",
+        ENTRY,
+    ),
+    **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), replace(ENTRY, rises="compares")),
+    "PRelu": replace(ENTRY, keeps_size=True),
+    "Add": replace(ENTRY, rises="with", law="low", straight=True),
+    "Min": replace(ENTRY, rises="with", law="low"),
+    "Max": replace(ENTRY, rises="with"),
+    "Sub": replace(ENTRY, rises="by_constant", straight=True),
+    "Mul": replace(ENTRY, rises="by_constant", law="zero", straight=True),
+    "Div": replace(ENTRY, rises="by_constant", straight=True),
+    "And": replace(ENTRY, law="zero"),
+    "Or": replace(ENTRY, law="one"),
+    "Where": replace(ENTRY, straight=True),
+    # ---- axes
+    **dict.fromkeys(
+        ("Reshape",), Traits(axes="regroup", rises="with", keeps_cells=True, regroups=True, shapes=True, straight=True)
+    ),
+    **dict.fromkeys(
+        ("Squeeze", "Unsqueeze"),
+        Traits(axes="regroup", rises="with", keeps_cells=True, regroups=True, shapes=True, straight=True),
+    ),
+    "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True),
+    "Transpose": Traits(axes="transpose", rises="with", keeps_cells=True, straight=True),
+    "Expand": Traits(axes="broadcast", rises="with", keeps_cells=True, shapes=True, moves=True, straight=True),
+    "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
+    "Concat": Traits(axes="join", moves=True),
+    "Split": Traits(axes="same", keeps_cells=True, moves=True),
+    **dict.fromkeys(("Slice", "Pad", "Gather"), Traits(moves=True)),
+    # ---- along an axis
+    **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True)),
+    **dict.fromkeys(("LayerNormalization", "BatchNormalization", "InstanceNormalization"), Traits(keeps_size=True)),
+    **_all(
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+        "ReduceSumSquare",
+        Traits(axes="reduce"),
+    ),
+    "MatMul": Traits(axes="matmul"),
+    "Einsum": Traits(axes="einsum"),
+}
+ELEMENTWISE = frozenset(op for op, t in TRAITS.items() if t.elementwise)
+
+
+def traits(op: str, domain: str = "") -> Traits:
+    """Operators of other domains have the traits they were registered with, under `domain::op`."""
+    return TRAITS.get(f"{domain}::{op}" if domain else op, NONE)
