@@ -6,7 +6,7 @@ import hashlib
 import operator
 import os
 from collections.abc import Mapping
-from fractions import Fraction
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,18 +16,16 @@ import onnx_ir as ir
 from pulsify.backends.ort.forms import Forms, forms, single, without_rings
 from pulsify.backends.ort.step import Form, Step
 from pulsify.core.errors import InvalidArgument, InvalidModel
-from pulsify.core.length import LONGEST, Length
 from pulsify.core.runner import open_model
-from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
+from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_shared, weight_bytes, write
 from pulsify.runtime.pool import Pool, Streams
 from pulsify.runtime.session import Session, check_batch, check_statics
 
 if TYPE_CHECKING:
-    from pulsify.convert.convert import Converted
+    pass
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
-CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
@@ -201,7 +199,9 @@ def stream(
     spec = find_time(model, time, bind, set)
     model = settle(model, spec)
     converted = convert(Tracer(model, spec), pulse, unbounded, proof)
-    made = _finish(converted, source_hash(source))
+    described = replace(converted.spec, source=source_hash(source))
+    converted.model.metadata_props.update(described.to_properties())
+    made = Stream(converted.model, described, taps=converted.taps)
     if verify:
         from pulsify.verify.check import quick
 
@@ -270,51 +270,3 @@ def _ir_hash(model: ir.Model) -> str:
             digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
             digest.update(tensor.tobytes())
     return digest.hexdigest()
-
-
-def _proof(c: Converted) -> Proof:
-    ledger = c.ledger
-    near = sorted(ledger.critical)
-    return Proof(
-        ledger.horizon,
-        ledger.period,
-        ledger.limit if ledger.limit < LONGEST else None,
-        (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
-        tuple(f"{what}: {why}" for what, why in ledger.sampled.items()),
-    )
-
-
-def _finish(c: Converted, source: str) -> Stream:
-    """Attach the metadata and wrap it all up."""
-    conditions = [
-        Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals, scaled=r.scaled) for r in c.requirements
-    ]
-    conditions += [Condition(limit.node, limit.length, at_most=limit.rows) for limit in c.limits]
-    if c.time.longest is not None:
-        conditions.append(Condition("", Length(), at_most=c.time.longest))
-    spec = Spec(
-        pulse=c.pulse,
-        granularity=c.granularity,
-        time=c.time.symbol,
-        batch=c.batch,
-        step=c.time.step,
-        shortest=c.shortest,
-        inputs=tuple(Input(i.name, i.axis, Fraction(i.per), i.dtype.numpy(), i.dims) for i in c.inputs),
-        statics=tuple(Static(s.name, s.dtype.numpy(), s.dims) for s in c.statics),
-        outputs=tuple(
-            Output(o.name, o.axis, o.rate, o.delay, o.frames, o.dtype.numpy(), o.dims, o.length, o.batch_axis)
-            for o in c.outputs
-        ),
-        states=tuple(State(str(s.before.name), s.shape, s.dtype.numpy(), s.node, s.zero) for s in c.states),
-        conditions=tuple(dict.fromkeys(conditions)),
-        length=c.length,
-        unknown_length=c.unknown_length,
-        position=next((str(s.before.name) for s in c.states if s.node == "position"), None),
-        rebase=c.rebase,
-        source=source,
-        proof=_proof(c),
-        exact_up_to=c.kept,
-    )
-    model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
-    model.metadata_props.update(spec.to_properties())
-    return Stream(model, spec, taps=c.taps)

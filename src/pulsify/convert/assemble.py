@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -10,16 +11,16 @@ import onnx_ir as ir
 from pulsify.convert.audit import check_states
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Window
-from pulsify.convert.ports import StreamOutput
 from pulsify.convert.primitives.builder import Builder, read_by
 from pulsify.convert.primitives.state import State
+from pulsify.core.spec import Output
 
 
 def position_state(ctx: Context) -> State:
     position = ctx.clock.position
     assert position is not None
     after = ctx.builder.op("Add", position, ctx.builder.constant(np.array(ctx.pulse, np.int32), "int"))
-    return State("position", ir.DataType.INT32, (ctx.clock.batch or 1, 1), position, after)
+    return State("position", "clock", ir.DataType.INT32, (ctx.clock.batch or 1, 1), position, after)
 
 
 def taps(ctx: Context) -> dict[str, tuple[ir.Value, Window, int]]:
@@ -35,7 +36,7 @@ def _clean(name: str) -> str:
 
 
 def assemble(
-    ctx: Context, outputs: list[tuple[StreamOutput, ir.Value]], states: list[State], unknown: int
+    ctx: Context, outputs: list[tuple[Output, ir.Value]], states: list[State], unknown: int
 ) -> tuple[ir.Graph, list[State]]:
     """Name the states, give outputs names of their own, order the nodes, drop what nobody needs."""
     b = ctx.builder
@@ -43,14 +44,14 @@ def assemble(
     inputs = [*b.inputs.values(), *([ctx.clock.length] if ctx.clock.length is not None else [])]
     results, named = [], []
     for out, value in outputs:
-        results.append(_named_output(b, b.real(value), out.name, out.dtype, out.dims))
+        results.append(_named_output(b, b.real(value), out.name, ir.DataType.from_numpy(out.dtype), out.dims))
     for i, state in enumerate(states):
         name = f"state_{i:03d}_{_clean(state.node)}"
         state.before.name = name
         inputs.append(state.before)
         after = _named_output(b, b.real(state.after), f"new_{name}", state.dtype, state.shape)
         results.append(after)
-        named.append(State(state.node, state.dtype, state.shape, state.before, after, state.zero))
+        named.append(replace(state, after=after))
     nodes = _needed(b.nodes, results)
     used = {v for n in nodes for v in read_by(n)} | set(results)
     initializers = [v for v in b.constants.values() if v in used]

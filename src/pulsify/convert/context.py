@@ -21,6 +21,7 @@ from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere
 from pulsify.convert.proof.numbers import Ledger
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.spec import Condition
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.evaluate import Array, Traced
 from pulsify.trace.lengths import BATCHES, Traces
@@ -38,34 +39,6 @@ class Unclear(NotStreamable):
     """What was seen at the traced lengths contradicts itself; at longer ones (`look`, if it is known) it may not."""
 
     look: int = 0
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """What the batch model asks of the stream's length: a wire of at least so many frames, of a multiple of some
-    number, or of as many as another wire (if `scaled`, times that in float32)."""
-
-    length: Length
-    node: str
-    at_least: int = 0
-    multiple: int = 1
-    equals: Length | None = None
-    scaled: float | None = None
-
-    def met(self, s: int) -> bool:
-        n = self.length.at(s)
-        if self.scaled is not None:
-            n = int(np.float32(n) * np.float32(self.scaled))
-        return n >= self.at_least and n % self.multiple == 0 and (self.equals is None or n == self.equals.at(s))
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A finite table: the stream must not have more than `rows` frames on a wire of this length."""
-
-    length: Length
-    node: str
-    rows: int
 
 
 @dataclass(eq=False)
@@ -89,8 +62,7 @@ class Context:
     facts: dict[str, Fact] = field(default_factory=dict)
     carries: list[State] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
-    requirements: dict[Requirement, None] = field(default_factory=dict)
-    limits: dict[Limit, None] = field(default_factory=dict)
+    conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
     denominators: set[int] = field(default_factory=set)
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
@@ -242,8 +214,9 @@ class Context:
             self.zeroed.add(name)
         return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean or window.start >= 0)
 
-    def require(self, requirement: Requirement) -> None:
-        self.requirements[requirement] = None
+    def require(self, node: str, length: Length, **what: Any) -> None:
+        """A wire of this length must have so many frames (what: see `Condition`), or the stream is turned down."""
+        self.conditions[Condition(node, length, **what)] = None
 
     def claim(self, node: Node | None, what: str, holds: Callable[[Any], bool], **about: Any) -> None:
         """Something read off the traces that must hold at every length (about: see `Claim`): proven, or refused."""

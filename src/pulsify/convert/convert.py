@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.assemble import assemble, position_state, taps
-from pulsify.convert.context import Context, Limit, Misaligned, Requirement, Unclear
+from pulsify.convert.context import Context, Misaligned, Unclear
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.ports import (
-    StaticInput,
-    StreamInput,
-    StreamOutput,
     file_inputs,
     output,
     static_input,
@@ -23,13 +21,13 @@ from pulsify.convert.ports import (
 )
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.primitives.state import State
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
-from pulsify.convert.proof.numbers import Ledger, uncertain
+from pulsify.convert.proof.numbers import uncertain
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
+from pulsify.core.spec import Condition, Output, Spec
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun
@@ -44,28 +42,11 @@ LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths
 
 @dataclass(frozen=True, eq=False)
 class Converted:
-    """A streaming graph and all that is needed to run it."""
+    """A streaming model and all that is to know about it."""
 
-    graph: ir.Graph
-    pulse: int
-    granularity: int
-    batch: str | None
-    time: TimeSpec
-    inputs: tuple[StreamInput, ...]
-    statics: tuple[StaticInput, ...]
-    outputs: tuple[StreamOutput, ...]
-    states: tuple[State, ...]
-    requirements: tuple[Requirement, ...]
-    limits: tuple[Limit, ...]
-    length: str | None
-    unknown_length: int
-    rebase: int
-    kept: int | None  # not exact for streams longer than this (the caller asked for it)
+    model: ir.Model
+    spec: Spec
     taps: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
-    opset_imports: dict[str, int]
-    ir_version: int
-    shortest: int
-    ledger: Ledger  # what was proven, and what was only sampled
 
 
 def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
@@ -98,7 +79,7 @@ def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "p
             pulse = math.lcm(pulse, need.multiple)
 
 
-Outputs = list[tuple[StreamOutput, ir.Value]]
+Outputs = list[tuple[Output, ir.Value]]
 
 
 def analyse(
@@ -192,8 +173,8 @@ def _require_seen_lengths(ctx: Context) -> None:
         return
     base = traces.lengths[0]
     near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
-    if any(tracer.works(s) != all(r.met(s) for r in ctx.requirements) for s in near):
-        ctx.require(Requirement(Length().then(add=-(base % traces.step)), "", multiple=traces.step))
+    if any(tracer.works(s) != all(c.met(s) for c in ctx.conditions if c.at_most is None) for s in near):
+        ctx.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
 
 
 def _widest_field(traces: Traces) -> int:
@@ -218,39 +199,46 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
     unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse)
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
-    requirements = tuple(ctx.requirements)
     graph, named = assemble(ctx, outputs, states, unknown)
     static = [p.name for p in ctx.model.inputs if p.name not in time.streams and p.name not in time.bound]
-    made = Converted(
-        graph=graph,
+    spec = Spec(
         pulse=pulse,
         granularity=math.lcm(*ctx.denominators, 1),
+        time=time.symbol,
         batch=time.batch,
-        time=time,
+        step=time.step,
+        shortest=shortest_length(ctx.conditions, time.step),
         inputs=tuple(stream_input(ctx, time, n) for n in time.streams),
         statics=tuple(static_input(ctx, time, n) for n in static),
         outputs=tuple(o for o, _ in outputs),
-        states=tuple(named),
-        requirements=requirements,
-        limits=tuple(ctx.limits),
+        states=tuple(s.described for s in named),
+        conditions=_conditions(ctx, time),
         length=None if ctx.clock.length is None else str(ctx.clock.length.name),
         unknown_length=unknown,
+        position=next((str(s.before.name) for s in named if s.kind == "clock"), None),
         rebase=0 if ctx.clock.absolute else unit,
-        kept=ctx.kept,
-        taps=taps(ctx),
-        opset_imports=dict(ctx.model.opset_imports),
-        ir_version=ctx.model.ir_version,
-        shortest=shortest_length(requirements, time.step),
-        ledger=ctx.ledger,
+        source="",
+        proof=ctx.ledger.proof(),
+        exact_up_to=ctx.kept,
     )
+    model = ir.Model(graph, ir_version=ctx.model.ir_version, producer_name="pulsify")
+    made = Converted(model, spec, taps(ctx))
     ctx.release()
     return made
 
 
-def shortest_length(requirements: tuple[Requirement, ...], step: int) -> int:
-    """The shortest stream the batch model takes (all requirements grow with the length)."""
+def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:
+    """What bounds a stream comes last: it can be told before the end."""
+    found = dict(sorted(((c, None) for c in ctx.conditions), key=lambda c: c[0].at_most is not None))
+    if time.longest is not None:
+        found[Condition("", Length(), at_most=time.longest)] = None
+    return tuple(found)
+
+
+def shortest_length(conditions: Iterable[Condition], step: int) -> int:
+    """The shortest stream the batch model takes (all conditions are on numbers that grow with the length)."""
     low, high = 0, 1
-    floors = [r for r in requirements if r.at_least]
+    floors = [r for r in conditions if r.at_least]
     while not all(r.length.at(high) >= r.at_least for r in floors):
         high *= 2
         if high > 1 << 40:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Limit, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.convert.primitives.boundary import Fill, fill, mirrored_wire, overrun, ready
@@ -75,10 +75,10 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for read in plan.reads:
         if read.wire.rows is not None:
             needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
-            ctx.limits[Limit(needed, node.name, read.wire.rows)] = None
+            ctx.require(node.name, needed, at_most=read.wire.rows)
     for read in plan.reads:
         if plan.merges and read.wire.length not in (None, length):
-            ctx.require(Requirement(length, node.name, equals=read.wire.length))
+            ctx.require(node.name, length, equals=read.wire.length)
         if plan.merges and read.wire.length is None and read.wire.name in ctx.traces.runs[0]:
             _check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
@@ -121,7 +121,7 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     if ((off != 0) & alone).any():
         as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
     elif off.any() and size.growth:  # batch fails where they differ; a table that ends is looked after elsewhere
-        ctx.require(Requirement(length, node.name, equals=length_of(ctx, node, size)))
+        ctx.require(node.name, length, equals=length_of(ctx, node, size))
 
 
 def _before_mirror(plan: Plan) -> bool:

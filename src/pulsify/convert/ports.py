@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import onnx_ir as ir
@@ -15,42 +14,9 @@ from pulsify.convert.proof.numbers import length_of, numbers, same_series, size_
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
+from pulsify.core.spec import Input, Output
+from pulsify.core.spec import Static as StaticInput
 from pulsify.frontend.time import TimeSpec
-
-
-@dataclass(frozen=True)
-class StreamInput:
-    """An input that is pushed chunk by chunk."""
-
-    name: str
-    axis: int
-    per: int  # frames per unit of the stream's length
-    dtype: ir.DataType
-    dims: tuple[int | str, ...]  # of one pulse
-
-
-@dataclass(frozen=True)
-class StaticInput:
-    """An input given once a session."""
-
-    name: str
-    dtype: ir.DataType
-    dims: tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class StreamOutput:
-    """An output. axis None: it has no time axis and comes out of flush only."""
-
-    name: str
-    axis: int | None
-    rate: Fraction
-    delay: int
-    frames: int
-    length: Length
-    dtype: ir.DataType
-    dims: tuple[int | str, ...]
-    batch_axis: int | None = None
 
 
 def file_inputs(ctx: Context, time: TimeSpec) -> None:
@@ -75,28 +41,28 @@ def declared(name: str, ctx: Context, time: TimeSpec) -> tuple[int | str, ...]:
     return tuple((time.batch or 1) if s == -1 else s if s >= 0 else f"{-s}*{time.batch}" for s in sizes)
 
 
-def stream_input(ctx: Context, time: TimeSpec, name: str) -> StreamInput:
+def stream_input(ctx: Context, time: TimeSpec, name: str) -> Input:
     axis, per = time.streams[name]
     dims = tuple(d if isinstance(d, int) else str(d) for d in ctx.builder.inputs[name].shape or ())
-    return StreamInput(name, axis, per, ctx.dtype(name), dims)
+    return Input(name, axis, Fraction(per), ctx.dtype(name).numpy(), dims)
 
 
 def static_input(ctx: Context, time: TimeSpec, name: str) -> StaticInput:
-    return StaticInput(name, ctx.dtype(name), declared(name, ctx, time))
+    return StaticInput(name, ctx.dtype(name).numpy(), declared(name, ctx, time))
 
 
-def output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
+def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     fact = ctx.fact(name)
     node = ctx.model.producers.get(name)
     if isinstance(fact, Wire):
         return _stream_output(ctx, name, fact)
     if isinstance(fact, Static):
-        dims = _open_dims(ctx, ctx.sizes_static(name))
+        dims, dtype = _open_dims(ctx, ctx.sizes_static(name)), ctx.dtype(name).numpy()
         if fact.final is not None:
             p, delay = fact.final.window.p, fact.final.window.p - fact.final.window.end
-            out = StreamOutput(name, None, Fraction(0), delay, p, fact.final.length, ctx.dtype(name), dims)
+            out = Output(name, None, Fraction(0), delay, p, dtype, dims, fact.final.length)
             return out, fact.value
-        return StreamOutput(name, None, Fraction(0), 0, 0, Length(), ctx.dtype(name), dims), fact.value
+        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.value
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
@@ -113,7 +79,7 @@ def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
     return tuple(s if s >= 0 else batch if s == -1 else f"{-s}*{batch}" for s in sizes)
 
 
-def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, ir.Value]:
+def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Value]:
     node = ctx.model.producers.get(name)
     if wire.layout.folded and wire.end is not None:
         assert node is not None
@@ -134,13 +100,13 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[StreamOutput, i
     value = wire.take(Window(p, end - p, end))
     dims = list(_open_dims(ctx, wire.layout.sizes))
     dims[wire.layout.axis] = p
-    out = StreamOutput(
-        name, wire.layout.axis, length.rate, p - end, p, length, wire.dtype, tuple(dims), wire.layout.batch
+    out = Output(
+        name, wire.layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, wire.layout.batch
     )
     return out, value
 
 
-def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
+def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     """An output that follows from the length alone (encoded_lengths): right once the length is known."""
     node, dtype = ctx.model.producers[name], ctx.dtype(name)
     cells = numbers(ctx, node, name).reshape(-1)
@@ -159,4 +125,4 @@ def _length_output(ctx: Context, name: str) -> tuple[StreamOutput, ir.Value]:
         if any(s < 0 for s in sizes) or math.prod(sizes) == 1
         else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
     )
-    return StreamOutput(name, None, Fraction(0), 0, 0, length, dtype, _open_dims(ctx, sizes)), x
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), _open_dims(ctx, sizes), length), x

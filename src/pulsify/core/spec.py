@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +19,7 @@ from pulsify.core.length import Length
 FORMAT = 1
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
+Kind = Literal["buffer", "cache", "carry", "clock"]  # frames of the past; all of them; a running value; the position
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class State:
     dtype: np.dtype[Any]
     node: str
     zero: bool = True  # False: the start does not matter, a boundary covers it
+    kind: Kind = "buffer"
+    axis: int | None = None  # where time stands
+    frames: int = 0  # of the past, along that axis
+    after: str = ""  # the output that replaces it
 
     @property
     def nbytes(self) -> int:
@@ -205,7 +210,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         inputs=tuple(Input(**_typed(Input, i)) for i in data["inputs"]),
         statics=tuple(Static(**_typed(Static, i)) for i in data["statics"]),
         outputs=tuple(Output(**_typed(Output, o)) for o in data["outputs"]),
-        states=tuple(State(**_typed(State, s)) for s in data["states"]),
+        states=tuple(_state(s) for s in data["states"]),
         conditions=tuple(Condition(**_typed(Condition, c)) for c in time["conditions"]),
         length=time["length"],
         unknown_length=time["unknown_length"],
@@ -215,6 +220,11 @@ def _parse(own: Mapping[str, str]) -> Spec:
         proof=_proof(own),
         exact_up_to=time.get("exact_up_to"),
     )
+
+
+def _state(data: dict[str, Any]) -> State:
+    """Files made before states described themselves name what replaces a state after it."""
+    return State(**{"after": f"new_{data['name']}", **_typed(State, data)})
 
 
 def _proof(own: Mapping[str, str]) -> Proof:

@@ -57,7 +57,7 @@ class Buffer:
             full = b.op("Concat", past, value, axis=layout.axis, name=f"{self.node}/full")
             kept = self._cut(full, layout, own.p, own.p + history, history + own.frames)
             after = to_state(b, kept, sizes, own_axis)
-            state = State(self.node, self.dtype, shape, before, after, zero)
+            state = State(self.node, "buffer", self.dtype, shape, before, after, zero, _axis(layout, shape), history)
         for wish, placeholder in self.wishes.items():
             if wish.grows:
                 continue
@@ -98,7 +98,7 @@ class Buffer:
         before = ir.val(self.builder.unique("state"), self.dtype, ir.Shape(shape))
         full = self.builder.op("Concat", before, self.value, axis=axis, name=f"{self.node}/all")
         self.builder.alias(self.wishes[wish], full)
-        return State(self.node, self.dtype, tuple(shape), before, full, True)
+        return State(self.node, "cache", self.dtype, tuple(shape), before, full, True, axis)
 
     def _cut(self, x: ir.Value, layout: Layout, start: int, stop: int, size: int) -> ir.Value:
         return x if (start, stop) == (0, size) else self.builder.slice(x, layout.axis, start, stop)
@@ -116,6 +116,12 @@ class Buffer:
 
     def _folded(self, x: ir.Value, frames: int) -> ir.Value:
         return self.builder.reshape(x, self.layout.shape(frames)) if self.layout.folded else x
+
+
+def _axis(layout: Layout, shape: tuple[int | str, ...]) -> int:
+    """The time axis of the state that holds such a value: its batch has come to the front."""
+    kept = [i for i in range(layout.rank) if i != layout.batch]
+    return len(shape) - len(kept) + kept.index(layout.axis)
 
 
 def _with_time(layout: Layout, frames: int) -> tuple[int, ...]:

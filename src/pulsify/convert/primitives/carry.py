@@ -34,7 +34,7 @@ class Carry:
     def keep(self, after: ir.Value) -> None:
         kept = to_state(self.ctx.builder, after, self.sizes)
         shape = state_shape(self.sizes, self.ctx.clock.batch)
-        self.ctx.carries.append(State(self.node, self.dtype, shape, self.before, kept))
+        self.ctx.carries.append(State(self.node, "carry", self.dtype, shape, self.before, kept))
 
 
 def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir.Value | None, window: Window) -> Carry:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.convert.primitives.builder import Builder
+from pulsify.core.spec import Kind
+from pulsify.core.spec import State as Described
 
 Sizes = tuple[int, ...]  # one entry an axis; -k stands for k times the batch
 
@@ -16,14 +18,26 @@ class State:
     """A pair of graph input and output that the caller carries from pulse to pulse. It starts at zero.
 
     zero: something counts on that (padding with zeros for free); any other start would do otherwise.
+    axis, frames: where time stands in a buffer, and how much of the past it holds.
     """
 
     node: str
+    kind: Kind
     dtype: ir.DataType
     shape: tuple[int | str, ...]
     before: ir.Value
     after: ir.Value
     zero: bool = True
+    axis: int | None = None
+    frames: int = 0
+
+    @property
+    def described(self) -> Described:
+        """As the file has it."""
+        names = str(self.before.name), str(self.after.name)
+        return Described(
+            names[0], self.shape, self.dtype.numpy(), self.node, self.zero, self.kind, self.axis, self.frames, names[1]
+        )
 
 
 def batch_axis(sizes: Sizes) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.known.series import Series
 from pulsify.convert.proof.numbers import SHORT, numbers, sizes
 from pulsify.core.errors import NotStreamable
@@ -24,7 +24,7 @@ def check_decisions(ctx: Context) -> None:
             continue
         if (int(other[-1]) + 1) * series.unit > SHORT:
             _refuse(decision, series, int(other[-1]))
-        ctx.require(Requirement(Length(), decision.node, at_least=(int(other[-1]) + 2) * series.unit))
+        ctx.require(decision.node, Length(), at_least=(int(other[-1]) + 2) * series.unit)
 
 
 def _number(ctx: Context, decision: Decision) -> Series:

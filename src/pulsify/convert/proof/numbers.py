@@ -27,6 +27,7 @@ from pulsify.convert.known.spread import FAR, Spread
 from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.spec import Proof
 from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced, unknown
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pulsify.convert.context import Context
     from pulsify.frontend.model import Node
 
+CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
@@ -62,6 +64,17 @@ class Ledger:
         """What is certain is so for streams of no more frames than this."""
         if limit < self.limit:
             self.limit, self.limited_by = limit, name
+
+    def proof(self) -> Proof:
+        """As the file has it."""
+        near = sorted(self.critical)
+        return Proof(
+            self.horizon,
+            self.period,
+            self.limit if self.limit < LONGEST else None,
+            (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
+            tuple(f"{what}: {why}" for what, why in self.sampled.items()),
+        )
 
     def series(self, s: Series, name: str = "") -> None:
         self.claims += 1
@@ -280,7 +293,6 @@ def check_target(ctx: Context, node: Node, target: str, expected: Mapping[int, S
 
 def runs_from(ctx: Context, node: Node, evaluate: Callable[[int], Any]) -> None:
     """Streams too short for a known value to be computed at all are ruled out."""
-    from pulsify.convert.context import Requirement
 
     step = ctx.traces.tracer.time.step
     for s in range(step, min(ctx.traces.lengths[0], LATE) + 1, step):
@@ -289,7 +301,7 @@ def runs_from(ctx: Context, node: Node, evaluate: Callable[[int], Any]) -> None:
         except CannotRun:
             continue
         if s > step:
-            ctx.require(Requirement(Length(), node.name, at_least=s))
+            ctx.require(node.name, Length(), at_least=s)
         return
 
 
@@ -300,7 +312,6 @@ def same_series(a: Series, b: Series) -> bool:
 
 def as_expected(ctx: Context, node: Node, name: str, axis: int, size: Series, expected: Series) -> None:
     """A size must be what the rule says it is, at every length; the shortest streams may be ruled out."""
-    from pulsify.convert.context import Requirement
 
     ctx.ledger.series(size)
     off = one.subtract(size, expected)
@@ -315,4 +326,4 @@ def as_expected(ctx: Context, node: Node, name: str, axis: int, size: Series, ex
             op=node.op,
             hint='make it a constant, or declare the lengths you use: set={"T": "8*n"}',
         )
-    ctx.require(Requirement(Length(), node.name, at_least=off.settled))
+    ctx.require(node.name, Length(), at_least=off.settled)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.series import add, constant, extreme
 from pulsify.convert.plan import Plan, Read, settled
@@ -118,7 +118,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         early = front[0].prefix.wire
         reads.append(Read(early))
         if early.length is not None:
-            ctx.require(Requirement(early.length, node.name, at_least=front[0].frames))
+            ctx.require(node.name, early.length, at_least=front[0].frames)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, x = ctx.builder, values[0]

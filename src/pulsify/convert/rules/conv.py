@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import stretched
 from pulsify.convert.plan import Plan, Read
@@ -81,7 +81,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
     if wire.length is not None and span < stride and node.op in REFUSE_TO_CUT:
         # the last window has a first frame, and no frame behind its last
         begun = wire.length.then(1, stride - 1, stride)
-        ctx.require(Requirement(begun, node.name, equals=wire.length.then(1, stride - span - 1, stride).then(add=1)))
+        ctx.require(node.name, begun, equals=wire.length.then(1, stride - span - 1, stride).then(add=1))
     before = befores.pop()
     return before, max(t for _, t in found) - before
 
@@ -149,7 +149,7 @@ def conv(ctx: Context, node: Node) -> Plan | None:
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     assert wire.length is not None
     length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
-    ctx.require(Requirement(length, node.name, at_least=1))
+    ctx.require(node.name, length, at_least=1)
     fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -197,9 +197,9 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     reach = Reach(1, t.stride, first, t.before)
     assert wire.length is not None
     length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
-    ctx.require(Requirement(length, node.name, at_least=1))
+    ctx.require(node.name, length, at_least=1)
     if extra:
-        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime adds no frames to none
+        ctx.require(node.name, wire.length, at_least=1)  # the runtime adds no frames to none
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = without_time_pads(node, n, t.spatial)

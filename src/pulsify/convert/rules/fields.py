@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import choose_view
-from pulsify.convert.context import Context, Requirement, Unclear
+from pulsify.convert.context import Context, Unclear
 from pulsify.convert.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.convert.known.series import Unsure, constant
 from pulsify.convert.known.spread import T
@@ -97,7 +97,7 @@ def _check_beside(ctx: Context, node: Node, operands: list[Operand]) -> None:
             continue
         for axis, side in ((a, s) for a, out in o.axes.items() for s in fact.sides if s.axis == out and own):
             if side.length is not None and own[axis].growth and not same_series(own[axis], in_frames(ctx, side.length)):
-                ctx.require(Requirement(side.length, node.name, equals=length_of(ctx, node, own[axis])))
+                ctx.require(node.name, side.length, equals=length_of(ctx, node, own[axis]))
 
 
 def _check_shape(ctx: Context, node: Node) -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.series import LONGEST, Unsure
 from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
@@ -180,7 +180,7 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if wire.length is None:
         ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
     length = size_length(ctx, node, index, grown[0])
-    ctx.require(Requirement(length, node.name, at_least=1))
+    ctx.require(node.name, length, at_least=1)
     table = _index_table(ctx, node, index, grown[0], length, wire.length, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:

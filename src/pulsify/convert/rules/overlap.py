@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
@@ -55,7 +55,7 @@ def col2im(ctx: Context, node: Node) -> Plan | None:
     span = (size - 1) * dilation + 1
     reach = Reach(1, stride, min(before - span + stride, before), before)
     length = length_of(ctx, node, numbers(ctx, node, node.inputs[1]).reshape(-1)[-1])
-    ctx.require(Requirement(wire.length, node.name, at_least=1))
+    ctx.require(node.name, wire.length, at_least=1)
     channels = abs(ctx.sizes_static(node.inputs[0])[1]) // size
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -101,7 +101,7 @@ def scatter(ctx: Context, node: Node) -> Plan | None:
     assert length is not None
     places = _places(ctx, node, wire, length, axis)
     reach = _reach(ctx, node, wire, length, axis)
-    ctx.require(Requirement(wire.length, node.name, at_least=1))
+    ctx.require(node.name, wire.length, at_least=1)
     silent = all(not run[node.inputs[0]].array.any() for run in ctx.traces.runs if run[node.inputs[0]].known)
     silent = silent and ctx.known(node.inputs[0]) is not None
     if silent:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Series, add, compare, constant, extreme
 from pulsify.convert.plan import Plan, Read, settled
@@ -115,7 +115,7 @@ def _require_varying(ctx: Context, node: Node, wire: Wire, back: Series) -> None
         )
     short = np.flatnonzero(few.values)
     least = int(frames.look(int(short[-1]) + 1)[-1]) + 1 if short.size else 1
-    ctx.require(Requirement(wire.length, node.name, at_least=least))
+    ctx.require(node.name, wire.length, at_least=least)
 
 
 def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> Length | None:
@@ -136,12 +136,12 @@ def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after
     if wire.length is None:
         return
     if mode == "constant":  # a cut may reach into the padding on the other side
-        ctx.require(Requirement(wire.length, node.name, at_least=max(-before - after, 0)))
+        ctx.require(node.name, wire.length, at_least=max(-before - after, 0))
         return
     cut = max(-before, 0) + max(-after, 0)
     shown = {"edge": 1, "reflect": max(before, after, 0) + 1}[mode]
     if cut + shown:
-        ctx.require(Requirement(wire.length, node.name, at_least=cut + shown))
+        ctx.require(node.name, wire.length, at_least=cut + shown)
 
 
 def _value(ctx: Context, node: Node) -> float | int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
@@ -36,8 +36,8 @@ def pool(ctx: Context, node: Node) -> Plan | None:
     length = None
     if wire.length is not None:
         length = _length(wire.length, t, bool(node.attr("ceil_mode", 0)))
-        ctx.require(Requirement(length, node.name, at_least=1))
-        ctx.require(Requirement(wire.length, node.name, at_least=1))  # the runtime pools no empty input
+        ctx.require(node.name, length, at_least=1)
+        ctx.require(node.name, wire.length, at_least=1)  # the runtime pools no empty input
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Final, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import gather_frames
@@ -41,7 +41,7 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     _check_lengths(ctx, node, wire)
     wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
     if node.op == "GRU":  # the runtime takes no empty sequence there
-        ctx.require(Requirement(wire.length, node.name, at_least=1))
+        ctx.require(node.name, wire.length, at_least=1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         return _emit(ctx, node, wire, values[0], window, wanted)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.series import constant, divide, multiply
 from pulsify.convert.plan import Plan, Read
@@ -46,7 +46,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     elif node.op == "Squeeze" and not node.attr("axes"):  # a single frame would be squeezed too
         own = measured(ctx, node, wire).length
         assert own is not None
-        ctx.require(Requirement(own, node.name, at_least=2))
+        ctx.require(node.name, own, at_least=2)
     axes = ctx.time_axes(name)
     if len(axes) != 1:
         ctx.refuse(
@@ -68,7 +68,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     if wire.length is not None:
         length = wire.length.then(den, 0, num)
         if num > 1:
-            ctx.require(Requirement(wire.length, node.name, multiple=num // math.gcd(num, den)))
+            ctx.require(node.name, wire.length, multiple=num // math.gcd(num, den))
 
     if node.op == "Reshape":
         _check_shape(ctx, node, wire, layout, den, num)
@@ -150,7 +150,7 @@ def space_to_depth(ctx: Context, node: Node) -> Plan | None:
         return static(ctx, node)
     size = node.attr("blocksize")
     if wire.length is not None and wire.layout.axis > 1:
-        ctx.require(Requirement(wire.length, node.name, multiple=size))
+        ctx.require(node.name, wire.length, multiple=size)
     return _blocks(ctx, node, wire, Reach(size, 1, 0, size - 1))
 
 

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Limit, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import constant, multiply
 from pulsify.convert.plan import Plan, Read
@@ -47,11 +47,11 @@ def resize(ctx: Context, node: Node) -> Plan | None:
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
     if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
         # An output of one frame alone is placed by a rule of its own, which nobody can know before the end.
-        ctx.require(Requirement(length, node.name, at_least=2))
+        ctx.require(node.name, length, at_least=2)
     scale = float(np.float32(float(factor)))
     if wire.length is not None and _scales(ctx, node) and scale != factor:
         # at some lengths far out the runtime counts one frame more than there are
-        ctx.require(Requirement(wire.length, node.name, equals=length, scaled=scale))
+        ctx.require(node.name, wire.length, equals=length, scaled=scale)
     if length is not None and _rounds(node, wire, factor):
         return _by_clock(ctx, node, wire, factor, length)
 
@@ -121,7 +121,7 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
     ends = wire.length
     margin, furthest = _margin(node, factor)
     reach = _reach(node, factor, margin)
-    ctx.limits[Limit(ends, node.name, furthest)] = None
+    ctx.require(node.name, ends, at_most=furthest)
     layout = ctx.layout(node, node.outputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Final, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import real_frames
@@ -38,7 +38,7 @@ def scan(ctx: Context, node: Node) -> Plan:
     lengths = [w.length for w in wires if w.length is not None]
     if not lengths:
         ctx.refuse(node, "it turns for every frame without reading any", "let it read the frames of an input")
-    ctx.require(Requirement(lengths[0], node.name, at_least=1))  # the runtime takes no empty scan
+    ctx.require(node.name, lengths[0], at_least=1)  # the runtime takes no empty scan
     finals = [c.final for c in parts.carried if c.final and wanted_by_anyone(ctx, c.final)]
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:

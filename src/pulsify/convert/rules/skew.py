@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Limit, Unclear
+from pulsify.convert.context import Context, Unclear
 from pulsify.convert.facts import Field, Offsets, Windows, Wire
 from pulsify.convert.known.series import LONGEST, TURN, Series, TooFar, Unsure
 from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
@@ -202,7 +202,7 @@ def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
             end = min(end, steady[1] * unit)
             behind |= {(n + k) * unit for n in (steady[1], s.horizon) for k in (1, 2, 3)}
     if any(n > end and ctx.traces.tracer.works(n) for n in behind):
-        ctx.limits[Limit(Length(), node.name, end)] = None
+        ctx.require(node.name, Length(), at_most=end)
     return end
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.moves import bounds
 from pulsify.convert.known.series import Series, add, aligned, compare, constant, divide, extreme, multiply, subtract
@@ -170,7 +170,7 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
     if own is None:
         return None
     if node.op == "Split":
-        ctx.require(Requirement(own, node.name, at_least=start))
+        ctx.require(node.name, own, at_least=start)
     elif not all(fixed(ctx, node, node.input(i)) for i in range(1, 5)):
         runs_from(ctx, node, lambda s: [known_at(ctx, node.input(i), s) for i in (1, 2)])
     frames = in_frames(ctx, own)
@@ -259,7 +259,7 @@ def _require_some(ctx: Context, node: Node, size: Series) -> None:
         few = np.flatnonzero(size.look(2 * (int(few[-1]) + size.period)) < 0)
         size = replace(size, values=size.look(int(few[-1]) + 1 + size.period), horizon=int(few[-1]) + 1)
     if few.size:
-        ctx.require(Requirement(Length(), node.name, at_least=(int(few[-1]) + 2) * size.unit))
+        ctx.require(node.name, Length(), at_least=(int(few[-1]) + 2) * size.unit)
 
 
 def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Requirement
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Window
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.numbers import measured
@@ -46,7 +46,7 @@ def stft(ctx: Context, node: Node) -> Plan | None:
         size = int(ctx.constant(node, node.inputs[3], "frame length").reshape(-1)[0])
     assert wire.length is not None
     length = wire.length.then(1, hop - size, hop)
-    ctx.require(Requirement(length, node.name, at_least=1))
+    ctx.require(node.name, length, at_least=1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
