@@ -22,7 +22,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # lengths that are looked at, at the most
-TURN = 1 << 8  # lengths within which the rows of a table rise alike
+TURN = 1 << 6  # rises after which the rows of a table rise alike
 LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 NEVER = 1 << 40
 INFINITE = 1 << 60  # numbers this large stand for infinity
@@ -90,11 +90,9 @@ class Series:
         """The rate; of a number that rises steadily up to an end (the rows of a table), the rate until then."""
         if self.growth or self.constant:
             return self.rate
-        steps = np.diff(self.values)
-        if self.period == 1 and len(steps) and (steps >= 0).all():
-            for turn in range(1, min(max(len(steps) // 2, 1), TURN) + 1):
-                if (risen := int(steps[:turn].sum())) and (steps[turn:] == steps[:-turn]).all():
-                    return Fraction(risen, turn * self.unit)
+        found = steady_growth(self.values)
+        if self.period == 1 and found is not None and found[1] >= len(self.values):
+            return found[0] / self.unit
         raise Unsure("its size stops growing")
 
     @property
@@ -164,6 +162,24 @@ def _difference(later: Array, earlier: Array, growth: Fraction) -> Array:
         return later != (earlier + int(growth) if growth else earlier)
     with np.errstate(invalid="ignore"):
         return ~((np.abs(later - earlier - float(growth)) < NEAR) | (later == earlier) & (growth == 0))
+
+
+def steady_growth(values: Array) -> tuple[Fraction, int] | None:
+    """At which rate a number rises from the start, and at how many lengths it does: a table may end.
+
+    values   1 1 2 2 3 3 | 9 9      rises of 1 every 2: 1/2, at 6 lengths
+    """
+    steps = np.diff(values)
+    at = np.flatnonzero(steps)
+    if len(at) == 1:
+        return (Fraction(int(steps[at[0]])), len(values)) if len(steps) == 1 and steps[0] > 0 else None
+    for k in range(1, min(len(at) // 2, TURN) + 1):
+        turn = int(at[k] - at[0])
+        alike = (at[k:] - at[:-k] == turn) & (steps[at[k:]] == steps[at[:-k]])
+        n = len(alike) if alike.all() else int(alike.argmin())
+        if n >= k and (risen := int(steps[at[:k]].sum())) > 0 and (steps[at[:k]] > 0).all():
+            return Fraction(risen, turn), int(min(at[n] + turn, at[n + k] if n < len(alike) else at[n] + turn)) + 1
+    return None
 
 
 def constant(value: Any, unit: int = 1) -> Series:

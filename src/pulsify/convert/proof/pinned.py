@@ -156,7 +156,8 @@ def _shaped(f: Follower, node: Node, axis: int | None, at: Series) -> Settles:
     ahead = math.prod(int(s.item) if s.constant else 0 for s in before[:axis])
     count = 1
     for i, size in enumerate(f.sizes_of(node.inputs[0])):
-        if count == ahead and (longest := _equal(size, before[axis], at.longest)):
+        alike = count == ahead and size.constant == before[axis].constant
+        if alike and (longest := _equal(size, before[axis], at.longest)):
             return _all(f, node, replace(at, longest=longest), {0: i})
         count *= int(size.item) if size.constant else 0
     raise Unsure("rows are cut or joined")
@@ -182,8 +183,10 @@ def _multiplied(f: Follower, node: Node, axis: int | None, at: Series) -> Settle
         raise Unsure("rows are summed over")
     own = _rank(f, node.outputs[0])
     left, right = (_rank(f, n) for n in node.inputs[:2])
-    if min(left, right) < 2 or axis < own - 2:
+    if min(left, right) < 2:
         raise Unsure("rows are multiplied in a way that is not followed")
+    if axis < own - 2:
+        return _entrywise(f, node, axis, at)  # one product for every row
     return _all(f, node, at, {0: left - 2, 1: None} if axis == own - 2 else {0: None, 1: right - 1})
 
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context, Unclear
 from pulsify.convert.facts import Field, Offsets, Windows, Wire
-from pulsify.convert.known.series import LONGEST, TURN, Series, TooFar, Unsure
+from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, steady_growth
 from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
 from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, uncertain
 from pulsify.convert.proof.pinned import Settles, pinned
@@ -159,13 +159,8 @@ def _line(s: Series, end: int) -> Line:
 
 def _steady(s: Series) -> tuple[Fraction, int] | None:
     """At which rate a number grows from the start, and for how many lengths."""
-    steps = np.diff(s.values)
-    for turn in range(1, min(len(steps) // 2, TURN) + 1):
-        alike = steps[turn:] == steps[:-turn]
-        count = len(s.values) if alike.all() else int(np.argmin(alike)) + turn + 1
-        if count > max(4 * turn, STEADY) and (risen := int(steps[:turn].sum())) > 0:
-            return Fraction(risen, turn * s.unit), count
-    return None
+    found = steady_growth(s.values)
+    return None if found is None or found[1] < STEADY else (found[0] / s.unit, found[1])
 
 
 def _settled(lines: list[Line], amounts: float, reach: int) -> int:
