@@ -73,6 +73,7 @@ class Context:
     lengths_found: dict[Length, None] = field(default_factory=dict)  # that the model works out by itself
     cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length
+    shifts: dict[Any, Any] = field(default_factory=dict)  # relative shifts that were followed, see rules/shift
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     def release(self) -> None:

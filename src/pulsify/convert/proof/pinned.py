@@ -47,6 +47,13 @@ def pinned(f: Follower, name: str, axis: int | None, at: Series) -> Settles:
 
     at.longest: no stream is longer, so nothing has to hold further out.
     """
+    key = name, axis, at.values.tobytes(), at.horizon, at.growth, at.longest
+    if key not in f.pinned:  # layers share tables
+        f.pinned[key] = _pinned(f, name, axis, at)
+    return f.pinned[key]
+
+
+def _pinned(f: Follower, name: str, axis: int | None, at: Series) -> Settles:
     try:
         if (found := _seen(f.value(name), axis, at)) is not None:
             return found

@@ -1,0 +1,240 @@
+"""A relative shift followed at every length: which row of its table do the cells (i, i + offset) show?
+
+Cells are moved by sums and products of sizes and amounts, each a line of the length past its horizon. What such terms
+compare like is settled where the largest root of the quadratic forms they make up lies behind; up to there the moves
+are run on an iota, at one length of each kind.
+
+    far          past it every offset's row moves on along a line of the length: a Series
+    pinned       what stands in the table at that place is the same from some length on
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Field
+from pulsify.convert.known.follow import Few, Fixed
+from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, steady_growth
+from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
+from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, uncertain
+from pulsify.convert.proof.pinned import Settles, pinned
+from pulsify.core.length import Length
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Array, CannotRun, known
+
+MOST_CELLS = 400_000_000  # looked at, at all lengths together
+MOST_KINDS = 2_000  # of lengths
+STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
+Moves = tuple[tuple[Node, int], ...]
+Places = dict[int, int]  # by offset, the row of the table
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """places: at one length of each kind up to `far`; which: of which kind each length is; end: no stream is longer."""
+
+    numbers: list[Series]
+    far: int
+    end: int
+    which: Array
+    places: dict[int, Places]
+
+    def at(self, offset: int) -> Series:
+        """The row that cells at an offset show, as a number of the length."""
+        unit = self.numbers[0].unit
+        values = np.array([p.get(offset, -1) for p in self.places.values()])[self.which]
+        missing = np.flatnonzero(values < 0)
+        turn = math.lcm(*(_line(s, self.far).turn for s in self.numbers)) // unit
+        horizon = len(values) - 2 * turn
+        if horizon < 0 or (missing.size and missing[-1] >= horizon):
+            raise Unsure("its relative positions reach further than was looked")
+        values = np.where(values < 0, values[missing[-1] + 1] if missing.size else 0, values)
+        grown = values[-turn:] - values[-2 * turn : -turn]
+        if (grown != grown[0]).any():
+            raise Unsure("its relative positions move on unevenly")
+        return replace(Series(values[:-turn], horizon, Fraction(int(grown[0])), unit).reduced(), longest=self.end)
+
+
+def lengths_and_places(
+    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]
+) -> dict[int, Places]:
+    """The rows that each offset shows, at lengths that show every kind of row there is."""
+    assert origin.product is not None
+    product, at = origin.product
+    name = product.inputs[at]
+    try:
+        shift = _followed(ctx, node, origin, moves, offsets)
+        more = Settles()
+        for offset in offsets:
+            more |= pinned(follower(ctx), name, ctx.time_axes(name)[0], shift.at(offset))
+    except Unsure as problem:
+        if ctx.proof != "sampled":
+            uncertain(ctx, node, name, problem)
+        ctx.ledger.sampled[name] = str(problem)
+        return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.traces.lengths}
+    further = min(more.until + 2 * more.period, shift.end)
+    ctx.ledger.saw(max(shift.far, further), 1)
+    lengths, _ = kinds([*shift.numbers, *numbers_behind(ctx, [name])], further)
+    if len(lengths) > MOST_KINDS:
+        uncertain(ctx, node, name, TooFar(further))
+    longest_seen = max(shift.places)  # every offset is there
+    places = {s: shift.places.get(s) or _tried(ctx, node, origin, moves, s, offsets) for s in lengths}
+    return {**places, longest_seen: shift.places[longest_seen]}
+
+
+def _followed(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shift:
+    """Layers shift alike: one of them is followed."""
+    given = [n for move, i in moves for k, n in enumerate(move.inputs) if n and k != i and not _joined(move, k, i)]
+    numbers = [*numbers_behind(ctx, given), *(s for s in sizes(ctx, node, origin.name) if not s.constant)]
+    numbers = list({_signature(s): s for s in numbers}.values())
+    end = _end(ctx, node, numbers)
+    key = _key(ctx, node, origin, moves, given, offsets)
+    if key is not None and key in ctx.shifts:
+        found: Shift = ctx.shifts[key]
+        return found
+    lines = [_line(s, end) for s in numbers]
+    far = min(_settled(lines, _amounts(ctx, moves), max(map(abs, offsets))), end)
+    lengths, which = kinds(numbers, far)
+    cells = math.prod(s.at(lengths[-1]) for s in sizes(ctx, node, origin.name))
+    if len(lengths) > MOST_KINDS or len(lengths) * cells > MOST_CELLS:
+        raise TooFar(far)
+    made = Shift(numbers, far, end, which, {s: _tried(ctx, node, origin, moves, s, offsets) for s in lengths})
+    if key is not None:
+        ctx.shifts[key] = made
+    return made
+
+
+def _signature(s: Series) -> Hashable:
+    return s.values.tobytes(), s.horizon, s.growth, s.unit
+
+
+def _key(
+    ctx: Context, node: Node, origin: Field, moves: Moves, given: list[str], offsets: tuple[int, int]
+) -> Hashable | None:
+    """Equal for shifts that move cells alike at every length; None if that cannot be told."""
+    parts: list[Hashable] = [offsets, tuple(_signature(s) for s in sizes(ctx, node, origin.name))]
+    parts += [(move.op, at, repr(sorted(move.attrs.items()))) for move, at in moves]
+    for name in given:
+        value = follower(ctx).value(name)
+        if isinstance(value, Fixed):
+            parts.append(value.array().tobytes())
+        elif isinstance(value, Few) and all(isinstance(c, Series) for c in value.cells.flat):
+            parts.append(tuple(_signature(c) for c in value.cells.flat))
+        else:
+            return None
+    return tuple(parts)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A number past `horizon` frames: rate * T, and off by no more than `off`; it repeats so after `turn` frames."""
+
+    horizon: int
+    turn: int
+    rate: Fraction
+    off: float
+
+
+def _line(s: Series, end: int) -> Line:
+    rate, horizon = s.rate, s.settled if s.horizon else 0
+    if (until := _steady(s)) is not None and until[1] >= end // s.unit:
+        rate, horizon = until[0], 0
+    first = s.horizon if horizon else 0
+    values = s.values[first : max(end // s.unit, 1)].astype(np.float64)
+    off = float(np.abs(values - float(rate) * (first + 1 + np.arange(len(values))) * s.unit).max(initial=0))
+    return Line(horizon, math.lcm(s.repeats, rate.denominator), rate, off)
+
+
+def _steady(s: Series) -> tuple[Fraction, int] | None:
+    """At which rate a number grows from the start, and for how many lengths."""
+    found = steady_growth(s.values)
+    return None if found is None or found[1] < STEADY else (found[0] / s.unit, found[1])
+
+
+def _settled(lines: list[Line], amounts: float, reach: int) -> int:
+    """The length from which on nothing that the moves compare changes any more."""
+    turn = math.lcm(*(n.turn for n in lines))
+    grown = [n for n in lines if n.rate]
+    slowest = min((n.rate * turn for n in grown), default=Fraction(1))
+    apart = sum(n.off / float(n.rate * turn) for n in grown)
+    apart += (sum(n.off for n in lines if not n.rate) + amounts) / float(slowest)
+    turns = max((1 + apart) ** 2, reach / float(slowest) + apart + 1)
+    return max(n.horizon for n in lines) + turn * (math.ceil(turns) + 3)
+
+
+def _amounts(ctx: Context, moves: Moves) -> float:
+    """The sum of all constant amounts that cells are moved by, or cut at."""
+    total = 0.0
+    for move, _ in moves:
+        for name in move.inputs[1:3] if move.op in ("Pad", "Slice") else ():
+            value = ctx.traces.runs[0][name] if name else None
+            if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ctx, move, name):
+                amounts = np.abs(value.array.astype(np.float64))
+                total += float(amounts[amounts < LONGEST].sum())
+    return total
+
+
+def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
+    """The longest stream that matters: past the end of the model's table batch fails, and the stream goes on alone.
+
+    Where batch does not fail there (a slice that wraps around gives it other rows), the stream is turned down.
+    """
+    unit, end, behind = ctx.traces.tracer.time.step, longest(ctx), set[int]()
+    for s in numbers:
+        if not s.growth and s.horizon and (steady := _steady(s)) is not None:
+            end = min(end, steady[1] * unit)
+            behind |= {(n + k) * unit for n in (steady[1], s.horizon) for k in (1, 2, 3)}
+    if any(n > end and ctx.traces.tracer.works(n) for n in behind):
+        ctx.require(node.name, Length(), at_most=end)
+    return end
+
+
+def _tried(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, offsets: tuple[int, int]) -> Places:
+    try:
+        return _places(ctx, node, origin, moves, s, *offsets)
+    except CannotRun:  # the model's table ends before
+        return {}
+
+
+def _joined(move: Node, index: int, at: int) -> bool:
+    return move.op == "Concat" and index != at
+
+
+def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: int, hi: int) -> dict[int, int]:
+    """For every offset lo ... hi that there is, the table row that all cells (i, i + offset) show."""
+    run = Looked(ctx, s)
+    dims = run[origin.name].dims
+    moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
+    evaluator = ctx.traces.tracer.evaluator
+    for move, at in moves:
+        inputs = [run[n] if n and i != at else None for i, n in enumerate(move.inputs)]
+        inputs[at] = known(moved)
+        # other inputs are joined to it (zeros in front): they must have its type, and show as no cell at all
+        inputs = [
+            known(np.full(v.dims, -1, np.int64)) if _joined(move, i, at) and v else v for i, v in enumerate(inputs)
+        ]
+        moved = evaluator.run(move, inputs)[0]
+    row, col = (side.axis for side in origin.sides)
+    first = np.moveaxis(moved, (row, col), (-2, -1)).reshape(-1, moved.shape[row], moved.shape[col])[0]
+    places = {}
+    for offset in range(lo, hi + 1):
+        cells = np.diagonal(first, offset)
+        if not len(cells):
+            continue
+        where = np.unravel_index(np.maximum(cells, 0), dims)
+        i, found = np.arange(len(cells)) + max(-offset, 0), where[col]
+        elsewhere = any(where[k].any() for k in range(len(dims)) if k not in (row, col))
+        if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0]).all():
+            ctx.refuse(
+                node,
+                "cells are moved about in a way that is no relative shift",
+                "use the usual relative-position shift",
+            )
+        places[offset] = int(found[0])
+    return places
