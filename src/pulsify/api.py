@@ -96,7 +96,7 @@ class Stream:
     @property
     def warm(self) -> int:
         """Frames after which sessions run a step without boundaries; 0 if there is none."""
-        program = self._program("single")
+        program = self._program("batch")
         return program.since * self.pulse if program.steady is not None else 0
 
     def let_go(self, more_than: int = 0) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import onnx_ir as ir
 import onnxruntime  # noqa: F401  this back end is there if it is: asking for it says so at once
 
-from pulsify.backends.ort.forms import forms, single, without_rings
+from pulsify.backends.ort.forms import Forms, forms, single, without_rings
 from pulsify.backends.ort.slots import Engine
 from pulsify.backends.ort.step import Layout, Step, layout
 from pulsify.backends.seam import Array, Options, StepProgram
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Two programs may have a graph in common (the general step of one that has no rings is the file's): opened once.
 _OPEN: WeakKeyDictionary[ir.Model, Opened] = WeakKeyDictionary()
+# The form for one stream is made of the one for several. Kept without the model itself, which would never go then.
+_FORMS: WeakKeyDictionary[ir.Model, tuple[ir.Model | None, Callable[[ir.Model], Forms]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Ort:
     def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
         if batch is None:  # streams at different places: no rings, which turn for all of them at once
             return without_rings(model, spec).program(spec)
-        made = forms(model, spec)
+        made = _in_step(model, spec)
         return (single(made, spec) if batch == 1 else made).program(spec)
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
@@ -69,6 +72,15 @@ class Ort:
         steady = None if program.steady is None else _opened(program.steady, Options(options.threads, options.fuse))
         ports = {r: _ports(r) for r in (runner, steady) if r is not None}
         return Executable(program, spec, runner, steady, ports)
+
+
+def _in_step(model: ir.Model, spec: Spec) -> Forms:
+    if model not in _FORMS:
+        made = forms(model, spec)
+        kept = partial(Forms, rings=made.rings, steady=made.steady, since=made.since, counts=made.counts)
+        _FORMS[model] = None if made.general is model else made.general, kept
+    general, rest = _FORMS[model]
+    return rest(general or model)
 
 
 def _opened(model: ir.Model, options: Options) -> ort.InferenceSession:

@@ -125,6 +125,12 @@ class Step:
         self._lean = self._calls[on.steady or on.runner] if simple else None
         self._counts = on.program.counts
         self._counted = True  # the position's state says so too
+        self._unknown_length()
+
+    def _unknown_length(self) -> None:
+        """A steady step may still read it."""
+        if self._length is not None:
+            self._length.fill(self._on.spec.unknown_length)
 
     def _bound(self, runner: ort.InferenceSession, side: int) -> Call:
         """The call of a step on a side, bound on its first use: most of what opening a session would cost."""
@@ -216,6 +222,7 @@ class Step:
         self._side = self._at = 0
         self._counted = True
         self._caches = dict(self._growing)
+        self._unknown_length()
         for array in self._sides[0].values():
             array.fill(0)
         for ring in self._rings:
@@ -231,6 +238,7 @@ class Step:
 
     def restore(self, states: Mapping[str, Array], position: int) -> None:
         self._at, self._counted = position, True
+        self._unknown_length()
         for name, array in self._sides[self._side].items():
             array[...] = states[name]
         self._caches = {name: np.ascontiguousarray(states[name]) for name in self._growing}
