@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+import pickle
+import timeit
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -119,7 +124,7 @@ def test_streams_come_and_go(name: str, seed: int) -> None:
 def test_streams_folded_into_another_axis() -> None:
     proto, xs = folded(batch_inside=False), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
-    assert pool._engine.together
+    assert pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -128,7 +133,7 @@ def test_streams_folded_inside_another_axis() -> None:
     """Which part of a state is whose is looked at, not guessed: they are computed one by one."""
     proto, xs = folded(batch_inside=True), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
-    assert not pool._engine.together
+    assert not pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -138,8 +143,8 @@ def test_warm_streams_run_together_wherever_they_are() -> None:
     pool = pulsify.Pool(stream, 2)
     a, b = pool.open(), pool.open()
     calls: list[int] = []
-    run = pool._engine.run
-    pool._engine.run = lambda slots, *where: calls.append(len(slots)) or run(slots, *where)  # type: ignore[method-assign, func-returns-value]
+    run = pool._slots.run
+    pool._slots.run = lambda slots, *where: calls.append(len(slots)) or run(slots, *where)  # type: ignore[method-assign, func-returns-value]
     a.push(frames(1, 2, 8 * PULSE))
     pool.run()
     b.push(frames(1, 2, 8 * PULSE))
@@ -246,7 +251,7 @@ def test_outputs_folded_inside_another_axis() -> None:
     ]  # fmt: skip
     proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"lead": np.array([-1]), "last": np.array([2])})
     pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, time="T"), 3), [frames(1, 2, n) for n in (5, 9, 9)]
-    assert not pool._engine.together
+    assert not pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -284,7 +289,7 @@ def test_what_is_not_finite_stays_in_its_stream(
     stream.save(tmp_path / "stream.onnx")
     for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
         pool = pulsify.Pool(made, 5, check=False)
-        assert pool._engine.together == apart
+        assert pool._slots.together == apart
         for x, result in zip(xs, together(pool, xs), strict=True):
             np.testing.assert_allclose(result, run_stream(made.session(check=False), x, [30]), rtol=1e-5, atol=1e-6)
 
@@ -294,7 +299,7 @@ def test_noise_that_makes_nan_is_no_reason_to_refuse_or_to_split() -> None:
     nodes = [node("Sqrt", "x", "s"), node("Conv", "s k", "y", pads=[2, 0])]
     proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"k": weights(3, 2, 3)})
     pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 3), [np.abs(frames(1, 2, n)) for n in (5, 9, 9)]
-    assert pool._engine.together
+    assert pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -338,6 +343,166 @@ def test_a_flushed_state_is_still_flushed() -> None:
     lane.restore(session.state())
     with pytest.raises(pulsify.SessionClosed, match="flushed"):
         lane.push(frames(1, 2, 3))
+
+
+def test_only_the_offender_fails_and_the_error_names_it() -> None:
+    """Eight streams computed together; one has a number outside the table."""
+    pool = pulsify.Pool(pulsify.stream(looked_up(), pulse=PULSE), 8)
+    lanes, x = [pool.open() for _ in range(8)], np.random.default_rng(0).integers(0, 4, (8, 6 * PULSE))
+    parts: list[list[Array]] = [[] for _ in lanes]
+    for at in range(0, x.shape[1], 2 * PULSE):
+        for i, lane in enumerate(lanes):
+            if not lane.closed:
+                chunk = x[i : i + 1, at : at + 2 * PULSE].copy()
+                chunk[0, PULSE + 1] = 99 if (i, at) == (3, 2 * PULSE) else chunk[0, PULSE + 1]
+                lane.push(chunk)
+        outcome = pool.step(rounds=None)
+        for lane, result in outcome.results.items():
+            parts[lanes.index(lane)].append(result)
+        if at == 2 * PULSE:
+            assert set(outcome.failures) == {lanes[3]}
+            assert outcome.failures[lanes[3]].lane is lanes[3]
+        else:
+            assert not outcome.failures
+    assert [lane.closed for lane in lanes] == [i == 3 for i in range(8)]
+    for lane in lanes:
+        if not lane.closed:
+            lane.flush()
+    for lane, result in pool.run().items():
+        parts[lanes.index(lane)].append(result)
+    for i, part in enumerate(parts):
+        want = run_batch(looked_up(), x[i : i + 1])["y"]
+        close(np.concatenate(part, 2), want[..., : 3 * PULSE - 1] if i == 3 else want)  # frames made before are kept
+    with pytest.raises(pulsify.SessionClosed, match=r"model failed.*this stream is closed; open another one"):
+        lanes[3].push(x[:1])
+
+
+def test_run_names_the_offender() -> None:
+    pool = pulsify.Pool(pulsify.stream(looked_up(), pulse=PULSE, verify=False), 2)
+    bad, good = pool.open(), pool.open()
+    bad.push(np.full((1, PULSE), 99))
+    good.push(np.zeros((1, PULSE), np.int64))
+    with pytest.raises(pulsify.InvalidChunk) as caught:
+        pool.run()
+    assert caught.value.lane is bad
+    assert set(pool.run()) == {good}
+
+
+# ---- how much is done at a time
+
+
+def test_a_long_stream_does_not_hold_the_others_back() -> None:
+    proto = models.look_ahead("B")
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 9)
+    long, x = pool.open(), frames(1, 2, 5000 * PULSE)
+    long.push(x)
+    others = [pool.open() for _ in range(8)]
+    for lane in others:
+        lane.push(x[..., : 2 * PULSE])
+    first = pool.step(rounds=2).results
+    assert set(first) == {long, *others}
+    parts = [first[long]]
+    assert parts[0].shape[2] < 2 * PULSE
+    while pool._ready:
+        others[0].push(x[..., :PULSE])
+        results = pool.step(rounds=100).results
+        assert others[0] in results
+        parts.append(results[long])
+    assert len(parts) == 51
+    long.flush()
+    close(np.concatenate([*parts, pool.run()[long]], 2), run_batch(proto, x)["y"])
+
+
+def test_a_budget_ends_a_step_and_the_rest_comes_first() -> None:
+    proto = folded(batch_inside=True)  # every stream is a call
+    pool, x = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4), frames(1, 2, 3, 3 * PULSE)
+    lanes = [pool.open() for _ in range(4)]
+    for lane in lanes:
+        lane.push(x)
+    seen = [list(pool.step(rounds=None, budget=0.0).results) for _ in range(12)]
+    assert [len(lanes) for lanes in seen] == [1] * 12  # one call each
+    assert {lane for (lane,) in seen[:4]} == set(lanes)
+    assert not pool.step().results
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(pulsify.InvalidArgument, match="rounds="):
+            pool.step(rounds=wrong)  # type: ignore[arg-type]
+
+
+def test_run_does_not_wait_for_what_is_pushed_meanwhile() -> None:
+    pool = pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 1)
+    lane, x = pool.open(), frames(1, 2, PULSE)
+    run, pushes = pool._slots.run, [0]
+
+    def busy(*given: Any) -> Any:
+        pushes[0] += 1
+        lane.push(x)  # as another thread would
+        return run(*given)
+
+    pool._slots.run = busy  # type: ignore[method-assign]
+    lane.push(x)
+    assert pool.run()[lane].shape[2] == PULSE
+    assert pushes[0] == 1
+
+
+def test_nothing_to_do_costs_nothing() -> None:
+    """500 open, none ready: no more than with one open."""
+    stream = pulsify.stream(models.causal("B"), pulse=PULSE, verify=False)
+    times = []
+    for count in (1, 500):
+        pool = pulsify.Pool(stream, count)
+        lanes = [pool.open() for _ in range(count)]
+        for lane in lanes:
+            lane.push(frames(1, 2, 3))
+        pool.run()
+        times.append(min(timeit.repeat(pool.run, number=100, repeat=20)))
+    assert times[1] < 5 * times[0]
+
+
+def test_a_dropped_lane_gives_its_place_back() -> None:
+    pool = pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 2)
+    kept, x = pool.open(), frames(1, 2, 3)
+    for _ in range(5):
+        pool.open().push(x)
+        pool.run()
+    assert len(pool) == 1
+    lane = pool.open()
+    lane.push(frames(1, 2, 2 * PULSE))
+    number = lane.number
+    del lane
+    assert [found.number for found in pool.run()] == [number]  # what is to be computed still is
+    assert len(pool) == 1
+    kept.push(x)
+    kept.flush()
+    close(pool.run()[kept], run_batch(models.causal("B"), x)["y"])
+
+
+def test_lanes_fork_and_are_not_copied() -> None:
+    proto, x, z = models.look_ahead("B"), frames(1, 2, 30), frames(1, 2, 30, seed=5)
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 2)
+    lane = pool.open()
+    lane.push(x[..., :14])
+    first, other = pool.run()[lane], lane.fork()
+    z[..., :14] = x[..., :14]
+    lane.push(x[..., 14:])
+    other.push(z[..., 14:])
+    lane.flush()
+    other.flush()
+    rest = pool.run()
+    close(np.concatenate([first, rest[lane]], 2), run_batch(proto, x)["y"])
+    close(np.concatenate([first, rest[other]], 2), run_batch(proto, z)["y"])
+    for use, what in itertools.product((copy.copy, copy.deepcopy, pickle.dumps), (lane, pool)):
+        with pytest.raises(TypeError, match=r"state\(\)|fork\(\)"):
+            use(what)
+
+
+def test_pools_and_lanes_in_a_line() -> None:
+    pool = pulsify.Pool(pulsify.stream(models.causal("B"), pulse=PULSE), 3)
+    lane = pool.open()
+    lane.push(frames(1, 2, 5))
+    assert repr(pool) == "<pulsify.Pool pulse=4, 1 of 3 streams open, 1 ready>"
+    assert repr(lane) == "<pulsify.Lane 0 [x: 5 frames in] open>"
+    lane.close()
+    assert repr(lane).endswith("closed>")
 
 
 # ---- a fixed number side by side
@@ -392,3 +557,50 @@ def test_streams_take_all_or_nothing() -> None:
     rest = together.flush()  # those that have not ended yet
     assert rest[1] is None
     close(np.concatenate([first, rest[0]], 2), run_batch(models.causal("B"), x[:1])["y"])
+
+
+def test_streams_end_all_or_none() -> None:
+    """One is too short to end: none does, the error says which, and all go on."""
+    nodes = [node("Conv", "x w", "y")]
+    proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"w": weights(3, 2, 5)})
+    together, x = pulsify.stream(proto, pulse=PULSE).session(batch=3, independent=True), frames(3, 2, 12)
+    first = [together.push(x[..., :3]), together.push(x[..., 3:9], active=[True, False, True])]
+    with pytest.raises(pulsify.InvalidLength, match="at least 5") as caught:
+        together.flush()
+    assert caught.value.lane == 1
+    first.append(together.push(x[..., 3:9], active=[False, True, False]))
+    first.append(together.push(x[..., 9:]))
+    rest = together.flush()
+    for i in range(3):
+        parts = [r[i] for r in [*first, rest] if r[i] is not None]
+        close(np.concatenate(parts, 2), run_batch(proto, x[i : i + 1])["y"])
+
+
+def test_streams_say_which_failed_and_give_what_the_others_made() -> None:
+    together = pulsify.stream(looked_up(), pulse=PULSE).session(batch=3, independent=True)
+    x = np.random.default_rng(0).integers(0, 4, (3, 2 * PULSE))
+    spoilt = x.copy()
+    spoilt[1, 0] = 99
+    with pytest.raises(pulsify.InvalidChunk) as caught:
+        together.push(spoilt)
+    assert caught.value.lane == 1
+    results: Any = caught.value.results
+    assert results[1] is None
+    rest = together.flush()  # those that are left
+    for i in (0, 2):
+        close(np.concatenate([results[i], rest[i]], 2), run_batch(looked_up(), x[i : i + 1])["y"])
+
+
+def test_independent_streams_run_the_portable_form_if_asked() -> None:
+    proto, x = models.look_ahead("B"), frames(2, 2, 9 * PULSE)
+    stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+    for portable in (True, False):
+        together = stream.session(batch=2, independent=True, portable=portable)
+        engine: Any = together._pool._slots
+        assert (engine._on.steady is None) == portable
+        assert (engine._on.program.general is stream.model) and (engine._on.program.steady is None) == portable
+        parts = [together.push(x), together.flush()]
+        for i in range(2):
+            close(np.concatenate([p[i] for p in parts], 2), run_batch(proto, x[i : i + 1])["y"])
+    with pytest.raises(pulsify.InvalidArgument, match=r"unknown: .'scale'"):
+        stream.session(batch=2, independent=True, statics={"scale": 1})  # type: ignore[call-overload]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
+import timeit
 from typing import Any
 
 import numpy as np
@@ -227,10 +230,21 @@ def test_a_chunk_the_model_fails_on() -> None:
     before = session.state()
     with pytest.raises(pulsify.InvalidChunk, match=r"failed on this chunk.*reset\(\)"):
         session.push(good + 99)
-    with pytest.raises(pulsify.SessionClosed):
-        session.push(good)
+    for use in (lambda: session.push(good), session.flush, session.state):
+        with pytest.raises(pulsify.SessionClosed, match=r"model failed on an earlier chunk.*reset\(\).*restore\(\)"):
+            use()
     session.restore(before)
     session.push(good)
+
+
+def test_frames_made_before_the_model_failed_are_there() -> None:
+    proto = models.tokens()
+    session, good = pulsify.stream(proto, pulse=8).session(), np.random.default_rng(0).integers(0, 7, (1, 32))
+    spoilt = good.copy()
+    spoilt[0, 25] = 99
+    with pytest.raises(pulsify.InvalidChunk):
+        session.push(spoilt)
+    close(session.made(), batch_of(proto, good)[..., :23])
 
 
 def test_output_that_follows_from_the_length() -> None:
@@ -361,6 +375,110 @@ def test_a_refused_state_changes_nothing(stream: Any) -> None:
     close(np.concatenate([first, session.push(x[..., 21:]), session.flush()], 2), batch_of(models.look_ahead(), x))
 
 
+def test_damaged_states_are_never_taken(stream: Any) -> None:
+    """One to four bytes changed, the end cut off, or something behind it: always InvalidState."""
+    session, rng = stream.session(), np.random.default_rng(0)
+    session.push(frames(1, 2, 21))
+    blob = session.state()
+    for i in range(3000):
+        damaged = bytearray(blob)
+        if i % 10 == 0:
+            damaged = damaged[: int(rng.integers(0, len(blob)))]
+        elif i % 10 == 1:
+            damaged += rng.bytes(int(rng.integers(1, 9)))
+        else:
+            places = rng.choice(len(blob), int(rng.integers(1, 5)), replace=False)
+            for at in places:
+                damaged[at] ^= int(rng.integers(1, 256))
+        with pytest.raises(pulsify.InvalidState):
+            session.restore(bytes(damaged))
+    session.restore(blob)
+
+
+def test_a_whole_header_with_other_contents_is_refused(stream: Any) -> None:
+    """What was written by hand, and a state without a checksum."""
+    from safetensors.numpy import save
+
+    from pulsify.runtime import snapshot
+
+    session = stream.session()
+    states, backlog, counts = snapshot.load(session.state(), stream.spec, 1)
+    del states[next(iter(states))]
+    for wrong in (snapshot.save(states, backlog, counts, stream.spec), save({}, {"pulsify": "x"}), save({})):
+        with pytest.raises(pulsify.InvalidState):
+            session.restore(wrong)
+
+
+# ---- two of one, and other manners
+
+
+def test_a_fork_goes_its_own_way(stream: Any) -> None:
+    x, z = frames(1, 2, TOTAL), frames(1, 2, TOTAL, seed=8)
+    z[..., :21] = x[..., :21]
+    session = stream.session()
+    first = session.push(x[..., :21])
+    for other in (session.fork(), copy.copy(session), copy.deepcopy(session)):
+        close(np.concatenate([first, other.push(z[..., 21:]), other.flush()], 2), batch_of(models.look_ahead(), z))
+    close(np.concatenate([first, session.push(x[..., 21:]), session.flush()], 2), batch_of(models.look_ahead(), x))
+    with pytest.raises(TypeError, match=r"session\.state\(\)"):
+        pickle.dumps(session)
+
+
+def test_a_fork_has_the_static_inputs() -> None:
+    proto, x, scale = models.conditioned(), frames(1, 2, TOTAL), frames(1, 3, 1, seed=3)
+    session = pulsify.stream(proto, pulse=8, verify=False).session(scale=scale)
+    first, other = session.push(x[..., :13]), session.fork()
+    want = run_batch(proto, {"x": x, "scale": scale})["y"]
+    close(np.concatenate([first, other.push(x[..., 13:]), other.flush()], 2), want)
+
+
+def test_a_stream_is_pickled_with_sessions_open() -> None:
+    proto, x = models.look_ahead("B"), frames(1, 2, TOTAL)
+    stream = pulsify.stream(proto, pulse=8)
+    run_stream(stream.session(), x, [9])
+    pulsify.Pool(stream, 2)
+    other = pickle.loads(pickle.dumps(stream))
+    close(run_stream(other.session(), x, [9]), batch_of(proto, x))
+
+
+def test_chunks_one_by_one_and_the_end_of_a_block(stream: Any) -> None:
+    x = frames(1, 2, TOTAL)
+    with stream.session() as session:
+        parts = list(session.iterate(np.split(x, [3, 20], 2)))
+    assert len(parts) == 4
+    close(np.concatenate(parts, 2), batch_of(models.look_ahead(), x))
+    with stream.session() as session:
+        session.push(x)
+    with pytest.raises(pulsify.SessionClosed, match="with block has ended"):
+        session.push(x)
+
+
+def test_a_session_in_a_line(stream: Any) -> None:
+    session = stream.session()
+    session.push(frames(1, 2, 11))
+    assert repr(session) == "<pulsify.Session pulse=8 [x: 11 frames in]>"
+    session.flush()
+    assert repr(session).endswith("flushed>")
+
+
+def test_only_what_is_public_shows() -> None:
+    public = {name for name in dir(pulsify.Session) if not name.startswith("_")}
+    assert public == {
+        "batch", "closed", "flush", "fork", "iterate", "made", "push", "reset", "restore", "spec", "state",
+    }  # fmt: skip
+
+
+def test_opening_is_cheap() -> None:
+    """Against running a pulse, which is what it is compared with by whoever waits for it."""
+    stream = pulsify.stream(models.look_ahead(), pulse=8, verify=False)
+    session, x = stream.session(), frames(1, 2, 8)
+    for _ in range(20):
+        session.push(x)
+    opening = min(timeit.repeat(stream.session, number=20, repeat=20))
+    pulse = min(timeit.repeat(lambda: session.push(x), number=20, repeat=20))
+    assert opening < 6 * pulse  # more than 20 times as much when all was bound at once
+
+
 # ---- refused chunks
 
 
@@ -384,10 +502,18 @@ def test_nan_in_one_of_two_inputs_takes_neither(two_rates: Any) -> None:
     close(np.concatenate([r["sum"] for r in results], 2), want["sum"])
 
 
-def test_infinity_is_no_nan(stream: Any) -> None:
-    x = frames(1, 2, TOTAL)
-    x[0, 0, 5], x[0, 1, 6] = np.inf, -np.inf
-    run_stream(stream.session(), x, [9])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("count", [8, 13, 9000])
+def test_infinity_is_refused_like_nan(stream: Any, value: float, count: int) -> None:
+    """Whole pulses, ragged chunks, and long ones; large numbers are no infinite ones."""
+    x = frames(1, 2, 8)
+    dirty, session = np.full((1, 2, count), 3e38, np.float32), stream.session()
+    dirty[0, 0, count - 2] = value
+    session.push(x)
+    with pytest.raises(pulsify.InvalidChunk, match=rf"infinite number at frame {8 + count - 2} .*check=False"):
+        session.push(dirty)
+    stream.session(check=False).push(dirty)
+    session.push(np.full((1, 2, count), 3e38, np.float32))
 
 
 def test_nan_let_through(stream: Any) -> None:
@@ -439,11 +565,11 @@ def test_counters_are_set_back(stream: Any) -> None:
     first = session.push(x[..., :40])
     ahead = limit // 2 // stream.spec.rebase * stream.spec.rebase - 40  # as if so many frames had passed
     ahead -= ahead % stream.pulse
-    session._step.set_back(-ahead)
-    session._pulses += ahead // stream.pulse
-    session._received["x"] += ahead
+    session._stepper.rebase(-ahead)
+    session._framer.pulses += ahead // stream.pulse
+    session._framer.received["x"] += ahead
     parts = [session.push(c) for c in np.split(x[..., 40:], range(8, 160, 8), 2)]
-    assert session._rebased > 0
+    assert session._framer.rebased > 0
     close(np.concatenate([first, *parts, session.flush()], 2), batch_of(models.look_ahead(), x))
 
 

@@ -14,6 +14,7 @@ from pulsify.core.errors import (
     Mismatch,
     NotStreamable,
     PulsifyError,
+    SessionBusy,
     SessionClosed,
 )
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState", "Mismatch",
-    "NotStreamable", "Pool", "PulsifyError", "Session", "SessionClosed", "Stream", "chain", "load", "stream", "verify",
+    "NotStreamable", "Pool", "PulsifyError", "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "load",
+    "stream", "verify",
 ]  # fmt: skip
 
 

@@ -87,6 +87,13 @@ def pulse(command: Command) -> Command:
     )(command)
 
 
+def backend(command: Command) -> Command:
+    return click.option(
+        "--backend", default="ort", show_default=True, metavar="NAME",
+        help="What runs the stream: ort (ONNX Runtime) or reference (onnx's own evaluator, slow).",
+    )(command)  # fmt: skip
+
+
 def no_verify(command: Command) -> Command:
     return click.option("--no-verify", is_flag=True, help="Skip the check against the batch model.")(command)
 

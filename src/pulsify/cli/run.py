@@ -29,6 +29,7 @@ Facts = dict[str, Any]
 )
 @options.pulse
 @options.meaning
+@options.backend
 @options.no_verify
 @options.as_json
 @guarded
@@ -45,6 +46,7 @@ def run(
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
+    backend: str,
     no_verify: bool,
     as_json: bool,
 ) -> None:
@@ -69,7 +71,7 @@ def run(
         )
         check_output(output, made)
         feeds, rate = read_feeds(input, made, channel)
-        results, facts = push_all(made, feeds, chunk or made.pulse, batch_size(made, feeds), say)
+        results, facts = push_all(made, feeds, chunk or made.pulse, batch_size(made, feeds), say, backend)
         facts = {"model": model, "input": input, "saved": output, "sample_rate": rate, **facts}
         if output is not None:
             save_results(output, results)
@@ -85,14 +87,14 @@ def run(
 
 
 def push_all(
-    stream: Stream, feeds: Mapping[str, Any], chunk: int, batch: int, say: Callable[[str], None]
+    stream: Stream, feeds: Mapping[str, Any], chunk: int, batch: int, say: Callable[[str], None], backend: str = "ort"
 ) -> tuple[dict[str, Any], Facts]:
     """The whole input in pushes of `chunk` units, then flush: the joined results, and how long it took."""
     import time
 
     import numpy as np
 
-    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in stream.statics})
+    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in stream.statics}, backend=backend)
     parts: dict[str, list[Any]] = {o.name: [] for o in stream.outputs}
 
     def take(result: Any) -> None:

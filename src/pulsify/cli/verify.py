@@ -19,10 +19,17 @@ from pulsify.core.errors import InvalidArgument, Mismatch
 @click.option("-n", "--length", "lengths", type=click.IntRange(min=1), multiple=True, help="Try it. Repeatable.")
 @click.option("--tolerance", type=click.FloatRange(min=0), help="Largest error, relative to the output's scale.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@options.backend
 @options.as_json
 @guarded
 def verify(
-    model: str, stream: str, lengths: tuple[int, ...], tolerance: float | None, seed: int, as_json: bool
+    model: str,
+    stream: str,
+    lengths: tuple[int, ...],
+    tolerance: float | None,
+    seed: int,
+    backend: str,
+    as_json: bool,
 ) -> None:
     """Run the batch MODEL and the STREAM made from it side by side; exit code 1 if they differ.
 
@@ -42,7 +49,9 @@ def verify(
             raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
         check_belongs(open_model(model), made)
         try:
-            report: Any = check(model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed)
+            report: Any = check(
+                model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=backend
+            )
         except Mismatch as error:
             wrong, report = error, error.report
             if not isinstance(report, Report) or not report.runs:

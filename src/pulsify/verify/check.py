@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from pulsify.backends.registry import DEFAULT
+from pulsify.backends.registry import backend as back_end
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
 from pulsify.core.runner import open_model, said
 from pulsify.core.spec import concrete
@@ -80,19 +82,22 @@ def verify(
     chunkings: tuple[str, ...] = CHUNKINGS,
     tolerance: float | None = None,
     seed: int = 0,
+    backend: str = DEFAULT,
 ) -> Report:
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs.
 
     lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older).
+    backend: what the stream runs on; the batch model runs on ONNX Runtime.
     """
     source = _settled(source)
+    back_end(backend)
     _check_arguments(stream, lengths, chunkings)
     wished = lengths or _exact(stream, _lengths(stream))
     if not wished:
         raise Mismatch(
             "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
         )
-    return _side_by_side(source, stream, wished, chunkings, tolerance, seed)
+    return _side_by_side(source, stream, wished, chunkings, tolerance, seed, backend)
 
 
 def _side_by_side(
@@ -102,14 +107,15 @@ def _side_by_side(
     chunkings: tuple[str, ...],
     tolerance: float | None = None,
     seed: int = 0,
+    backend: str = DEFAULT,
 ) -> Report:
     rng = np.random.default_rng(seed)
     runs = _batch_runs(source, stream, wished, rng)
     if wished and not runs:
         raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", Report())
-    report = _compared(stream, runs, chunkings, tolerance, rng)
+    report = _compared(stream, runs, chunkings, tolerance, rng, backend)
     if report.wrong and (written := _as_written(source, stream, runs, tolerance)):
-        report = _compared(stream, written, chunkings, tolerance, rng)
+        report = _compared(stream, written, chunkings, tolerance, rng, backend)
         report.notes.append(
             "compared with the batch model as it is written: what ONNX Runtime's optimiser makes of it is another model"
         )
@@ -124,14 +130,19 @@ def _side_by_side(
 
 
 def _compared(
-    stream: Stream, runs: list[Run], chunkings: tuple[str, ...], tolerance: float | None, rng: np.random.Generator
+    stream: Stream,
+    runs: list[Run],
+    chunkings: tuple[str, ...],
+    tolerance: float | None,
+    rng: np.random.Generator,
+    backend: str,
 ) -> Report:
     report = Report(lengths=[length for length, _, _ in runs])
     for how in sorted(chunkings, key=lambda how: how != "pulses"):
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
         for length, feeds, reference in runs:
-            got = run_stream(stream, feeds, cuts(how, length, stream.pulse, rng), portable)
+            got = run_stream(stream, feeds, cuts(how, length, stream.pulse, rng), portable, backend)
             report.runs += 1
             _compare(report, stream, got, reference, length, how, tolerance)
         if portable:
@@ -307,11 +318,17 @@ def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> A
 
 
 def run_stream(
-    stream: Stream, feeds: Mapping[str, Array], chunks: list[int], portable: bool = False
+    stream: Stream,
+    feeds: Mapping[str, Array],
+    chunks: list[int],
+    portable: bool = False,
+    backend: str = DEFAULT,
 ) -> dict[str, Array]:
     """The whole stream, chunk by chunk, with NaN where no real frame is."""
     statics = {s.name: feeds[s.name] for s in stream.statics}
-    session = stream.session(padding=float("nan"), statics=statics, fuse_quantised=False, portable=portable)
+    session = stream.session(
+        padding=float("nan"), statics=statics, fuse_quantised=False, portable=portable, backend=backend
+    )
     parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
 
     def take(result: Any) -> None:
