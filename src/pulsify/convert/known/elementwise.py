@@ -119,7 +119,7 @@ def _curved(
 
 def factor(s: Series) -> float:
     """A constant beside a curve, which is worked out in double precision."""
-    if not s.floating and abs(int(s.item)) > many.EXACT:
+    if not s.floating and abs(int(s.item)) >= many.EXACT:
         raise Unsure("it is too large a number")
     return float(s.item)
 

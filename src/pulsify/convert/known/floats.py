@@ -1,6 +1,6 @@
 """How far a float can be off the number it stands for, and for how long it is not off at all.
 
-A float holds a number exactly while that is a multiple of some step (1, 1/8, ...) and no more than 2^digits steps large:
+A float holds a number exactly while that is a multiple of some step (1, 1/8, ...), and no more than 2^digits steps:
 
     pos + 16776216.0     step 1,      exact while pos + 16776216 <= 2^24
     pos + 1/1024         step 1/1024, exact while pos <= 16383
@@ -24,6 +24,9 @@ LONG = 1 << 20  # frames: what is exact for so long counts as exact, and has a l
 DIGITS = {"FLOAT16": 11, "BFLOAT16": 8, "FLOAT": 24, "DOUBLE": 53}  # binary digits of the types of floats
 OF_SIZE = {2: 11, 4: 24, 8: 53}  # the same by bytes
 NUMPY = {11: np.float16, 24: np.float32, 53: np.float64}
+LARGEST = {8: 2.0**127, 11: 65504.0, 24: 2.0**127, 53: 2.0**1023}  # what is larger may be infinite
+TINIEST = {8: 2.0**-133, 11: 2.0**-24, 24: 2.0**-149, 53: 2.0**-1074}  # what is smaller is rounded to that, or to zero
+SMALL = 2.0**-14  # of this even half precision holds multiples exactly
 INT64 = (1 << 63) - 1
 
 
@@ -59,7 +62,7 @@ class Drift:
         """The longest stream for which it is off by less than so much; 0 if there is none."""
         if not gap > self.fuzz:
             return 0
-        return min(int((gap - self.fuzz) / self.noise * 0.999), LONGEST) if self.noise else LONGEST
+        return int(min((gap - self.fuzz) / self.noise * 0.999, LONGEST)) if self.noise else LONGEST
 
     def scaled(self, by: float) -> Drift:
         return replace(self, noise=self.noise * abs(by), fuzz=self.fuzz * abs(by))
@@ -71,7 +74,7 @@ class Drift:
         """
         eps = 1.01 * 2.0**-self.digits
         fits = min(self.fits, cap)
-        noise, fuzz = self.noise + eps * steep, self.fuzz + eps * size
+        noise, fuzz = self.noise + eps * steep, self.fuzz + eps * size + TINIEST[self.digits]
         exact, roundings = (self.fits, 1) if self.fits >= enough else (self.exact, self.roundings + 1)
         return replace(self, fits=fits, exact=exact, roundings=roundings, noise=noise, fuzz=fuzz)
 
@@ -123,14 +126,16 @@ def as_held(values: Array, digits: int) -> Array:
         return values.astype(NUMPY[digits]).astype(np.float64)
 
 
-def power_of_two(factor: Fraction) -> bool:
+def shifts(factor: Fraction, step: Fraction | None) -> bool:
+    """Does a product of multiples of a step with it move the binary point only? (What is too small is rounded.)"""
     n, d = abs(factor.numerator), factor.denominator
-    return n > 0 and n & (n - 1) == 0 and d & (d - 1) == 0
+    power = n > 0 and n & (n - 1) == 0 and d & (d - 1) == 0
+    return power and (n >= d or binary(step) * n / d >= SMALL)
 
 
 def binary(step: Fraction | None) -> float:
-    """The largest power of two of which all multiples of a step are multiples; 0 if there is none."""
-    if step is None or not step or step.denominator & (step.denominator - 1):
+    """The largest power of two of which all multiples of a step are multiples; 0 if there is none to speak of."""
+    if step is None or not step or step.denominator & (step.denominator - 1) or step.denominator > 1 << 120:
         return 0.0
     return float(Fraction(step.numerator & -step.numerator, step.denominator))
 
@@ -147,7 +152,7 @@ def common(*steps: Fraction | None) -> Fraction | None:
 
 
 def step_of(values: Array) -> Fraction | None:
-    """The largest power of two of which all numbers are multiples (0 if they are all zero); None if one is no number."""
+    """The largest power of two of which all are multiples (0 if they are all zero); None if one is no number."""
     x = np.asarray(values)
     if x.dtype.kind in "biu":
         return Fraction(int(np.gcd.reduce(np.abs(x.astype(np.int64)).reshape(-1)))) if x.size else Fraction(0)

@@ -280,7 +280,7 @@ def _fixed_spread(array: Array, unit: int) -> Spread:
     if not array.size or array.dtype.kind not in "biuf":
         return Spread(sizes, lo=-FAR, hi=FAR, floating=floating)
     lo, hi = float(np.nanmin(array)), float(np.nanmax(array))
-    if not floating and max(abs(lo), abs(hi)) > EXACT:
+    if not floating and max(abs(lo), abs(hi)) >= EXACT:
         return Spread(sizes, lo=-FAR, hi=FAR)
     drift = Drift(OF_SIZE.get(array.dtype.itemsize, 24) if floating else 24)
     return Spread(sizes, lo=lo, hi=hi, floating=floating, drift=drift, grain=step_of(array) if floating else None)
@@ -308,7 +308,7 @@ def _few_spread(value: Few, unit: int) -> Spread:
     near = {pair(ORIGIN, T): float(settled)} if settled else {}
     slope = {T: rate} if rate else {}
     lo, hi = min((e[0] for e in ends), default=0.0), max((e[1] for e in ends), default=0.0)
-    if max(abs(lo), abs(hi)) > EXACT and not floating:
+    if max(abs(lo), abs(hi)) >= EXACT and not floating:
         raise Unsure("it is too large a number")
     grain = common(*(step_of(c.values) for c in cells), *(abs(c.growth) for c in cells)) if floating else None
     return Spread(sizes, slope, lo, hi, period, near, uses, floating, limit, drift=drift, grain=grain)

@@ -187,7 +187,7 @@ def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
         cells = np.empty([int(s.item) for s in sizes], object)
         cells.fill(constant(array.reshape(-1)[0], f.unit))
         return Few(cells, array.dtype.kind == "f")
-    if array.dtype.kind != "f" and abs(number) > many.EXACT:
+    if array.dtype.kind != "f" and abs(number) >= many.EXACT:
         return Spread(sizes, lo=-FAR, hi=FAR)
     return Spread(sizes, lo=number, hi=number, floating=array.dtype.kind == "f")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.convert.known.floats import INT64, LONG, OF_SIZE, Drift, as_held, binary, power_of_two, step_of
+from pulsify.convert.known.floats import INT64, LARGEST, LONG, OF_SIZE, Drift, as_held, binary, shifts, step_of
 from pulsify.convert.known.floats import LONGEST as LONGEST
 from pulsify.convert.known.floats import Unsure as Unsure
 from pulsify.convert.known.floats import beside as _beside
@@ -318,13 +318,14 @@ def _rounded(s: Series, factor: Fraction | None = None) -> Series:
         return s
     if not s.growth and s.drift.none:
         return replace(s, values=as_held(s.values, s.drift.digits)).reduced()
-    if factor is not None and power_of_two(factor):
-        return s
     step = step_of(s.values) if s.growth.denominator & (s.growth.denominator - 1) == 0 else None
     step = _common(step, abs(s.growth)) if step is not None else None
+    if factor and shifts(factor, None if step is None else step / abs(factor)):
+        return s
     size, steep = _extent(s)
     cap = _within(size, steep, binary(step) * 2.0**s.drift.digits) if step else 0
-    return replace(s, drift=s.drift.rounded(cap, size, steep, min(LONG, s.longest)))
+    limit = min(s.limit, max(_within(size, steep, LARGEST[s.drift.digits]), 1))
+    return replace(s, drift=s.drift.rounded(cap, size, steep, min(LONG, s.longest)), limit=limit)
 
 
 def _extent(s: Series) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.convert.known.floats import LONG, NUMPY, Drift, beside, binary, common, power_of_two, together
+from pulsify.convert.known.floats import LARGEST, LONG, NUMPY, Drift, beside, binary, common, shifts, together
 from pulsify.convert.known.series import LONGEST, MOST, Series, TooFar, Unsure
 
 Array = np.ndarray[Any, Any]
@@ -157,7 +157,8 @@ def exactly(v: Spread) -> Spread:
     out = replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None, grain=None, least=-FAR)
     if not v.floating or v.drift.roundings > 1:
         return out
-    return replace(out, limit=min(v.limit, v.drift.exact), drift=Drift(v.drift.digits))  # one rounding is always the same
+    limit = min(v.limit, v.drift.exact)  # one rounding is the same wherever what is rounded is
+    return replace(out, limit=limit, drift=Drift(v.drift.digits))
 
 
 def most(v: Spread) -> float:
@@ -202,7 +203,8 @@ def rounded(v: Spread) -> Spread:
     steep = _steep(v)
     cap = _within(v, steep, binary(v.step) * 2.0**v.drift.digits)
     enough = min([LONG, *(s.longest for s in v.sizes)])
-    return replace(v, drift=v.drift.rounded(cap, most(v), steep, enough))
+    limit = min(v.limit, _within(v, steep, LARGEST[v.drift.digits])) if math.isfinite(most(v) + steep) else v.limit
+    return replace(v, drift=v.drift.rounded(cap, most(v), steep, enough), limit=max(limit, 1))
 
 
 def _held(x: float, digits: int) -> float:
@@ -242,7 +244,7 @@ def scaled(v: Spread, factor: Fraction) -> Spread:
     grain = v.step * abs(factor) if v.floating and v.step is not None else None
     drift = v.drift.scaled(float(factor))
     out = replace(v, slope=slope, lo=ends[0], hi=ends[1], final=None, grain=grain, drift=drift, least=-FAR)
-    return out if power_of_two(factor) else rounded(out)
+    return out if shifts(factor, v.step) and v.slope else rounded(out)
 
 
 def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
@@ -375,7 +377,8 @@ def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
             raise Unsure("it is the remainder of a rounded number")
         v = replace(v, limit=min(v.limit, v.drift.fits), drift=Drift(v.drift.digits))
     grain = common(v.step, abs(by)) if v.floating else None
-    return replace(v, period=period, slope={}, lo=lo, hi=hi, final=None, hide=None, grain=grain, least=lo, nonzero=False)
+    v = replace(v, final=None, hide=None, nonzero=False)
+    return replace(v, period=period, slope={}, lo=lo, hi=hi, grain=grain, least=lo)
 
 
 def lowest(v: Spread) -> float:
