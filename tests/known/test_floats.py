@@ -38,7 +38,7 @@ CUTS = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.round}
 
 
 class Program:
-    """Nodes over the length t and (unless `alone`) the rows i and columns j, and how to compute each of their values."""
+    """Nodes over the length t and (unless `alone`) the rows i and columns j, and how to compute each of them."""
 
     def __init__(self, seed: int, alone: bool) -> None:
         self.random = random.Random(seed)

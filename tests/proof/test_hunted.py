@@ -235,14 +235,14 @@ SIBLINGS: dict[str, tuple[Make, int, list[int]]] = {
         [100, 499, 505],
     ),
     "min_of_bent_line": (
-        lambda n: n.twice_if(n.op("ReduceMin", n.pos - n.where(n.pos == 3000, 5000, 0), keepdims=0) < 0),
+        lambda n: n.twice_if(n.op("ReduceMin", n.pos - n.where(n.pos == 300, 500, 0), keepdims=0) < 0),
         16,
-        [100, 2999, 3001, 3002],
+        [100, 299, 301, 302],
     ),
     "gather_from_the_end": (
-        lambda n: n.twice_if(here(n).int().take(n.T - 5 - n.pos).bool() & (n.pos > n.T - 3)),
+        lambda n: n.twice_if((n.pos == 200).int().take(n.T - 5 - n.pos).bool() & (n.pos > n.T - 3)),
         16,
-        [100, 1000, 1001, 1003, 1005],
+        [100, 200, 201, 203, 205],
     ),
     "gather_at_a_remainder": (
         lambda n: n.twice_if(here(n).int().take(n.pos % 3 - 1).bool()),
