@@ -135,14 +135,15 @@ def _applied(ctx: Context, time: TimeSpec) -> Outputs:
 
 
 def _check_limit(ctx: Context) -> None:
-    """Lengths that the model counts in floats: exact long enough to be of use, and then a stream says where it ends."""
+    """What the model counts must be exact long enough to be of use, and then a stream says where that ends."""
     if ctx.ledger.limit >= (ctx.traces.tracer.time.longest or LARGEST):
         ctx.ledger.limit = LONGEST
     elif ctx.ledger.limit < LONG_ENOUGH:
         raise NotStreamable(
-            f"the model counts frames in floats that are exact only up to {ctx.ledger.limit} frames",
+            f"the model counts in numbers that its types hold exactly only up to {ctx.ledger.limit} frames",
             node=ctx.ledger.limited_by,
-            hint=f'count in whole numbers, or declare how long streams are: set={{"T": "<={ctx.ledger.limit}"}}',
+            hint="count in smaller, whole numbers, or declare how long streams are: "
+            f'set={{"T": "<={ctx.ledger.limit}"}}',
         )
 
 

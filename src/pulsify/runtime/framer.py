@@ -379,7 +379,7 @@ def _check_length(spec: Spec, total: int) -> None:
     limit = spec.proof.limit
     if limit is not None and total > limit:
         raise InvalidLength(
-            f"the batch model counts frames in floats that are exact up to {limit}, and this stream has {total}: "
+            f"the batch model counts in numbers that are exact up to {limit}, and this stream has {total}: "
             "how it would end there nobody can say. All frames given out so far are right; reset"
         )
     broken = next((c for c in spec.conditions if not c.met(total)), None)

@@ -13,8 +13,10 @@ import onnx_ir as ir
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
+from pulsify.convert.known.curves import Curve, Number, curved
+from pulsify.convert.known.floats import INT64, Drift, digits_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
-from pulsify.convert.known.series import Curve, Number, Series, Unsure
+from pulsify.convert.known.series import Series, Unsure
 from pulsify.convert.known.spread import Spread
 from pulsify.frontend.model import Node
 
@@ -107,12 +109,19 @@ def _curved(
 
     def apply(a: Number, b: Number) -> Number:
         if isinstance(a, Curve) and isinstance(b, Series) and b.constant:
-            return as_curve(a, float(b.item))
+            return as_curve(a, factor(b))
         if isinstance(b, Curve) and isinstance(a, Series) and a.constant:
-            return as_curve(b, float(a.item))
+            return as_curve(b, factor(a))
         return how(plain(a), plain(b))
 
     return apply
+
+
+def factor(s: Series) -> float:
+    """A constant beside a curve, which is worked out in double precision."""
+    if not s.floating and abs(int(s.item)) >= many.EXACT:
+        raise Unsure("it is too large a number")
+    return float(s.item)
 
 
 def _product(a: Number, b: Number) -> Number:
@@ -121,15 +130,14 @@ def _product(a: Number, b: Number) -> Number:
         if not (a.growth and b.growth):
             return one.multiply(a, b)
         if a.growth > 0 and b.growth > 0 and a.values.min() >= 0 and b.values.min() >= 0:
-            x, y = one.monotone(a, np.asarray, True), one.monotone(b, np.asarray, True)
-            return Curve(lambda t: x.at(t) * y.at(t), True, a.unit)
-    scale = _curved(one.multiply, lambda c, k: Curve(lambda t: c.at(t) * k, c.rises == (k >= 0), c.unit))
+            return curved(a).times(curved(b))
+    scale = _curved(one.multiply, lambda c, k: c.then(lambda x: x * k, k >= 0))
     return scale(a, b)
 
 
 @follows("Add", "Sum")
 def add(f: Follower, node: Node, ins: list[Value]) -> Value:
-    shift = _curved(one.add, lambda c, k: Curve(lambda t: c.at(t) + k, c.rises, c.unit))
+    shift = _curved(one.add, lambda c, k: c.then(lambda x: x + k))
     return _folded(f, ins, shift, many.summed)
 
 
@@ -137,8 +145,8 @@ def add(f: Follower, node: Node, ins: list[Value]) -> Value:
 def subtract(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number, b: Number) -> Number:
         if isinstance(a, Curve) and isinstance(b, Series) and b.constant:
-            k = float(b.item)
-            return Curve(lambda t: a.at(t) - k, a.rises, a.unit)
+            k = factor(b)
+            return a.then(lambda x: x - k)
         return one.subtract(plain(a), plain(b))
 
     return _binary(f, ins, few, lambda sizes, a, b: many.summed(sizes, a, b, -1))
@@ -154,15 +162,26 @@ def divide(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number, b: Number) -> Number:
         if isinstance(a, Curve) and isinstance(b, Series) and b.constant and b.floating and b.item:
             k = float(b.item)
-            return Curve(lambda t: a.at(t) / k, a.rises == (k > 0), a.unit)
+            return a.then(lambda x: x / k, k > 0)
         return one.divide(plain(a), plain(b))
 
     def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
-        if b.slope or b.lo != b.hi or not b.lo or not math.isfinite(b.lo):
-            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf)
-        return many.divided(replace(many.joint(sizes, a, b), slope=a.slope, lo=a.lo, hi=a.hi), Fraction(b.lo))
+        if not _one_number(b):
+            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf, grain=None)
+        return many.divided(_beside_number(sizes, a, b), Fraction(b.lo))
 
     return _binary(f, ins, few, spread)
+
+
+def _one_number(v: Spread) -> bool:
+    """Is it the same number everywhere, and none that divides nothing?"""
+    return not v.slope and v.lo == v.hi and bool(v.lo) and math.isfinite(v.lo) and v.drift.none
+
+
+def _beside_number(sizes: tuple[Series, ...], v: Spread, number: Spread) -> Spread:
+    """A value, as large as it is together with a number."""
+    out = many.joint(sizes, v, number)
+    return replace(out, slope=v.slope, lo=v.lo, hi=v.hi, grain=v.step if v.floating else None, drift=v.drift)
 
 
 @follows("Mod")
@@ -170,10 +189,9 @@ def mod(f: Follower, node: Node, ins: list[Value]) -> Value:
     back = bool(node.attr("fmod", 0))
 
     def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
-        if b.slope or b.lo != b.hi or not b.lo or not math.isfinite(b.lo):
-            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf)
-        given = replace(many.joint(sizes, a, b), slope=a.slope, lo=a.lo, hi=a.hi)
-        return many.remaining(given, Fraction(b.lo), back)
+        if not _one_number(b):
+            return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf, grain=None)
+        return many.remaining(_beside_number(sizes, a, b), Fraction(b.lo), back)
 
     return _binary(f, ins, lambda a, b: one.remainder(plain(a), plain(b), back), spread)
 
@@ -216,10 +234,10 @@ def compare(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number, b: Number) -> Number:
         for curve, other, test in ((a, b, how), (b, a, _turned(how))):
             if isinstance(curve, Curve) and isinstance(other, Series) and other.constant:
-                return curve.compare(float(other.item), test)
+                return curve.compare(factor(other), test)
         return one.compare(plain(a), plain(b), how)
 
-    return _binary(f, ins, few, lambda sizes, a, b: many.decided(many.summed(sizes, a, b, -1)))
+    return _binary(f, ins, few, lambda sizes, a, b: many.decided(many.difference(sizes, a, b)))
 
 
 def _turned(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
@@ -248,8 +266,8 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 @follows("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
-    if isinstance(ins[0], Spread):
-        return replace(ins[0], final=None)
+    if isinstance(ins[0], Spread):  # what was zero is not any more
+        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, nonzero=False, least=0.0)
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
@@ -261,8 +279,7 @@ def where(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Neg")
 def negative(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        v = ins[0]
-        return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo, final=None)
+        return many.negative(ins[0])
     return each([f.few(ins[0])], lambda a: one.negated(plain(a)))
 
 
@@ -299,7 +316,7 @@ def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
 
     def few(a: Number) -> Number:
         if isinstance(a, Curve):
-            return Curve(lambda t: ROUNDINGS[node.op](a.at(t)), a.rises, a.unit)
+            return a.then(ROUNDINGS[node.op])
         return one.whole(a, ROUNDINGS[node.op])
 
     return each([f.few(ins[0])], few)
@@ -308,29 +325,35 @@ def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Cast", "CastLike")
 def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
     to = ir.DataType(node.attr("to")) if node.op == "Cast" else f.first(node.outputs[0]).dtype
-    kind, bits = to.numpy().kind, to.numpy().itemsize * 8
-    kind = "f" if to.is_floating_point() else kind
+    kind = "f" if to.is_floating_point() else to.numpy().kind
     v = ins[0]
     if isinstance(v, Spread):
         if kind == "b":
             return many.decided(v)
         if kind == "f":
-            exact = {16: 1 << 11, 32: one.EXACT}.get(bits, one.LONGEST)
-            return replace(
-                v, floating=True, limit=min(v.limit, many.within(v, exact) if bits < 32 or not v.floating else v.limit)
-            )
-        if bits < 32:
-            raise Unsure(f"it may be too large for {bits} bits")
-        return replace(many.cut(v, towards_zero=True), floating=False)
+            return _as_float(v, digits_of(to))
+        return replace(many.cut(v, towards_zero=True), floating=False, drift=Drift(), grain=None)
+    digits = digits_of(to) if kind == "f" else None
 
     def few(a: Number) -> Number:
         if isinstance(a, Curve):
-            if kind == "f":
-                return a
-            return Curve(lambda t: np.trunc(a.at(t)), a.rises, a.unit)
-        return one.cast(a, kind, bits) if a.values.dtype.kind != "b" or kind == "b" else one.cast(_count(a), kind, bits)
+            if kind == "b":
+                raise Unsure("whether a number that is no linear function of the length equals another")
+            return a.cast(digits)
+        if digits == 8:
+            raise Unsure("it is counted in bfloat16")
+        plainly = _count(a) if a.values.dtype.kind == "b" and kind != "b" else a
+        return one.cast(plainly, kind, to.numpy().itemsize * 8)
 
     return each([f.few(v)], few)
+
+
+def _as_float(v: Spread, digits: int) -> Spread:
+    """As a float of so many digits: it may have had more."""
+    if v.floating and digits >= v.drift.digits:
+        return replace(v, drift=replace(v.drift, digits=digits))
+    drift = replace(v.drift, digits=digits) if v.floating else Drift(digits)
+    return many.rounded(replace(v, floating=True, drift=drift, grain=v.step))
 
 
 @follows("Identity", "Dropout")
@@ -348,12 +371,13 @@ def function(f: Follower, node: Node, ins: list[Value]) -> Value:
     lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
     exact = [many.exactly(s) for s in spreads]
     nonzero = node.op in ("Exp", "Sigmoid") or (node.op == "Pow" and spreads[0].lo > 0 and not spreads[0].slope)
-    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True, nonzero=nonzero)
+    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True, nonzero=nonzero, grain=None)
 
 
 def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
     rising = RISING.get(node.op)
     how: Callable[[Array], Array] | None = rising or OTHERS.get(node.op)
+    power: Any = None
     if node.op == "Pow" and exponent is not None and exponent.size == 1:
         power = exponent[0].item()
 
@@ -365,12 +389,23 @@ def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
     def apply(a: Number) -> Number:
         if how is None:
             raise Unsure(f"nothing is known of what {node.op} does with it")
+        exact = node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf")
         if isinstance(a, Series) and not a.growth:
             whole = node.op == "Pow" and not a.floating
-            out = one.through(a, how, exact=node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf") or whole)
-            return one.cast(out, "i", 64) if whole else out
+            return _whole_power(a, power) if whole else one.through(a, how, exact)
         if rising is None or (isinstance(a, Series) and node.op == "Pow" and a.values.min() < 0):
             raise Unsure(f"{node.op} of it neither rises nor falls with the length")
-        return one.monotone(a, rising, True)
+        if node.op == "Pow" and not isinstance(power, int):
+            a = a if isinstance(a, Curve) else curved(a)
+            if a.digits is None:
+                raise Unsure("it is a whole number to the power of a fraction")
+        return (a if isinstance(a, Curve) else curved(a)).then(rising, True, exact)
 
     return apply
+
+
+def _whole_power(a: Series, power: Any) -> Series:
+    """Of a whole number that does not grow, by a whole number."""
+    if power != int(power) or power < 0 or max(map(abs, a.values.tolist())) ** int(power) > INT64:
+        raise Unsure("it is a power that is no whole number, or too large a one")
+    return one.through(a, lambda x: x ** int(power))

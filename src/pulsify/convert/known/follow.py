@@ -17,8 +17,10 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.known import series as one
-from pulsify.convert.known.series import Number, Series, Unsure, constant
-from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair, within
+from pulsify.convert.known.curves import Number
+from pulsify.convert.known.floats import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
+from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, lowest, pair, within
 from pulsify.frontend.model import Model, Node
 
 if TYPE_CHECKING:
@@ -129,7 +131,9 @@ class Follower:
             made = made[list(node.outputs).index(name)]
         dtype = self.first(name).dtype
         if isinstance(made, Spread):
-            made = replace(made, floating=dtype.is_floating_point())
+            floating = dtype.is_floating_point()
+            digits = digits_of(dtype) if floating else Drift().digits
+            made = replace(made, floating=floating, drift=replace(made.drift, digits=digits) if floating else Drift())
         made = _fitting(made, dtype)
         if isinstance(made, Few) and all(isinstance(c, Series) and c.constant for c in made.cells.flat):
             array = np.array([c.item for c in made.cells.flat]).reshape(made.dims)
@@ -211,7 +215,10 @@ class Follower:
         columns = np.stack([r.reshape(-1) for r in filled], 1)
         if columns.dtype.kind == "f":
             columns = columns.astype(np.float64)
-        made = [Series(c, horizon, growth, self.unit, limit=value.limit).reduced() for c in columns]
+        drift = value.drift if value.floating and growth else replace(value.drift, noise=0.0, fuzz=0.0)
+        if value.floating and not growth and not drift.none:
+            raise Unsure("rounding shows something new however far one looks")
+        made = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
         return Few(_cells(made).reshape(dims), value.floating)
 
     def _evaluated(self, name: str, length: int) -> Array | None:
@@ -224,18 +231,27 @@ class Follower:
 
 
 def _fitting(made: Value, dtype: ir.DataType) -> Value:
-    """Whole numbers of 32 bits run over: certain only for streams that are shorter."""
-    if dtype not in (ir.DataType.INT32, ir.DataType.UINT32):
+    """Whole numbers run over: certain only for streams that are shorter."""
+    if dtype.is_floating_point() or dtype.numpy().kind not in "iu":
         return made
-    most = (1 << 31) - 1
-    if isinstance(made, Spread):
-        return replace(made, limit=min(made.limit, within(made, most)))
+    kind = np.iinfo(dtype.numpy())
+    low, high = int(kind.min), min(int(kind.max), INT64)
     if isinstance(made, Few):
-        cells = [
-            replace(c, limit=min(c.limit, one.within(c, most))) if isinstance(c, Series) else c for c in made.cells.flat
-        ]
+        cells = [one.fitting(c, low, high) if isinstance(c, Series) else c for c in made.cells.flat]
+        if any(not isinstance(c, Series) for c in cells) and dtype != ir.DataType.INT64:
+            raise Unsure(f"it may be too large for {dtype.name}")
         return Few(_cells(cells).reshape(made.dims), made.floating)
-    return made
+    return _fitting_spread(made, low, high) if isinstance(made, Spread) else made
+
+
+def _fitting_spread(v: Spread, low: int, high: int) -> Spread:
+    if not v.slope and not math.isfinite(max(abs(v.lo), abs(v.hi))):  # running over, it is the same wherever it was
+        if high < INT64:
+            raise Unsure("it may be too large for its type")
+        return replace(v, lo=-FAR, hi=FAR, least=-FAR)
+    if low == 0 and lowest(v) < 0:
+        raise Unsure("it may be negative, and is held in a type that is not")
+    return replace(v, limit=min(v.limit, within(v, high * (1 - 2.0**-40) if high > EXACT else high)))
 
 
 def _filled(rows: list[Array | None]) -> list[Array]:
@@ -265,8 +281,10 @@ def _fixed_spread(array: Array, unit: int) -> Spread:
     if not array.size or array.dtype.kind not in "biuf":
         return Spread(sizes, lo=-FAR, hi=FAR, floating=floating)
     lo, hi = float(np.nanmin(array)), float(np.nanmax(array))
-    whole = not floating or bool((array == np.round(array)).all())
-    return Spread(sizes, lo=lo, hi=hi, floating=floating, whole=whole)
+    if not floating and max(abs(lo), abs(hi)) >= EXACT:
+        return Spread(sizes, lo=-FAR, hi=FAR)
+    drift = Drift(OF_SIZE.get(array.dtype.itemsize, 24) if floating else 24)
+    return Spread(sizes, lo=lo, hi=hi, floating=floating, drift=drift, grain=step_of(array) if floating else None)
 
 
 def _few_spread(value: Few, unit: int) -> Spread:
@@ -282,16 +300,19 @@ def _few_spread(value: Few, unit: int) -> Spread:
     uses = frozenset({T}) if any(not c.constant for c in cells) else frozenset()
     limit = min((c.limit for c in cells), default=one.LONGEST)
     floating = any(c.floating for c in cells)
-    roundings = max((c.roundings for c in cells), default=0)
+    drift = beside(*(c.drift for c in cells if c.floating))
     if len(rates) > 1:
         near = {pair(ORIGIN, T): FAR}
-        return Spread(sizes, {}, -FAR, FAR, period, near, uses, roundings, floating, limit)
+        return Spread(sizes, {}, -FAR, FAR, period, near, uses, floating, limit, drift=drift)
     rate = rates.pop() if rates else Fraction(0)
     ends = [_deviation(c, rate) for c in cells]
     near = {pair(ORIGIN, T): float(settled)} if settled else {}
     slope = {T: rate} if rate else {}
     lo, hi = min((e[0] for e in ends), default=0.0), max((e[1] for e in ends), default=0.0)
-    return Spread(sizes, slope, lo, hi, period, near, uses, roundings, floating, limit)
+    if max(abs(lo), abs(hi)) >= EXACT and not floating:
+        raise Unsure("it is too large a number")
+    grain = common(*(step_of(c.values) for c in cells), *(abs(c.growth) for c in cells)) if floating else None
+    return Spread(sizes, slope, lo, hi, period, near, uses, floating, limit, drift=drift, grain=grain)
 
 
 def _deviation(s: Series, rate: Fraction) -> tuple[float, float]:

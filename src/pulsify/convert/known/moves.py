@@ -12,6 +12,7 @@ import numpy as np
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
+from pulsify.convert.known.floats import LONG, OF_SIZE, Drift, common, step_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
@@ -141,11 +142,8 @@ def _regrouped(v: Spread, a: int, b: int, sizes: tuple[Series, ...]) -> Spread:
     ratio = Fraction(inner[1], inner[0])
     q = v.slope.get(a, Fraction(0))
     off = float(abs(q) * (1 + ratio))
-    return many.moved_axes(
-        replace(v, slope={c: (x * ratio if c == a else x) for c, x in v.slope.items()}, lo=v.lo - off, hi=v.hi + off),
-        {a: b},
-        sizes,
-    )
+    slope = {c: (x * ratio if c == a else x) for c, x in v.slope.items()}
+    return many.moved_axes(replace(v, slope=slope, lo=v.lo - off, hi=v.hi + off, grain=v.step), {a: b}, sizes)
 
 
 @follows("Transpose")
@@ -189,6 +187,8 @@ def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
         cells = np.empty([int(s.item) for s in sizes], object)
         cells.fill(constant(array.reshape(-1)[0], f.unit))
         return Few(cells, array.dtype.kind == "f")
+    if array.dtype.kind != "f" and abs(number) >= many.EXACT:
+        return Spread(sizes, lo=-FAR, hi=FAR)
     return Spread(sizes, lo=number, hi=number, floating=array.dtype.kind == "f")
 
 
@@ -211,7 +211,13 @@ def count(f: Follower, node: Node, ins: list[Value]) -> Value:
             cells[i] = one.add(start, constant(i * delta.item, f.unit))
         return Few(cells, start.floating)
     slope = {0: step, **begin.slope}
-    return replace(begin, sizes=(size,), slope=slope, uses=begin.uses | {0}, floating=start.floating or delta.floating)
+    grain = common(begin.step, abs(step)) if start.floating else None
+    made = replace(begin, sizes=(size,), slope=slope, uses=begin.uses | {0}, grain=grain, limit=span.limit)
+    if not start.floating:
+        return made
+    counted = many.rounded(made)
+    steps = replace(counted.drift, exact=counted.drift.fits, roundings=2, noise=math.inf)  # it is rounded at every step
+    return counted if counted.drift.fits >= LONG else replace(counted, drift=steps)
 
 
 def _floored(a: Series, b: Series) -> Series:
@@ -269,37 +275,43 @@ def _cut(f: Follower, value: Value, axis: int, start: Series, stop: Series, step
     sizes = (*v.sizes[:axis], count, *v.sizes[axis + 1 :])
     if alike(count, v.sizes[axis]) and step == 1:
         return v
-    place = f.spread(Few(np.array(first, object)))
+    place = replace(f.spread(Few(np.array(first, object))), limit=min(first.limit, count.limit))
     own = {} if count.constant and count.item == 1 else {axis: Fraction(step)}
     at = replace(place, sizes=sizes, slope={**place.slope, **own}, uses=place.uses | ({axis} if own else set()))
     return _taken(f, value, v, axis, at, {c: c for c in range(v.rank) if c != axis})
 
 
-def _taken(f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict[int, int]) -> Spread:
-    """Entries of a value along an axis at certain places."""
+def _taken(
+    f: Follower, value: Value, v: Spread, axis: int, at: Spread, to: dict[int, int], wraps: bool = False
+) -> Spread:
+    """Entries of a value along an axis at certain places; wraps: negative ones count from the end."""
     if axis in v.times:
-        return many.placed(v, axis, at, to)
+        return many.placed(v, axis, at, to, wraps and many.lowest(at) < 0)
     if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope and at.range[0] >= 0:
         first, step = line  # positions kept as a table: they are what they count
         counted = many.scaled(at, step)
         steep = sum(float(abs(q)) for q in many.streamwise(at).values())
         until = int((float(v.sizes[axis].item) - many.most(at)) / steep)
         lo, hi = counted.lo + first, counted.hi + first
-        return replace(counted, lo=lo, hi=hi, floating=v.floating, until=min(at.until, until))
+        made = replace(counted, lo=lo, hi=hi, floating=v.floating, drift=v.drift, until=min(at.until, until))
+        return many.rounded(replace(made, grain=Fraction(1)))
     if isinstance(value, Fixed) or axis not in v.uses:  # a table: it ends, and what points outside does not run
         rows = float(v.sizes[axis].item)
         try:
             near = many.plane(at, rows + many.most(at))
         except Unsure:
             near = {pair(ORIGIN, c): FAR for c in at.slope}
-        looked = replace(many.with_near(at, near), slope={}, lo=v.lo, hi=v.hi, floating=v.floating, roundings=0)
+        looked = replace(
+            many.with_near(at, near), slope={}, lo=v.lo, hi=v.hi, floating=v.floating, drift=v.drift, grain=v.step,
+            least=v.least, final=None, hide=None, nonzero=False,
+        )  # fmt: skip
         rest = replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset())
         moved = {(to[c] if c >= 0 else c): q for c, q in v.slope.items()}
         near_too = {pair(*(to[c] if c >= 0 else c for c in k)): g for k, g in v.near.items()}
         uses = frozenset(to[c] if c >= 0 else c for c in v.uses)
         return many.joint(
             at.sizes, replace(rest, near=near_too, uses=uses), looked, slope=moved, lo=v.lo, hi=v.hi,
-            floating=v.floating,
+            floating=v.floating, grain=v.step, least=v.least,
         )  # fmt: skip
     raise Unsure("an axis that matters is looked up")
 
@@ -323,18 +335,19 @@ def gather(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
         return carried(f, node, data, [index])
     v = f.spread(data)
     axis = node.attr("axis", 0) % v.rank
-    at = f.spread(index)
+    at, wraps = f.spread(index), True
     if isinstance(index, Fixed) and axis in v.times:
         array = index.array()
         if array.size and array.max() < 0:  # counted from the end
             size = f.spread(Few(np.array(v.sizes[axis], object)))
             at = many.summed(at.sizes, at, many.moved_axes(size, {}, at.sizes))
+            wraps = False
         elif array.size and array.min() < 0:
             raise Unsure("it takes frames from both ends")
     sizes = (*v.sizes[:axis], *at.sizes, *v.sizes[axis + 1 :])
     placed = many.moved_axes(at, {c: c + axis for c in range(at.rank)}, sizes)
     to = {c: c if c < axis else c + at.rank - 1 for c in range(v.rank) if c != axis}
-    made = _taken(f, data, v, axis, placed, to)
+    made = _taken(f, data, v, axis, placed, to, wraps)
     return numbers_of(f, node, made)
 
 
@@ -360,7 +373,7 @@ def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
         raise Unsure("it picks single entries")
     at = many.moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
     to = {c: c + index.rank - 2 for c in range(1, v.rank)}
-    return numbers_of(f, node, _taken(f, ins[0], v, 0, at, to))
+    return numbers_of(f, node, _taken(f, ins[0], v, 0, at, to, wraps=True))
 
 
 @follows("Concat")
@@ -394,8 +407,9 @@ def _beside(parts: list[Spread], sizes: tuple[Series, ...]) -> Spread:
     """Parts side by side on an axis that is no time axis."""
     if not all(many.same_slope(p, parts[0]) for p in parts):
         parts = [many.exactly(p) for p in parts]
-    lo, hi = min(p.lo for p in parts), max(p.hi for p in parts)
-    return many.joint(sizes, *parts, slope=dict(parts[0].slope), lo=lo, hi=hi)
+    lo, hi, least = min(p.lo for p in parts), max(p.hi for p in parts), min(map(many.lowest, parts))
+    floating = any(p.floating for p in parts)
+    return many.joint(sizes, *parts, slope=dict(parts[0].slope), lo=lo, hi=hi, least=least, floating=floating)
 
 
 def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behind: int, others: list[Spread]) -> Spread:
@@ -410,7 +424,8 @@ def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behin
     if behind:
         ends[pair(axis, T)] = behind / rate + beyond
     lo, hi = min([moved.lo, *(p.lo for p in others)]), max([moved.hi, *(p.hi for p in others)])
-    out = many.joint(sizes, moved, *others, slope=dict(moved.slope), lo=lo, hi=hi)
+    least = min(map(many.lowest, [main, *others]))
+    out = many.joint(sizes, moved, *others, slope=dict(moved.slope), lo=lo, hi=hi, least=least, floating=main.floating)
     uses = out.uses | ({axis} if front or behind else set()) | ({T} if behind else set())
     return replace(many.with_near(out, ends), uses=frozenset(uses))
 
@@ -430,7 +445,7 @@ def pad(f: Follower, node: Node, ins: list[Value]) -> Value:
             continue
         sizes = list(v.sizes)
         sizes[axis] = one.add(sizes[axis], constant(front + behind, f.unit))
-        other = Spread(tuple(sizes), lo=fill, hi=fill, floating=v.floating)
+        other = Spread(tuple(sizes), lo=fill, hi=fill, floating=v.floating, drift=Drift(v.drift.digits))
         if axis in v.times:
             v = framed(v, axis, tuple(sizes), front, behind, [other])
         else:
@@ -483,10 +498,13 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     axis = node.attr("axis", -1) % (index.rank + 1)
     sizes = (*index.sizes[:axis], constant(depth, f.unit), *index.sizes[axis:])
     v = many.moved_axes(index, {a: a if a < axis else a + 1 for a in range(index.rank)}, sizes)
-    near = many.plane(v, depth + many.most(v))
+    if v.floating:
+        raise Unsure("it marks places that are floats")
+    near, floating = many.plane(v, depth + many.most(v)), values.dtype.kind == "f"
+    drift = Drift(OF_SIZE.get(values.dtype.itemsize, 24)) if floating else Drift()
     return replace(
-        many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()),
-        floating=values.dtype.kind == "f",
+        many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()), floating=floating,
+        drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, nonzero=False, least=-FAR,
     )  # fmt: skip
 
 

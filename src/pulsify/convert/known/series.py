@@ -13,26 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from pulsify.convert.known.floats import INT64, LARGEST, LONG, OF_SIZE, Drift, as_held, binary, shifts, step_of
+from pulsify.convert.known.floats import LONGEST as LONGEST
+from pulsify.convert.known.floats import Unsure as Unsure
+from pulsify.convert.known.floats import beside as _beside
+from pulsify.convert.known.floats import common as _common
+from pulsify.convert.known.floats import together as _together
+
 Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # lengths that are looked at, at the most
 TURN = 1 << 6  # rises after which the rows of a table rise alike
-LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 NEVER = 1 << 40
-INFINITE = 1 << 60  # numbers this large stand for infinity
-EXACT = 1 << 24  # whole numbers are exact in float32 up to here
+HUGE = 1 << 61  # a number that large compares like any larger one
 ULPS = 8  # of a function that two libraries need not round alike
-NEAR = 1e-7  # two numbers in double precision that are no further apart are the same one
-
-
-class Unsure(Exception):
-    """What a value does at some length is not known: why, and (if that is it) which length is too far to look at."""
 
 
 class TooFar(Unsure):
@@ -47,20 +47,17 @@ class TooFar(Unsure):
 class Series:
     """A number at the lengths unit, 2 unit, 3 unit, ...: `values` of the first horizon + period of them.
 
-    noise: what rounding may add, for every frame of the length; roundings: how many of them there were.
-    limit: the longest stream for which all this is true (whole numbers in float32 end there). longest: no stream is
-    longer, so that a change further out never comes.
+    drift: how far a float may be off that. limit: the longest stream for which all this is true (whole numbers run
+    over). longest: no stream is longer, so that a change further out never comes.
     """
 
     values: Array
     horizon: int = 0
     growth: Fraction = Fraction(0)
     unit: int = 1
-    noise: float = 0.0
-    roundings: int = 0
     limit: int = LONGEST
     longest: int = LONGEST
-    real: str = "f4"  # the type of its floats
+    drift: Drift = field(default_factory=Drift)
 
     @property
     def period(self) -> int:
@@ -94,6 +91,11 @@ class Series:
         if self.period == 1 and found is not None and found[1] >= len(self.values):
             return found[0] / self.unit
         raise Unsure("its size stops growing")
+
+    @property
+    def certain(self) -> int:
+        """The longest stream for which it is this number, to the last digit (or as near as floats are)."""
+        return min(self.limit, max(self.drift.fits, LONG)) if self.floating and self.growth else self.limit
 
     @property
     def repeats(self) -> int:
@@ -132,16 +134,18 @@ class Series:
     def reduced(self) -> Series:
         """The same with the shortest period and the nearest horizon."""
         out = self
+        slack = _slack(self, len(self.values))
         for p in _divisors(out.period):
             growth = out.growth * p / out.period
             tail = out.values[out.horizon :]
-            if (out.floating or growth.denominator == 1) and _repeats(tail, p, growth):
+            if (out.floating or growth.denominator == 1) and _repeats(tail, p, growth, slack[out.horizon :]):
                 out = replace(out, values=out.values[: out.horizon + p], growth=growth)
                 break
         if not out.horizon:
             return out
         p, values = out.period, out.values
-        off = _difference(values[p:], values[:-p], out.growth) if len(values) > p else np.zeros(0, bool)
+        slack = slack[: len(values)]
+        off = _difference(values[p:], values[:-p], out.growth, slack[p:]) if len(values) > p else np.zeros(0, bool)
         wrong = np.flatnonzero(off[: out.horizon])
         horizon = int(wrong[-1]) + 1 if wrong.size else 0
         return replace(out, values=values[: horizon + p], horizon=horizon)
@@ -152,16 +156,25 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})[:-1]
 
 
-def _repeats(tail: Array, p: int, growth: Fraction) -> bool:
-    return not _difference(tail[p:], tail[:-p], growth).any()
+def _slack(s: Series, count: int) -> Array:
+    """By how much the numbers seen may be off in double precision, which has rounded just as often as the model."""
+    if not s.floating or (s.drift.none and not s.growth):
+        return np.zeros(count)
+    lengths = (np.arange(count) + 1) * s.unit
+    size = np.abs(np.nan_to_num(s.look(count), posinf=0.0, neginf=0.0))
+    return np.asarray(4 * (s.drift.off(lengths) * 2.0 ** (s.drift.digits - 53) + size * 2.0**-53))
 
 
-def _difference(later: Array, earlier: Array, growth: Fraction) -> Array:
+def _repeats(tail: Array, p: int, growth: Fraction, slack: Array) -> bool:
+    return not _difference(tail[p:], tail[:-p], growth, slack[p:]).any()
+
+
+def _difference(later: Array, earlier: Array, growth: Fraction, slack: Array) -> Array:
     """Where `later` is not `earlier` plus the growth."""
     if later.dtype.kind != "f":
         return later != (earlier + int(growth) if growth else earlier)
     with np.errstate(invalid="ignore"):
-        return ~((np.abs(later - earlier - float(growth)) < NEAR) | (later == earlier) & (growth == 0))
+        return ~((np.abs(later - earlier - float(growth)) <= slack) | (later == earlier) & (growth == 0))
 
 
 def steady_growth(values: Array) -> tuple[Fraction, int] | None:
@@ -184,10 +197,15 @@ def steady_growth(values: Array) -> tuple[Fraction, int] | None:
 
 def constant(value: Any, unit: int = 1) -> Series:
     array = np.asarray(value).reshape(1)
+    if array.dtype.kind not in "biuf":
+        raise Unsure("it is no plain number")
     if array.dtype.kind in "iu":
-        array = np.clip(array, -INFINITE if array.dtype.kind == "i" else 0, INFINITE).astype(np.int64)
+        if int(array[0]) > INT64:
+            raise Unsure("it is too large a number")
+        return Series(array.astype(np.int64), unit=unit)
     if array.dtype.kind == "f":
-        return Series(array.astype(np.float64), unit=unit, real=f"f{array.dtype.itemsize}" if np.ndim(value) else "f4")
+        digits = OF_SIZE.get(array.dtype.itemsize, 24) if np.ndim(value) else 24
+        return Series(array.astype(np.float64), unit=unit, drift=Drift(digits))
     return Series(array, unit=unit)
 
 
@@ -219,19 +237,17 @@ def aligned(*given: Series) -> tuple[int, int, list[Array]]:
     return horizon, period, [s.look(horizon + period) for s in given]
 
 
-def _made(values: Array, horizon: int, growth: Fraction, *of: Series) -> Series:
-    real = next((s.real for s in of if s.floating), of[0].real)
-    if values.dtype.kind == "f" and not growth:  # rounded as it is computed, operation by operation
-        with np.errstate(over="ignore"):
-            values = values.astype(real).astype(np.float64)
+def _made(values: Array, horizon: int, growth: Fraction, *of: Series, drift: Drift | None = None) -> Series:
+    if values.dtype.kind != "f":
+        if abs(growth) > INT64:
+            raise Unsure("it runs over")
+        drift = Drift()
     return replace(
         of[0],
-        real=real,
         values=values,
         horizon=horizon,
         growth=growth,
-        noise=sum(s.noise for s in of) if values.dtype.kind == "f" else 0.0,
-        roundings=sum(s.roundings for s in of) if values.dtype.kind == "f" else 0,
+        drift=_beside(*(s.drift for s in of if s.floating)) if drift is None else drift,
         limit=min(s.limit for s in of),
         longest=min(s.longest for s in of),
     ).reduced()
@@ -241,14 +257,25 @@ def _grown(s: Series, period: int) -> Fraction:
     return s.growth * period / s.period
 
 
+def _largest(x: Array) -> int:
+    return max(abs(int(x.max())), abs(int(x.min()))) if x.size else 0
+
+
+def _check_sum(x: Array, y: Array) -> None:
+    if x.dtype.kind == "i" and y.dtype.kind == "i" and _largest(x) + _largest(y) > INT64:
+        raise Unsure("it runs over")
+
+
 def add(a: Series, b: Series) -> Series:
     horizon, period, (x, y) = aligned(a, b)
-    if x.dtype.kind == "i" and float(np.abs(x).max()) + float(np.abs(y).max()) > 4.0 * INFINITE:
-        raise Unsure("it is a sum of numbers that stand for infinity")
-    return _rounded(_made(x + y, horizon, _grown(a, period) + _grown(b, period), a, b))
+    _check_sum(x, y)
+    drift = _together(a.drift, b.drift) if a.floating and b.floating else None
+    return _rounded(_made(x + y, horizon, _grown(a, period) + _grown(b, period), a, b, drift=drift))
 
 
 def negated(a: Series) -> Series:
+    if not a.floating and _largest(a.values) > INT64:
+        raise Unsure("it runs over")
     return replace(a, values=-a.values, growth=-a.growth)
 
 
@@ -256,42 +283,90 @@ def subtract(a: Series, b: Series) -> Series:
     return add(a, negated(b))
 
 
+def difference(a: Series, b: Series) -> Series:
+    """a - b as numbers are, for a comparison: the runtime subtracts nothing, and rounds nothing."""
+    a, b = _tamed(a, b), _tamed(b, a)
+    horizon, period, (x, y) = aligned(a, b)
+    _check_sum(x, y)
+    drift = None
+    if a.floating and b.floating:
+        drift = replace(_together(a.drift, b.drift), roundings=max(a.drift.roundings, b.drift.roundings))
+    return _made(x - y, horizon, _grown(a, period) - _grown(b, period), a, b, drift=drift)
+
+
+def _tamed(a: Series, beside: Series) -> Series:
+    """The same beside another number: what is huge compares like any other that is."""
+    if a.floating or a.growth or _largest(a.values) <= HUGE:
+        return a
+    limit = min(a.limit, within(beside, HUGE))
+    return replace(a, values=np.clip(a.values, -HUGE, HUGE), limit=limit)
+
+
 def multiply(a: Series, b: Series) -> Series:
     if b.constant or (not a.constant and not b.growth):
         a, b = b, a
     if a.constant:
         factor = a.values[0]
+        if factor.dtype.kind != "f" and abs(int(factor)) * _largest(b.values) > INT64:
+            raise Unsure("it runs over")
         exact = Fraction(factor.item()) if np.isfinite(factor) else Fraction(0)
-        out = _made(b.values * factor, b.horizon, b.growth * exact, b, a)
-        return _rounded(replace(out, noise=b.noise * abs(float(factor)) + a.noise))
+        drift = b.drift.scaled(float(factor)) if b.floating else None
+        return _rounded(_made(b.values * factor, b.horizon, b.growth * exact, b, a, drift=drift), exact)
     if a.growth or b.growth:
         raise Unsure("it is a product of two numbers that change with the length")
     horizon, _, (x, y) = aligned(a, b)
+    if not a.floating and _largest(x) * _largest(y) > INT64:
+        raise Unsure("it runs over")
+    for s in (a, b):
+        _check_steady(s)
     return _rounded(_made(x * y, horizon, Fraction(0), a, b))
 
 
-def _rounded(s: Series) -> Series:
-    """A sum or product in float32: exact while it is a short binary fraction, else a little off."""
-    if not s.floating or not s.growth:
+def _check_steady(s: Series) -> None:
+    """Unsure if what is the same again and again is so only but for rounding."""
+    if s.floating and not s.drift.none:
+        raise Unsure("it is rounded, otherwise at every length")
+
+
+def _rounded(s: Series, factor: Fraction | None = None) -> Series:
+    """A sum, or a product with a number, as the runtime holds it: exact while it fits, then a little off."""
+    if not s.floating:
         return s
-    if s.real == "f2":
-        raise Unsure("it is counted in half precision")
-    dyadic = next((d for d in (1, 2, 4, 8, 16, 32, 64, 256, 1024) if _whole(s, d)), None)
-    if dyadic is not None:
-        return replace(s, limit=min(s.limit, within(s, EXACT // dyadic)))
-    return replace(s, noise=s.noise + float(abs(s.rate)) / EXACT * 2, roundings=s.roundings + 1)
+    if not s.growth and s.drift.none:
+        return replace(s, values=as_held(s.values, s.drift.digits)).reduced()
+    step = step_of(s.values) if s.growth.denominator & (s.growth.denominator - 1) == 0 else None
+    step = _common(step, abs(s.growth)) if step is not None else None
+    if factor and shifts(factor, None if step is None else step / abs(factor)):
+        return s
+    size, steep = _extent(s)
+    cap = _within(size, steep, binary(step) * 2.0**s.drift.digits) if step else 0
+    limit = min(s.limit, max(_within(size, steep, LARGEST[s.drift.digits]), 1))
+    return replace(s, drift=s.drift.rounded(cap, size, steep, min(LONG, s.longest)), limit=limit)
+
+
+def _extent(s: Series) -> tuple[float, float]:
+    """How large it is at the most: size + steep * frames."""
+    steep = float(s.rate)
+    x = s.values.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(x - steep * s.unit * np.arange(1, len(x) + 1))
+    return float(off[np.isfinite(x)].max(initial=0.0)), abs(steep)
+
+
+def _within(size: float, steep: float, bound: float) -> int:
+    if size > bound:
+        return 0
+    return int(min((bound - size) / steep, LONGEST)) if steep else LONGEST
 
 
 def within(s: Series, bound: int) -> int:
     """The longest stream for which a number stays within a bound; Unsure if it never does."""
     if not s.growth:
-        if np.abs(s.values[np.isfinite(s.values)]).max(initial=0) > bound:
-            raise Unsure("it is too large to be exact")
-        return LONGEST
-    off = np.abs(s.values - float(s.rate) * s.unit * np.arange(1, len(s.values) + 1)).max()
-    longest = int((bound - off) / float(abs(s.rate)))
+        longest = LONGEST if s.floating or _largest(s.values) <= bound else 0
+    else:
+        longest = _within(*_extent(s), bound * (1 - 2.0**-40) if bound > 1 << 50 else bound)
     if longest < 1:
-        raise Unsure("it is too large to be exact")
+        raise Unsure("it is too large a number")
     return longest
 
 
@@ -322,69 +397,89 @@ def compare(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Serie
     """how: np.less and its kind, or np.equal."""
     if a.values.dtype.kind == "b":
         a, b = (replace(s, values=s.values.astype(np.int64)) for s in (a, b))
-    d = subtract(a, b)
+    if not a.growth and not b.growth and not (a.floating and not (a.drift.none and b.drift.none)):
+        horizon, _, (x, y) = aligned(a, b)
+        return _made(how(x, y), horizon, Fraction(0), a, b)
+    d = difference(a, b)
     if d.growth:
         until = _crossing(d)
-        if until < NEVER:  # behind that rounding changes nothing any more
-            limit = LONGEST if d.floating and until * d.unit <= d.limit else d.limit
-            count = until + 1
-            if d.floating and d.roundings:
-                _check_clear(d, a, count)
-            values = how(_clean(d.look(count)), np.zeros(count))
+        if until < NEVER:
+            limit = min(d.limit, _clear_behind(d, until))
+            values = how(_clean(d, until + 1), np.zeros(until + 1))
             return Series(values, until, unit=d.unit, limit=limit, longest=d.longest).reduced()
-    if d.floating and not d.growth and d.noise and (np.abs(d.values) <= d.noise).any():
-        raise Unsure("it is too close to call")
-    limit = _margin(d) if d.floating else d.limit
-    return _made(how(_clean(d.values), np.zeros(len(d.values))), d.horizon, Fraction(0), replace(d, limit=limit))
+    count = len(d.values)
+    limit = min(d.limit, _clear_of(d, np.abs(_clean(d, count)))) if d.floating else d.limit
+    return _made(how(_clean(d, count), np.zeros(count)), d.horizon, Fraction(0), replace(d, limit=limit))
 
 
-def _check_clear(d: Series, a: Series, count: int) -> None:
-    """Unsure if rounding decides how two numbers compare: they are nearly equal somewhere."""
+def _clear_behind(d: Series, until: int) -> int:
+    """The longest stream for which rounding does not decide the sign of a number that grows for ever from there on."""
+    if not d.floating:
+        return LONGEST
+    count = until + d.period + 1
+    off = np.abs(_clean(d, count))
     lengths = (np.arange(count) + 1) * d.unit
-    off = d.noise * lengths + np.abs(a.look(count).astype(np.float64)) * 4 / EXACT
-    if (np.abs(d.look(count)) <= off).any():
+    grows = float(abs(d.rate)) > 2 * d.drift.noise
+    unclear = off <= d.drift.off(lengths)
+    if d.drift.roundings <= 1:
+        unclear &= (off > 0) | (lengths > d.drift.exact)
+    unclear &= lengths > d.drift.fits
+    if grows and not unclear.any():
+        return LONGEST
+    if d.drift.fits < 1:
         raise Unsure("it is too close to call")
+    return d.drift.fits
 
 
-def _clean(x: Array) -> Array:
-    """What is a whole number but for double precision's own rounding is that number."""
+def _clear_of(s: Series, off: Array) -> int:
+    """The longest stream for which rounding does not decide the sign of a number that is so far from zero.
+
+    If it grows, it passes zero only beyond the longest stream.
+    """
+    if s.drift.none:
+        return LONGEST
+    if not s.growth:
+        apart = off[off > 0]
+        return s.drift.certain(float(apart.min()) if apart.size else math.inf, bool((off == 0).any()))
+    lengths = (np.arange(len(off)) + 1) * s.unit
+    shrinks = replace(s.drift, noise=s.drift.noise + float(abs(s.rate)))
+    if (off[: s.horizon] > s.drift.off(lengths[: s.horizon])).all():
+        return max(s.drift.fits, shrinks.until(float(off[s.horizon :].min())))
+    return s.drift.fits
+
+
+def _clean(s: Series, count: int) -> Array:
+    """What was seen; what is a whole number but for double precision's own rounding is that number."""
+    x = s.look(count)
     if x.dtype.kind != "f":
         return x
     near = np.round(x)
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(x - near) < NEAR, near, x)
-
-
-def _margin(s: Series) -> int:
-    """How long a stream may be before rounding could carry the number across a whole one; Unsure if it may at once."""
-    x = s.values[np.isfinite(s.values)]
-    off = np.abs(x - np.round(x))
-    if s.roundings > 1 and s.growth and (off < NEAR).any():
-        raise Unsure("it is rounded more than once before it is cut to a whole number")
-    if not s.growth or not s.noise:
-        return s.limit
-    apart = off[off >= NEAR]
-    return min(s.limit, int(apart.min() / s.noise)) if apart.size else s.limit
+        return np.where(np.abs(x - near) <= _slack(s, count), near, x)
 
 
 def extreme(a: Series, b: Series, how: Callable[[Array, Array], Array]) -> Series:
     """np.minimum or np.maximum."""
-    d = subtract(a, b)
+    if a.growth == b.growth == 0:
+        horizon, _, (x, y) = aligned(a, b)
+        return _made(how(x, y), horizon, Fraction(0), a, b)
+    d = difference(a, b)
+    limit = d.limit
     if not d.growth:
         horizon, period, (x, y) = aligned(a, b)
-        return _made(how(x, y), horizon, _grown(a, period), a, b)
+        return _made(how(x, y), horizon, _grown(a, period), a, replace(b, limit=limit))
     until = _crossing(d)
     if until >= NEVER:  # it never comes to that
         horizon, period, (x, y) = aligned(a, b)
         first = (x[horizon:] < y[horizon:]) == (how is np.minimum)
         if not (first == first[0]).all():
             raise Unsure("now one is larger and now the other")
-        return _made(how(x, y), horizon, _grown(a if first[0] else b, period), a, b)
+        return _made(how(x, y), horizon, _grown(a if first[0] else b, period), a, replace(b, limit=limit))
     first = (d.growth < 0) == (how is np.minimum)
     wins = a if first else b
     horizon = max(until, wins.horizon)
     count = horizon + wins.period
-    return _made(how(a.look(count), b.look(count)), horizon, wins.growth, a, b)
+    return _made(how(a.look(count), b.look(count)), horizon, wins.growth, a, replace(b, limit=limit))
 
 
 def choose(condition: Series, a: Series, b: Series) -> Series:
@@ -428,8 +523,9 @@ def divide(a: Series, b: Series) -> Series:
         factor = b.values[0]
         if not factor:
             raise Unsure("it is divided by zero")
-        out = _made(a.values / factor, a.horizon, a.growth / Fraction(factor.item()), a, b)
-        return _rounded(replace(out, noise=a.noise / abs(float(factor))))
+        exact = 1 / Fraction(factor.item()) if np.isfinite(factor) else Fraction(0)
+        drift = a.drift.scaled(1 / float(factor))
+        return _rounded(_made(a.values / factor, a.horizon, a.growth * exact, a, b, drift=drift), exact)
     if b.constant:
         by = int(b.values[0])
         if not by:
@@ -450,59 +546,78 @@ def remainder(a: Series, b: Series, towards_zero: bool = False) -> Series:
     if not b.constant:
         if a.growth or b.growth:
             raise Unsure("it is divided by a number that changes with the length")
+        for s in (a, b):
+            _check_steady(s)
         horizon, _, (x, y) = aligned(a, b)
         return _made(how(x, np.where(y == 0, 1, y)), horizon, Fraction(0), a, b)
     by = b.values[0]
     if not by:
         raise Unsure("it is divided by zero")
-    if a.floating and (a.noise or not _whole(a, 1)):
+    if a.floating and (a.drift.fits < 1 or not _whole(a, 1)):
         raise Unsure("it is the remainder of a rounded number")
     s = stretched(signed(a) if towards_zero else a, Fraction(by.item()))
-    return _made(how(s.values, by), s.horizon, Fraction(0), s, b)
+    exact = replace(s, limit=min(s.limit, s.drift.fits), drift=Drift(s.drift.digits)) if s.floating else s
+    return _made(how(s.values, by), s.horizon, Fraction(0), exact, b)
 
 
 def whole(a: Series, how: Callable[[Array], Array]) -> Series:
     """np.floor, np.ceil, np.round or np.trunc of a number; it stays of its type."""
     if not a.floating:
         return a
-    limit = _margin(a if how is not np.round else replace(a, values=a.values + 0.5))
     s = stretched(signed(a) if how is np.trunc else a, Fraction(2 if how is np.round else 1))  # halves go to even
-    return replace(s, values=how(_clean(s.values)), noise=0.0, roundings=0, limit=limit).reduced()
+    clean = _clean(s, len(s.values))
+    limit = s.limit
+    if not s.drift.none:
+        x = clean[np.isfinite(clean)] + (0.5 if how is np.round else 0.0)
+        off = np.abs(x - np.round(x))
+        off[off <= _slack(s, len(clean))[np.isfinite(clean)]] = 0.0
+        apart = off[off > 0]
+        limit = min(limit, s.drift.certain(float(apart.min()) if apart.size else 1.0, bool((off == 0).any())))
+    return replace(s, values=how(clean), drift=Drift(s.drift.digits), limit=limit).reduced()
 
 
 def cast(a: Series, kind: str, bits: int) -> Series:
     """To a bool ("b"), a whole number ("i", "u") or a float ("f") of so many bits."""
     if kind == "b":
-        return compare(a, constant(0, a.unit), np.not_equal)
+        return compare(a, constant(0.0 if a.floating else 0, a.unit), np.not_equal)
     if kind == "f":
+        digits = OF_SIZE[bits // 8]
         if a.floating:
-            if not a.growth:
-                return replace(a, values=a.values.astype(f"f{bits // 8}").astype(np.float64), real=f"f{bits // 8}")
-            if f"f{bits // 8}" < a.real:
-                raise Unsure("it is counted in another precision")
-            return replace(a, real=f"f{bits // 8}")
-        exact = {16: 1 << 11, 32: EXACT, 64: 1 << 53}.get(bits, EXACT)
-        made = replace(a, values=a.values.astype(np.float64), real=f"f{bits // 8}")
-        return replace(made, limit=min(a.limit, within(a, exact)))
+            finer = digits >= a.drift.digits
+            made = replace(a, drift=replace(a.drift, digits=digits))
+            return made if finer and not (a.drift.none and not a.growth) else _rounded(made)
+        return _rounded(replace(a, values=a.values.astype(np.float64), drift=Drift(digits)))
     s = whole(a, np.trunc)
-    if a.floating and not np.isfinite(s.values).all():
-        raise Unsure("it is no number at some lengths")
-    if bits < 32 and (s.growth or s.values.min() < 0 or s.values.max() >= 1 << (bits - 1)):
-        raise Unsure(f"it may be too large for {bits} bits")
-    return replace(s, values=s.values.astype(np.int64))
+    if a.floating and (not np.isfinite(s.values).all() or np.abs(s.values).max() >= 2.0**63):
+        raise Unsure("it is no number, or too large a one, at some lengths")
+    return replace(s, values=s.values.astype(np.int64), drift=Drift())
+
+
+def fitting(s: Series, low: int, high: int) -> Series:
+    """Of a type that runs over below and above: certain only for streams that are short enough."""
+    if s.floating or s.values.dtype.kind == "b":
+        return s
+    below = int(s.values.min()) < low or (s.growth < 0 and low >= 0)
+    if below:
+        raise Unsure("it is negative, and held in a type that is not")
+    return replace(s, limit=min(s.limit, within(s, high)))
 
 
 def through(a: Series, how: Callable[[Array], Array], exact: bool = True) -> Series:
     """Any function of a number that does not grow; exact: rounded as the runtime rounds it, or nearly so."""
     if a.growth:
         raise Unsure("it is no linear function of the length")
+    _check_steady(a)
     with np.errstate(all="ignore"):
         values = np.asarray(how(a.values))
     if values.dtype.kind != "f":
-        return replace(a, values=values).reduced()
-    finite = np.abs(values[np.isfinite(values)])
-    noise = 0.0 if exact else float(finite.max(initial=0.0)) * ULPS / EXACT
-    return replace(_made(values, a.horizon, Fraction(0), a), noise=a.noise + noise)
+        return replace(a, values=values, drift=Drift()).reduced()
+    made = _rounded(_made(values, a.horizon, Fraction(0), a))
+    if exact:
+        return made
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    drift = replace(made.drift, fits=0, roundings=2, fuzz=size * ULPS * 2.0**-made.drift.digits)
+    return replace(made, drift=drift)
 
 
 def absolute(a: Series) -> Series:
@@ -511,68 +626,3 @@ def absolute(a: Series) -> Series:
     if ((s.values[s.horizon :] < 0) != negative).any() and s.growth:
         raise Unsure("its sign changes again and again")
     return replace(s, values=np.abs(s.values), growth=-s.growth if negative else s.growth)
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A number that only rises (or only falls) with the length, on no straight line: T * T, log T.
-
-    at: its value at an array of lengths. It can be compared with a constant: bisection finds where it passes that.
-    """
-
-    at: Callable[[Array], Array]
-    rises: bool
-    unit: int = 1
-
-    def compare(self, bound: float, how: Callable[[Array, Array], Array]) -> Series:
-        if how in (np.equal, np.not_equal):
-            raise Unsure("whether a number that is no linear function of the length equals another")
-
-        def test(lengths: Array) -> Array:
-            return np.asarray(how(self.at(lengths), np.full(len(lengths), bound)))
-
-        def close(n: int) -> bool:
-            here = float(self.at(np.array([n * self.unit]))[0])
-            return abs(here - bound) <= max(abs(here), abs(bound)) * ULPS / EXACT and here != bound
-
-        last = LONGEST // self.unit - 1
-        first, final = test(np.array([self.unit, last * self.unit]))
-        low, high = 1, last
-        while high - low > 1:
-            middle = (low + high) // 2
-            if bool(test(np.array([middle * self.unit]))[0]) == bool(final):
-                high = middle
-            else:
-                low = middle
-        if first == final:
-            return Series(np.array([bool(final)]), unit=self.unit)
-        if high > MOST:
-            raise TooFar(high)
-        if close(high) or close(low):
-            raise Unsure("it is too close to call")
-        values = np.append(np.full(high - 1, bool(first)), bool(final))
-        return Series(values, high - 1, unit=self.unit)
-
-
-def monotone(a: Series | Curve, how: Callable[[Array], Array], rises: bool) -> Curve:
-    """A function that only rises or falls, of a number that does: at any length."""
-    if isinstance(a, Curve):
-        return Curve(lambda t: how(a.at(t)), a.rises == rises, a.unit)
-    line = a
-    count = len(line.values)
-    step = np.diff(line.look(count + line.period).astype(np.float64))
-    if not ((step >= 0).all() or (step <= 0).all()):
-        raise Unsure("it neither rises nor falls with the length")
-    up = line.growth > 0
-
-    def at(lengths: Array) -> Array:
-        n = lengths // line.unit - 1
-        turns = np.maximum(n - line.horizon, 0) // line.period
-        place = np.where(n < line.horizon, n, line.horizon + np.maximum(n - line.horizon, 0) % line.period)
-        with np.errstate(all="ignore"):
-            return np.asarray(how(line.values[place].astype(np.float64) + turns * float(line.growth)))
-
-    return Curve(at, up == rises, line.unit)
-
-
-Number = Series | Curve

@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.convert.known.floats import LARGEST, LONG, NUMPY, Drift, beside, binary, common, shifts, together
 from pulsify.convert.known.series import LONGEST, MOST, Series, TooFar, Unsure
 
 Array = np.ndarray[Any, Any]
 T, ORIGIN = -1, -2  # coordinates; axes are 0, 1, ...
 Pair = tuple[int, int]
 FAR = math.inf
-SMOOTH = 1  # roundings after which a number must not be cut to a whole one any more
+EXACT = 2.0**53  # whole numbers are exact in double precision up to here
 
 
 def pair(a: int, b: int) -> Pair:
@@ -48,11 +49,12 @@ class Spread:
     period: int = 1
     near: Mapping[Pair, float] = field(default_factory=dict)
     uses: frozenset[int] = frozenset()
-    roundings: int = 0
     floating: bool = False
     limit: int = LONGEST
     until: int = LONGEST  # a table it was read from ends there, and the model with it
-    whole: bool = False  # floats that are whole numbers: exact, and so are their sums
+    drift: Drift = field(default_factory=Drift)  # how far floats may be off
+    grain: Fraction | None = None  # floats that are all multiples of this
+    least: float = -FAR  # no entry is lower, wherever it is
     nonzero: bool = False  # it is nowhere zero, whatever else it is
     final: float | None = None  # what it is far out, if that is one number
     hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
@@ -75,10 +77,23 @@ class Spread:
         return min([self.until, *(s.settled for s in self.sizes if not s.constant and not s.growth)])
 
     @property
+    def step(self) -> Fraction | None:
+        """Of what all entries are multiples, if that is known."""
+        if not self.floating:
+            return Fraction(1)
+        known = self.grain is None and not self.slope and self.lo == self.hi and math.isfinite(self.lo)
+        return abs(Fraction(self.lo)) if known else self.grain
+
+    @property
+    def certain(self) -> int:
+        """The longest stream for which it is what it is said to be, and as large."""
+        return min([self.limit, *(s.limit for s in self.sizes)])
+
+    @property
     def range(self) -> tuple[float, float]:
         """Of the whole value: coordinates are never negative."""
         up, down = (any(q > 0 for q in self.slope.values()), any(q < 0 for q in self.slope.values()))
-        return -FAR if down else self.lo, FAR if up else self.hi
+        return max(-FAR if down else self.lo, self.least), FAR if up else self.hi
 
 
 def joined(near: Iterable[Mapping[Pair, float]]) -> dict[Pair, float]:
@@ -99,8 +114,9 @@ def joint(sizes: tuple[Series, ...], *of: Spread, **changes: Any) -> Spread:
         period=period,
         near=joined(v.near for v in of),
         uses=frozenset().union(*(v.uses for v in of)),
-        roundings=max(v.roundings for v in of),
         floating=any(v.floating for v in of[-2:]),
+        drift=beside(*(v.drift for v in of if v.floating)),
+        grain=common(*(v.step for v in of if v.floating)),
         limit=min(v.limit for v in of),
         until=min(v.until for v in of),
     )
@@ -138,7 +154,11 @@ def exactly(v: Spread) -> Spread:
         near = plane(v, FAR)
     except Unsure:
         near = {pair(ORIGIN, c): FAR for c in v.slope}
-    return replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None)
+    out = replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None, grain=None, least=-FAR)
+    if not v.floating or v.drift.roundings > 1:
+        return out
+    limit = min(v.limit, v.drift.exact)  # one rounding is the same wherever what is rounded is
+    return replace(out, limit=limit, drift=Drift(v.drift.digits))
 
 
 def most(v: Spread) -> float:
@@ -150,6 +170,16 @@ def same_slope(a: Spread, b: Spread) -> bool:
 
 
 def summed(sizes: tuple[Series, ...], a: Spread, b: Spread, sign: int = 1) -> Spread:
+    return rounded(_sum(sizes, a, b, sign))
+
+
+def difference(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
+    """a - b as numbers are, for a comparison: the runtime subtracts nothing, and rounds nothing."""
+    out = _sum(sizes, a, b, -1)
+    return replace(out, drift=replace(out.drift, roundings=max(a.drift.roundings, b.drift.roundings)))
+
+
+def _sum(sizes: tuple[Series, ...], a: Spread, b: Spread, sign: int) -> Spread:
     slope = dict(a.slope)
     for c, q in b.slope.items():
         slope[c] = slope.get(c, Fraction(0)) + sign * q
@@ -157,58 +187,93 @@ def summed(sizes: tuple[Series, ...], a: Spread, b: Spread, sign: int = 1) -> Sp
     slope = {c: q for c, q in slope.items() if q}
     with np.errstate(invalid="ignore"):
         out = joint(sizes, a, b, slope=slope, lo=_finite(a.lo + lo, -FAR), hi=_finite(a.hi + hi, FAR))
-    return replace(out, roundings=a.roundings + b.roundings, whole=_all_whole(a, b))
-
-
-def _all_whole(*of: Spread) -> bool:
-    return all(v.whole or not v.floating for v in of)
+    return replace(out, drift=together(a.drift, b.drift) if out.floating else Drift())
 
 
 def _finite(x: float, otherwise: float) -> float:
     return otherwise if math.isnan(x) else x
 
 
+def rounded(v: Spread) -> Spread:
+    """The result of an operation as a float holds it."""
+    if not v.floating:
+        return v
+    if not v.slope and v.drift.none:  # the runtime's own numbers, the same wherever their deviation is
+        return replace(v, lo=_held(v.lo, v.drift.digits), hi=_held(v.hi, v.drift.digits))
+    steep = _steep(v)
+    cap = _within(v, steep, binary(v.step) * 2.0**v.drift.digits)
+    enough = min([LONG, *(s.longest for s in v.sizes)])
+    limit = min(v.limit, _within(v, steep, LARGEST[v.drift.digits])) if math.isfinite(most(v) + steep) else v.limit
+    return replace(v, drift=v.drift.rounded(cap, most(v), steep, enough), limit=max(limit, 1))
+
+
+def _held(x: float, digits: int) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.array(x).astype(NUMPY[digits])) if digits in NUMPY else x
+
+
+def _steep(v: Spread) -> float:
+    """By how much an entry may grow with every frame of the stream."""
+    try:
+        return sum(float(abs(q)) for q in streamwise(v).values())
+    except Unsure:
+        return FAR
+
+
+def _within(v: Spread, steep: float, bound: float) -> int:
+    """The longest stream for which all entries stay within a bound; 0 if there is none."""
+    size = most(v) + sum(float(abs(q)) * ragged(v.sizes[c]) * float(v.rate(c)) for c, q in v.slope.items() if c >= 0)
+    if not size <= bound or not math.isfinite(steep):
+        return 0
+    return int(min((bound - size) / steep, LONGEST)) if steep else LONGEST
+
+
+def within(v: Spread, bound: float) -> int:
+    """The longest stream for which all entries stay within a bound; Unsure if there is none."""
+    longest = _within(v, _steep(v), bound)
+    if longest < 1:
+        raise Unsure("it is too large a number")
+    return longest
+
+
 def scaled(v: Spread, factor: Fraction) -> Spread:
     if not factor:
-        return replace(v, slope={}, lo=0.0, hi=0.0, final=None)
+        return replace(v, slope={}, lo=0.0, hi=0.0, final=None, drift=Drift(v.drift.digits), grain=None, least=-FAR)
     ends = sorted((v.lo * float(factor), v.hi * float(factor)))
-    dyadic = factor.denominator & (factor.denominator - 1) == 0 and abs(factor.numerator) < 1 << 12
-    more = 0 if dyadic or not v.floating else 1
     slope = {c: q * factor for c, q in v.slope.items()}
-    return replace(
-        v,
-        slope=slope,
-        lo=ends[0],
-        hi=ends[1],
-        roundings=v.roundings + more,
-        final=None,
-        whole=v.whole and factor.denominator == 1,
-    )
+    grain = v.step * abs(factor) if v.floating and v.step is not None else None
+    drift = v.drift.scaled(float(factor))
+    out = replace(v, slope=slope, lo=ends[0], hi=ends[1], final=None, grain=grain, drift=drift, least=-FAR)
+    return out if shifts(factor, v.step) and v.slope else rounded(out)
 
 
 def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     for x, y in ((a, b), (b, a)):
-        if not y.slope and y.lo == y.hi and math.isfinite(y.lo):
-            given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide, whole=_all_whole(x))
+        if not y.slope and y.lo == y.hi and math.isfinite(y.lo) and y.drift.none:
+            given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide, grain=x.step, drift=x.drift)
             return scaled(given, Fraction(y.lo))
         if y.final is not None and (made := _settling(sizes, x, y)) is not None:
             return made
     (a0, a1), (b0, b1) = a.range, b.range
     ends = [_finite(x * y, 0.0) for x in (a0, a1) for y in (b0, b1)]
-    return joint(sizes, exactly(a), exactly(b), lo=min(ends), hi=max(ends), hide=joined([_hiding(a), _hiding(b)]))
+    lo, hi = (min(ends), max(ends)) if all(map(math.isfinite, ends)) or a.floating else (-FAR, FAR)
+    out = joint(sizes, exactly(a), exactly(b), lo=lo, hi=hi, hide=joined([_hiding(a), _hiding(b)]), grain=None)
+    return rounded(out) if not out.slope and out.drift.none else out
 
 
 def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
     """A line times what is one number past some place on the line: a line again, but for what comes before."""
-    if len(x.slope) != 1 or y.slope or y.period != 1 or y.final is None:
+    if len(x.slope) != 1 or y.slope or y.period != 1 or y.final is None or not y.drift.none:
         return None
     ((c, q),) = x.slope.items()
     if set(y.near) - {pair(ORIGIN, c)}:
         return None
     before = float(abs(q) * x.rate(c)) * max(y.near.values(), default=0.0) + most(x)
     off = before * max(abs(y.lo - y.final), abs(y.hi - y.final))
-    out = scaled(joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, whole=_all_whole(x)), Fraction(y.final))
-    return replace(out, lo=out.lo - off, hi=out.hi + off)
+    given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, grain=x.step, drift=x.drift)
+    out = scaled(given, Fraction(y.final))
+    grain = x.step * y.step if x.step is not None and y.step is not None else None
+    return rounded(replace(out, lo=out.lo - off, hi=out.hi + off, grain=grain))
 
 
 def _hiding(v: Spread) -> Mapping[Pair, float]:
@@ -216,33 +281,52 @@ def _hiding(v: Spread) -> Mapping[Pair, float]:
     return {} if v.nonzero else v.hide if v.hide is not None else exactly(v).near
 
 
-def within(v: Spread, bound: float) -> int:
-    """The longest stream for which all entries stay within a bound."""
-    steep = sum(float(abs(q)) for q in streamwise(v).values())
-    if not steep:
-        return LONGEST
-    return max(int(min((bound - most(v)) / steep, LONGEST)), 1) if math.isfinite(most(v)) else 1
+def _cleared(v: Spread, points: Fraction | None) -> Spread:
+    """The same for streams so short that rounding does not carry it across zero, or (points) across a multiple of that.
 
-
-def _check_clear(v: Spread) -> None:
-    """Unsure if float32 may round across where something changes: only short binary fractions, or one division."""
-    if not v.floating or not v.slope or v.whole:
-        return
-    short = all(_short(q) for q in v.slope.values()) and all(_short(Fraction(x)) for x in (v.lo, v.hi))
-    if v.roundings > SMOOTH or (not short and (v.roundings != SMOOTH or v.lo != v.hi or not _short(Fraction(v.lo)))):
-        raise Unsure("rounding may decide how it compares, or where it is cut")
-
-
-def _short(q: Fraction) -> bool:
-    return q.denominator <= 1 << 10 and q.denominator & (q.denominator - 1) == 0
+    Unsure if there are none.
+    """
+    if not v.floating or v.drift.none:
+        return v
+    if all(v.near.get(pair(ORIGIN, c)) == FAR for c in v.uses) and not v.slope:
+        return v  # the runtime's own numbers, looked at one by one
+    step = common(v.step, points) if points else v.step
+    gap, met = (float(step), True) if step else (0.0, True)
+    if step and v.lo == v.hi and math.isfinite(v.lo):  # it may never come to stand on such a point
+        tight = common(*v.slope.values(), points or Fraction(0))
+        rest = v.lo % float(tight) if tight else abs(v.lo)
+        away = min(rest, float(tight) - rest) if tight else rest
+        if away > float(tight or 0) * 1e-6 + abs(v.lo) * 1e-12:
+            gap, met = away * 0.999, False
+    return replace(v, limit=min(v.limit, v.drift.certain(gap, met)))
 
 
 def decided(v: Spread) -> Spread:
     """The sign of a value, or anything else that changes only near where the value is zero."""
-    if math.isfinite(most(v)):
-        _check_clear(v)
-    near = with_near(v, plane(v, most(v))).near
-    return replace(v, near=near, slope={}, lo=0.0, hi=1.0, roundings=0, floating=False, final=None, hide=None)
+    far = most(v)
+    if not math.isfinite(far):
+        v = exactly(v)
+        v = _cleared(v, None) if v.drift.roundings > 1 else v
+    elif (alone := _alone(v)) is not None:  # rounding matters near where it is zero, and there everything is looked at
+        far = alone
+    else:
+        v = _cleared(v, None)
+    near = with_near(v, plane(v, far)).near
+    return replace(
+        v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, nonzero=False, least=-FAR,
+        drift=Drift(), grain=None,
+    )  # fmt: skip
+
+
+def _alone(v: Spread) -> float | None:
+    """How large the slope's part of a float may be where rounding decides its sign, if it goes with one coordinate."""
+    if not v.floating or v.drift.none or len(v.slope) != 1 or v.uses != set(v.slope):
+        return None
+    ((_, q),) = streamwise(v).items()
+    steep = float(abs(q))
+    if not v.drift.noise < steep / 2 or not math.isfinite(v.drift.fuzz):
+        return None
+    return (most(v) + v.drift.fuzz) / (steep - v.drift.noise) * steep + steep
 
 
 def repeating(v: Spread, whole: Fraction) -> int:
@@ -260,13 +344,16 @@ def cut(v: Spread, towards_zero: bool = False) -> Spread:
     if not v.floating:
         return v
     if not math.isfinite(most(v)):
-        return replace(exactly(v), final=None, hide=None)
-    _check_clear(v)
+        out = exactly(v)
+        out = _cleared(out, None) if out.drift.roundings > 1 else out
+        return replace(out, final=None, hide=None, nonzero=False, drift=Drift(v.drift.digits), grain=Fraction(1))
+    v = _cleared(v, Fraction(1, 2))
     if towards_zero:
         v = with_near(v, plane(v, most(v) + 1))
     return replace(
-        v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, roundings=0, whole=True, final=None, hide=None
-    )
+        v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, drift=Drift(v.drift.digits), grain=Fraction(1),
+        final=None, hide=None, nonzero=False, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
+    )  # fmt: skip
 
 
 def divided(v: Spread, by: Fraction) -> Spread:
@@ -275,8 +362,8 @@ def divided(v: Spread, by: Fraction) -> Spread:
         return scaled(v, 1 / by)
     period = repeating(v, abs(by))
     signs = with_near(v, plane(v, most(v)))
-    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None)
-    return replace(out, lo=out.lo - 1, hi=out.hi + 1)
+    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None, nonzero=False)
+    return replace(out, lo=out.lo - 1, hi=out.hi + 1, least=min(v.least, 0.0) if by > 0 else -FAR)
 
 
 def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
@@ -285,19 +372,47 @@ def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
         v = with_near(v, plane(v, most(v)))
     size = float(abs(by))
     lo, hi = (-size, size) if towards_zero else (0.0, size) if by > 0 else (-size, 0.0)
-    if v.floating and v.roundings:
-        raise Unsure("it is the remainder of a rounded number")
-    return replace(v, period=period, slope={}, lo=lo, hi=hi, final=None, hide=None)
+    if v.floating and not v.drift.none:
+        if v.drift.fits < 1:
+            raise Unsure("it is the remainder of a rounded number")
+        v = replace(v, limit=min(v.limit, v.drift.fits), drift=Drift(v.drift.digits))
+    grain = common(v.step, abs(by)) if v.floating else None
+    v = replace(v, final=None, hide=None, nonzero=False)
+    return replace(v, period=period, slope={}, lo=lo, hi=hi, grain=grain, least=lo)
+
+
+def lowest(v: Spread) -> float:
+    """No entry is lower: places on an axis are not negative, nor do they lie behind its end."""
+    least = v.lo
+    ends = {c: -q for c, q in v.slope.items() if q < 0}
+    if ends:
+        if set(ends) & {T} or len(ends) > 1 or T not in v.slope:
+            return v.least
+        ((c, q),) = ends.items()
+        if v.slope[T] < q * v.rate(c):
+            return v.least
+        size = v.sizes[c]
+        over = size.values - float(size.pace) * size.unit * np.arange(1, len(size.values) + 1)
+        least -= float(q) * (float(over.max()) - 1)
+    elif T in v.slope:
+        least += float(v.slope[T])
+    return max(least, v.least)
 
 
 def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spread:
     """Min or Max."""
-    d = summed(sizes, a, b, -1)
+    made = _extreme(sizes, a, b, least)
+    bounds = (lowest(a), lowest(b))
+    return replace(made, least=min(bounds) if least else max(bounds))
+
+
+def _extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spread:
+    d = difference(sizes, a, b)
     how = min if least else max
     (a0, a1), (b0, b1) = a.range, b.range
     if not d.slope:
         lo, hi = how(a.lo, b.lo), how(a.hi, b.hi)
-        return joint(sizes, a, b, slope=dict(a.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
+        return joint(sizes, a, b, slope=dict(a.slope), lo=lo, hi=hi)
     by_end = len(d.slope) == 2 and T in d.slope and sum(streamwise(d).values()) == 0
     if (len(d.slope) > 1 and not by_end) or not math.isfinite(most(d)):
         return joint(sizes, exactly(a), exactly(b), lo=how(a0, b0), hi=how(a1, b1))
@@ -309,7 +424,7 @@ def extreme(sizes: tuple[Series, ...], a: Spread, b: Spread, least: bool) -> Spr
     # before that it may be off by what both differ there
     off = float(abs(d.slope[c]) * d.rate(c)) * (max(near.values()) + over) + most(d)
     lo, hi = wins.lo - off, wins.hi + off
-    out = joint(sizes, a, b, slope=dict(wins.slope), lo=lo, hi=hi, whole=_all_whole(a, b))
+    out = joint(sizes, a, b, slope=dict(wins.slope), lo=lo, hi=hi)
     return with_near(out, near)
 
 
@@ -320,23 +435,27 @@ def ragged(size: Series) -> float:
 
 
 def absolute(v: Spread) -> Spread:
-    zero = Spread(v.sizes, floating=v.floating)
     if len(v.slope) > 1:
         lo, hi = v.range
-        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)))
+        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)), least=0.0)
     if not v.slope:
-        return replace(v, lo=0.0, hi=most(v), final=None)
-    return extreme(v.sizes, v, summed(v.sizes, zero, v, -1), least=False)
+        return replace(v, lo=0.0, hi=most(v), final=None, least=0.0)
+    return replace(extreme(v.sizes, v, negative(v), least=False), least=0.0)
+
+
+def negative(v: Spread) -> Spread:
+    return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo, final=None, least=-FAR)
 
 
 def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -> Spread:
     """Where."""
     hide = joined([condition.near, _hiding(a), _hiding(b)])
+    least = min(lowest(a), lowest(b))
     if same_slope(a, b):
         lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
-        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, whole=_all_whole(a, b))
+        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, least=least)
     lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
-    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide)
+    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, least=least)
 
 
 def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> Spread:
@@ -358,8 +477,11 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
     )
 
 
-def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int]) -> Spread:
-    """Entries of v taken along `axis` at the places `at` says (an array of the output's rank); other axes go `to`."""
+def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool = False) -> Spread:
+    """Entries of v taken along `axis` at the places `at` says (an array of the output's rank); other axes go `to`.
+
+    wraps: some places may be negative, and count from the end.
+    """
     own = {c: to[c] for c in range(v.rank) if c != axis and c in to}
     reach = most(at) / float(v.rate(axis))
     where = _stands(v, axis, at)
@@ -379,6 +501,9 @@ def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int]) -> Spread:
     uses = frozenset(own[c] if c >= 0 else c for c in v.uses if c != axis)
     uses |= at.uses if axis in v.uses else frozenset()
     base = joint(at.sizes, replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset()), at)
+    base = replace(base, floating=v.floating, drift=v.drift, grain=v.step if v.floating else None, least=v.least)
+    if wraps and axis in v.uses:
+        near, uses = joined([near, _wrapped(v, axis, at, own)]), uses | {T}
     return replace(
         base,
         slope={c: x for c, x in slope.items() if x},
@@ -387,6 +512,19 @@ def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int]) -> Spread:
         near=joined([near, at.near if axis in v.uses else {}]),
         uses=uses,
     )
+
+
+def _wrapped(v: Spread, axis: int, at: Spread, own: Mapping[int, int]) -> dict[Pair, float]:
+    """What is near where places are negative: those count from the end, and what is near to the axis is to T."""
+    if v.slope.get(axis):
+        raise Unsure("it takes frames from both ends")
+    reach = most(at) / float(v.rate(axis)) + ragged(v.sizes[axis])
+    near = plane(at, most(at))  # there they turn negative
+    for a, b in v.near:
+        if axis in (a, b) and T not in (a, b):
+            other = b if a == axis else a
+            near = joined([near, {pair(own[other] if other >= 0 else other, T): v.near[a, b] + reach}])
+    return near
 
 
 def _stands(v: Spread, axis: int, at: Spread) -> tuple[int, ...]:

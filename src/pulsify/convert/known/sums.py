@@ -11,7 +11,8 @@ import numpy as np
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
-from pulsify.convert.known.follow import Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.floats import Drift, binary
+from pulsify.convert.known.follow import LOOKS, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.moves import axes_of, numbers_of
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T
@@ -74,7 +75,7 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
     picks = node.op in ("ReduceMax", "ReduceMin")
     slope = dict(v.slope)
     if not over:
-        bounded = v if picks and not v.slope else many.exactly(v)
+        bounded = replace(v, final=None, hide=None, nonzero=False) if picks and not v.slope else many.exactly(v)
         gone = {c for c in bounded.uses if c >= 0 and c not in to}
         if gone:
             raise Unsure("an axis that matters goes")
@@ -82,18 +83,24 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         return out if picks else replace(out, lo=-FAR, hi=FAR)
     if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
         raise Unsure(f"{node.op} over time never repeats")
+    if len(over) > 1 and not picks:
+        raise Unsure("it is a sum over two time axes")
     period = math.lcm(v.period, *(v.sizes[a].repeats for a in over))
-    lo, hi = v.lo, v.hi
+    lo, hi, given = v.lo, v.hi, v
     for a in over if picks else ():
         q = slope.pop(a, Fraction(0))
         grows = (q > 0) == (node.op == "ReduceMax") and q != 0
+        if q:  # what wins lies near the end, or the start, by as much as the deviation can make good
+            ahead = (v.hi - v.lo) / float(abs(q) * v.rate(a))
+            side = {many.pair(a, T): ahead + many.ragged(v.sizes[a])} if grows else {many.pair(ORIGIN, a): ahead}
+            given = many.with_near(given, side)
         if grows:
             slope[T] = slope.get(T, Fraction(0)) + q * v.rate(a)
             off = many.ragged(v.sizes[a]) * float(v.rate(a))
             lo, hi = lo - float(abs(q)) * (off + 1), hi + float(abs(q)) * (off + 1)
     gathered = replace(
         v,
-        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(v, over).items()},
+        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(given, over).items()},
         slope={c: q for c, q in slope.items() if q},
         uses=(v.uses - set(over)) | {T},
         period=period,
@@ -104,11 +111,48 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         nonzero=False,
     )
     out = many.moved_axes(gathered, to, sizes)
-    return out if picks else _growing_sum(f, node, out)
+    if picks:
+        return out
+    counts = [s for a, s in enumerate(v.sizes) if a in over or a not in to]
+    return _summed_up(_growing_sum(f, node, out, counts), v, counts)
 
 
-def _growing_sum(f: Follower, node: Node, v: Spread) -> Spread:
-    """By how much a sum grows each period is seen at two lengths far enough out."""
+def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
+    """A sum of floats: exact while all that is summed up, whatever its sign, fits."""
+    if not v.floating:
+        return made
+    steep = many.most(v) * math.prod(float(s.pace) if not s.constant else float(s.item) for s in counts)
+    over = sum(many.ragged(s) * float(s.pace) for s in counts if not s.constant)
+    step = v.step
+    if step is None or not v.drift.none:
+        raise Unsure("it is a sum of rounded numbers")
+    if not math.isfinite(steep):
+        raise Unsure("it is a sum of what grows")
+    bound = binary(step) * 2.0**v.drift.digits
+    fits = int(min(bound / steep - over, one.LONGEST)) if steep and step else one.LONGEST
+    if fits < 1:
+        raise Unsure("it is a sum of rounded numbers")
+    return replace(made, limit=min(made.limit, fits), drift=Drift(v.drift.digits), grain=step)
+
+
+def _residues(v: Spread, first: int, period: int, unit: int) -> range:
+    """Lengths of every kind from some length on, if it goes with the length."""
+    if T not in v.uses:
+        return range(first, first + 1)
+    if period // unit > LOOKS:
+        raise one.TooFar(first + period)
+    return range(first, first + period, unit)
+
+
+def _steps(arrays: list[Array]) -> Array:
+    """Differences of arrays, as numbers to compare."""
+    whole = all(a.dtype.kind in "biu" for a in arrays)
+    x, y = (a.astype(np.int64 if whole else np.float64) for a in arrays)
+    return np.asarray(y - x).reshape(-1)
+
+
+def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Spread:
+    """By how much a sum grows each period is seen at two lengths far enough out, of every kind of length."""
     if v.times:
         raise Unsure("a sum over one of two time axes")
     until = max((g for k, g in v.near.items() if T in k), default=0.0)
@@ -118,13 +162,15 @@ def _growing_sum(f: Follower, node: Node, v: Spread) -> Spread:
     period = math.lcm(v.period, f.unit)
     if first + period > 1 << 16:
         raise one.TooFar(first + period)
-    x, y = (np.asarray(f.at(node.outputs[0], s).array, np.float64) for s in (first, first + period))
-    grown = (y - x).reshape(-1)
+    name = node.outputs[0]
+    lengths = _residues(v, first, period, f.unit)
+    grown = np.concatenate([_steps([f.at(name, s).array, f.at(name, s + period).array]) for s in lengths])
     if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
         raise Unsure("it is a sum that grows unevenly")
-    bound = float(np.abs(x).max()) + float(np.abs(grown).max())
-    slope = {T: Fraction(int(grown[0]), period)} if grown[0] else {}
-    return replace(v, slope=slope, lo=-bound, hi=bound)
+    slope = Fraction(int(grown[0]), period)
+    last = first + 2 * period
+    bound = many.most(v) * math.prod(float(s.at(last)) for s in counts) + float(abs(slope)) * last
+    return replace(v, slope={T: slope} if slope else {}, lo=-bound, hi=bound, least=-FAR)
 
 
 @follows("CumSum")
@@ -134,7 +180,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     if axis not in v.times:
         if axis in v.uses:
             raise Unsure("an axis that matters is summed over")
-        return replace(many.exactly(v), lo=-FAR, hi=FAR)
+        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, nonzero=False)
     if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
         raise Unsure("it is a running sum of what grows")
     period = math.lcm(v.period, v.sizes[axis].repeats)
@@ -146,17 +192,22 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
     if length > 1 << 16 or len(v.times) > 1:
         raise one.TooFar(length)
-    array = np.moveaxis(np.asarray(f.at(node.outputs[0], length).array, np.float64), axis, 0)
-    middle = int(array.shape[0] // 2)
-    grown = (array[middle] - array[middle - frames]).reshape(-1)
+    grown = np.concatenate(
+        [
+            _steps([array[len(array) // 2 - frames], array[len(array) // 2]])
+            for s in _residues(v, length, math.lcm(period, f.unit), f.unit)
+            for array in [np.moveaxis(f.at(node.outputs[0], s).array, axis, 0)]
+        ]
+    )
     if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
         raise Unsure("it is a running sum that grows unevenly")
     slope = Fraction(int(grown[0]), frames)
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
-    return replace(
+    made = replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
-        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, nonzero=False,
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, nonzero=False, least=-FAR,
     )  # fmt: skip
+    return _summed_up(made, v, [v.sizes[axis]])
 
 
 @follows("MatMul", "Gemm")
@@ -178,7 +229,7 @@ def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     sizes = (*lead[: rank - 2], a.sizes[-2], b.sizes[-1])
     left = many.moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
     right = many.moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
-    return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True)
+    return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True, grain=None)
 
 
 def labels(node: Node) -> tuple[list[str], str]:
@@ -206,4 +257,4 @@ def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
         many.moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
         for v, own in zip(given, letters, strict=True)
     ]
-    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True)
+    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)

@@ -108,7 +108,7 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             continue
         spreads.append(v)
         names.append(name)
-        ctx.ledger.up_to(v.limit, name)
+        ctx.ledger.up_to(v.certain, name)
     unit, end = ctx.traces.tracer.time.step, _end(ctx, spreads)
     length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
     length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
@@ -227,6 +227,7 @@ def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]
         v = follower(ctx).spread(value)
         period = math.lcm(v.period, *(v.sizes[a].repeats for a in v.times))
         length, _ = reps([exactly(v)], {}, period, True, longest(ctx))
+        ctx.ledger.up_to(exactly(v).certain, name)
     except Unsure as problem:
         cells = otherwise(ctx, node, name, problem, lambda s: np.array(count(known_at(ctx, name, s).array)))
         found: Series = cells.reshape(-1)[0]
@@ -278,6 +279,7 @@ def fixed(ctx: Context, node: Node | None, name: str) -> bool:
         return False
     if value.until < LONGEST:
         uncertain(ctx, node, name, Unsure(f"a table ends after {value.until} frames"))
+    ctx.ledger.up_to(value.certain, name)
     if not value.uses and not value.slope:
         return True
     first = ctx.traces.runs[0][name].array
@@ -291,7 +293,8 @@ def always_zero(ctx: Context, node: Node | None, name: str) -> bool:
     """Is a known value zero at every length, however large it is?"""
     try:
         value = follower(ctx).value(name)
-        if isinstance(value, Spread) and not value.slope and value.lo == value.hi == 0:
+        if isinstance(value, Spread) and not value.slope and value.lo == value.hi == 0 and value.drift.none:
+            ctx.ledger.up_to(value.certain, name)
             return True
     except Unsure:
         pass

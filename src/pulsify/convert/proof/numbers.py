@@ -78,7 +78,7 @@ class Ledger:
 
     def series(self, s: Series, name: str = "") -> None:
         self.claims += 1
-        self.up_to(s.limit, name)
+        self.up_to(s.certain, name)
         self.saw(s.settled if s.horizon else 1, s.repeats)
 
 
