@@ -314,7 +314,7 @@ def test_the_result_is_an_onnx_ir_model(legacy: None) -> None:
     assert isinstance(model, ir.Model)
     shape = model.graph.inputs[0].shape
     assert shape is not None
-    assert [str(d) for d in shape] == ["1", "2", "frames"]
+    assert [str(d) for d in shape] == ["B", "2", "frames"]
 
 
 # ---- wrong arguments
@@ -369,3 +369,44 @@ pulsify.stream(models.causal(), pulse=4).session()
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
+
+
+# ---- the batch
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+def test_one_stream_in_the_example_leaves_the_batch_free(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it can be pooled."""
+    if exporter == "legacy":
+        monkeypatch.setattr(frontend, "_dynamo", failing)
+    module, x = encoder(), tensor(3, 4, 36)
+    stream = pulsify.stream(module, pulse=4, example=tensor(1, 4, 20))
+    assert stream.spec.batch is not None
+    session = stream.session(batch=3)
+    close(np.concatenate([session.push(x.numpy()), session.flush()], 2), batch(module, x).numpy())
+    pool = pulsify.Pool(stream, 3)
+    lanes = [pool.open() for _ in range(3)]
+    for i, lane in enumerate(lanes):
+        lane.push(x[i : i + 1].numpy())
+        lane.flush()
+    results = pool.run()
+    for i, lane in enumerate(lanes):
+        close(results[lane], batch(module, x[i : i + 1]).numpy())
+
+
+def test_time_first_leaves_the_second_axis_free(legacy: None) -> None:
+    module, x = Single(lambda s, x: s.rnn(x)[0], rnn=nn.LSTM(4, 3)), tensor(19, 2, 4)
+    stream = pulsify.stream(module, pulse=4, example=tensor(9, 1, 4), time={"x": 0})
+    session = stream.session(batch=2)
+    close(np.concatenate([session.push(x.numpy()), session.flush()], 0), batch(module, x).numpy())
+
+
+def test_streams_that_mix_keep_the_examples_batch(legacy: None) -> None:
+    module, x = (
+        Single(lambda s, x: s.conv(x) - s.conv(x).mean(0, keepdim=True) * 0.5, conv=nn.Conv1d(2, 3, 3)),
+        tensor(1, 2, 20),
+    )
+    stream = pulsify.stream(module, pulse=4, example=x)
+    assert stream.spec.batch is None
+    session = stream.session()
+    close(np.concatenate([session.push(x.numpy()), session.flush()], 2), batch(module, x).numpy())

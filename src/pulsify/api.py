@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Executable, Options, StepProgram, plain
-from pulsify.core.errors import InvalidArgument, InvalidModel
+from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
 from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_shared, weight_bytes, write
 from pulsify.runtime.framer import Framer, Ports, ports
@@ -213,9 +213,17 @@ def stream(
     if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
         unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
-        from pulsify.frontend.torch import export
+        from pulsify.frontend.torch import batch_symbol, export
 
         source, time = export(source, example, time)
+        free = batch_symbol(time)
+        if free not in (set or {}) and any(free in map(str, v.shape or ()) for v in source.graph.inputs):
+            try:
+                return stream(
+                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, verify=verify
+                )
+            except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
+                set = {**(set or {}), free: 1}
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = settle(model, spec)

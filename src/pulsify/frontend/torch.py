@@ -2,7 +2,8 @@
 
 The time axis is found by running the module: an axis is time if the module also takes other sizes of it. The
 exporter is chosen by its result: torch's new one first, the older one if that fails, and whatever comes out must
-equal the module at other lengths than the example's. The batch size stays the example's.
+equal the module at other lengths than the example's. An example of one stream leaves the batch free, if the
+module keeps streams apart and an exporter does so; otherwise the batch size stays the example's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.frontend.time import LENGTH_NAMES
 
 SYMBOL = "T"
+BATCH = "B"  # what a batch that is free is called (and "N" where that is taken)
 SHOW_EXAMPLE = (
     "pulsify.stream(module, example=torch.randn(1, 80, 200)), or a tuple of tensors, or a dict by argument name"
 )
@@ -71,10 +73,18 @@ class Units:
     axes: Axes
     per: dict[str, int]
     unit: int
+    batch: Axes = field(default_factory=dict)  # the axes of a batch that is free
 
     def names(self, symbol: str) -> dict[str, dict[int, str]]:
-        """The symbolic dimensions: {"x": {2: "T"}, "y": {1: "4*T"}}."""
-        return {n: {a: symbol if self.per[n] == 1 else f"{self.per[n]}*{symbol}"} for n, a in self.axes.items()}
+        """The symbolic dimensions: {"x": {0: "B", 2: "T"}, "y": {1: "4*T"}}."""
+        out: dict[str, dict[int, str]] = {n: {a: batch_symbol(symbol)} for n, a in self.batch.items()}
+        for n, a in self.axes.items():
+            out.setdefault(n, {})[a] = symbol if self.per[n] == 1 else f"{self.per[n]}*{symbol}"
+        return out
+
+
+def batch_symbol(time: str) -> str:
+    return BATCH if time != BATCH else "N"
 
 
 def export(module: Any, example: Any, time: str | Mapping[str, int] | None) -> tuple[ir.Model, str]:
@@ -282,6 +292,31 @@ def _separate(call: Call, units: Units) -> bool:
     return True
 
 
+def _batched(call: Call, units: Units) -> tuple[Call, Units] | None:
+    """Three streams for the example's one, if the module computes each as if it were alone."""
+    import torch
+
+    axes = {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
+    if not axes or any(call.tensors[n].dim() <= a or call.tensors[n].shape[a] != 1 for n, a in axes.items()):
+        return None
+    rows = [call.tensors, *(dict(call.tensors) for _ in range(2))]
+    for name, axis in units.axes.items():
+        tensor = call.tensors[name]
+        rows[1] = {**rows[1], name: tensor.flip(axis)}
+        rows[2] = {**rows[2], name: -tensor if tensor.is_floating_point() else tensor}
+    wide = {n: torch.cat([r[n] for r in rows], axes[n]) if n in axes else t for n, t in call.tensors.items()}
+    try:
+        whole, alone = call(wide), [call(r) for r in rows]
+    except Exception:  # a module may raise anything at a size it does not take
+        return None
+    for out, *parts in zip(whole, *alone, strict=True):
+        along = next((a for a in range(out.dim()) if out.shape[a] != parts[0].shape[a]), None)
+        joined = None if along is None else torch.cat(parts, along)
+        if joined is None or joined.shape != out.shape or not _close(_array(out), _array(joined)):
+            return None
+    return replace(call, tensors=wide), replace(units, batch=axes)
+
+
 def _shown(call: Call, axes: Axes) -> str:
     return ", ".join(f"axis {a} of {n}, size {call.tensors[n].shape[a]}" for n, a in axes.items())
 
@@ -290,6 +325,16 @@ def _shown(call: Call, axes: Axes) -> str:
 
 
 def _export(call: Call, units: Units, symbol: str) -> ir.Model:
+    """With the batch free where that can be had."""
+    if (wide := _batched(call, units)) is not None:
+        try:
+            return _exported(*wide, symbol)
+        except InvalidModel:  # something of the example's batch is baked in
+            pass
+    return _exported(call, units, symbol)
+
+
+def _exported(call: Call, units: Units, symbol: str) -> ir.Model:
     """The first export that is right at other lengths too."""
     lengths = _lengths(call, units)
     reasons = []
@@ -313,9 +358,12 @@ def _dynamo(call: Call, units: Units, symbol: str) -> ir.Model:
 
     dim = torch.export.Dim(symbol, min=2, max=1 << 20)
     shapes: dict[str, Any] = dict.fromkeys(call.tensors)
-    for name, axis in units.axes.items():
-        per = units.per[name]
-        shapes[name] = {axis: dim if per == 1 else per * dim}
+    streams = torch.export.Dim(batch_symbol(symbol), min=2, max=1 << 16)
+    for name in {**units.axes, **units.batch}:
+        shapes[name] = {units.batch[name]: streams} if name in units.batch else {}
+        if name in units.axes:
+            per = units.per[name]
+            shapes[name][units.axes[name]] = dim if per == 1 else per * dim
     args, kwargs = call.arguments(call.tensors)
     program = torch.onnx.export(
         call.module,
@@ -408,7 +456,7 @@ def _check_dims(model: ir.Model, units: Units, symbol: str) -> None:
         for axis, dim in dims.items():
             shape = shapes.get(name)
             if shape is None or str(shape[axis]) != dim:
-                raise InvalidModel(f"the length of input '{name}' is baked in")
+                raise InvalidModel(f"the length of input '{name}', or its batch, is baked in")
 
 
 def _check_equal(model: ir.Model, call: Call, units: Units, lengths: list[int]) -> None:
@@ -418,6 +466,8 @@ def _check_equal(model: ir.Model, call: Call, units: Units, lengths: list[int]) 
     session = open_model(model)
     for length, negative in itertools.product(lengths, (False, True)):
         feeds = _resized(call, units, length)
+        if negative and units.batch:  # another number of streams
+            feeds = {n: t.narrow(units.batch[n], 0, 2) if n in units.batch else t for n, t in feeds.items()}
         if negative:
             feeds = {n: -t if t.is_floating_point() else t for n, t in feeds.items()}
         wanted = [_array(t) for t in call(feeds)]
