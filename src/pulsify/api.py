@@ -5,46 +5,93 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import onnx_ir as ir
 
 from pulsify.backends.ort.forms import Forms, forms, single, without_rings
 from pulsify.backends.ort.step import Form, Step
+from pulsify.core.arrays import ArrayLike, Given, Result
+from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.length import LONGEST, Length
+from pulsify.core.report import Report
 from pulsify.core.runner import open_model
 from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_shared, weight_bytes, write
 from pulsify.runtime.pool import Pool, Streams
 from pulsify.runtime.session import Session, check_batch, check_statics
+from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
 
 if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    from pulsify.convert.assemble import Taps
     from pulsify.convert.convert import Converted
+
+    Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+    Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
+class Running(TypedDict, total=False):
+    """How a whole stream is run: options of `Stream.session`."""
+
+    padding: float
+    check: bool
+    fuse_quantised: bool
+    portable: bool
+    threads: int
+
+
 class Stream:
     """A streaming model: the graph (`.model`, an onnx_ir model) and what is to know about it."""
 
-    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Any = None) -> None:
-        self.model, self.spec, self._path, self._taps = model, spec, path, taps or {}
+    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Taps | None = None) -> None:
+        self.model, self.spec, self._path = model, spec, path
+        self._taps: Taps = taps or {}
         self._open: dict[tuple[Kind, int], Form] = {}
-        self.report: Any = None  # what the check against the batch model saw, if there was one
+        self.report: Report | None = None  # what the check against the batch model saw, if there was one
 
-    pulse = property(lambda self: self.spec.pulse, doc="Frames per call.")
-    granularity = property(lambda self: self.spec.granularity, doc="The pulse must be a multiple of this.")
-    inputs: tuple[Input, ...] = property(lambda self: self.spec.inputs)  # type: ignore[assignment]
-    statics: tuple[Static, ...] = property(lambda self: self.spec.statics)  # type: ignore[assignment]
-    outputs: tuple[Output, ...] = property(lambda self: self.spec.outputs)  # type: ignore[assignment]
-    states: tuple[State, ...] = property(lambda self: self.spec.states)  # type: ignore[assignment]
+    @property
+    def taps(self) -> Taps:
+        """Batch wire -> where its frames are in the graph; a stream that was loaded does not know."""
+        return self._taps
+
+    @property
+    def pulse(self) -> int:
+        """Frames per call."""
+        return self.spec.pulse
+
+    @property
+    def granularity(self) -> int:
+        """The pulse must be a multiple of this."""
+        return self.spec.granularity
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return self.spec.inputs
+
+    @property
+    def statics(self) -> tuple[Static, ...]:
+        """Inputs without a time axis, given when a session is opened."""
+        return self.spec.statics
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return self.spec.outputs
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return self.spec.states
 
     @property
     def proof(self) -> Proof:
@@ -105,8 +152,8 @@ class Stream:
     @overload
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
-        statics: Mapping[str, Any] | None = ..., fuse_quantised: bool = ..., portable: bool = ..., threads: int = ...,
-        **named: Any,
+        statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
+        threads: int = ..., **named: ArrayLike,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -116,11 +163,11 @@ class Stream:
         independent: bool = False,
         padding: float = 0.0,
         check: bool = True,
-        statics: Mapping[str, Any] | None = None,
+        statics: Mapping[str, ArrayLike] | None = None,
         fuse_quantised: bool = True,
         portable: bool = False,
         threads: int = 1,
-        **named: Any,
+        **named: ArrayLike,
     ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
@@ -144,6 +191,18 @@ class Stream:
             batch=count, padding=padding, check=check,
         )  # fmt: skip
 
+    def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
+        """A whole stream at once: what `push` and `flush` give, put together; an array, or arrays by output.
+
+        inputs: the one input, or all of them by name, static ones too. chunks: pushed in pieces of so many frames, or
+        of these sizes; all at once if not given. What comes out is the same. options: as for `session`.
+        """
+        given = named(self.spec, inputs)
+        length = whole_length(self.spec, given)
+        statics = {s.name: given[s.name] for s in self.spec.statics}
+        session = self.session(batch=batch_of(self.spec, given), statics=statics, **options)
+        return alone(self.spec, run_whole(session, self.spec, given, sizes(chunks, length)))
+
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data.
 
@@ -154,17 +213,18 @@ class Stream:
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes>"
+        exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{exact}>"
 
 
 def stream(
-    source: Any,
+    source: Model | torch.nn.Module,
     pulse: int | None = None,
     *,
     time: str | Mapping[str, int] | None = None,
     bind: Mapping[str, str] | None = None,
     set: Mapping[str, int | str] | None = None,
-    example: Any = None,
+    example: Example | None = None,
     unbounded: str | int = "refuse",
     proof: str = "proven",
     verify: bool = True,
@@ -209,10 +269,10 @@ def stream(
     return made
 
 
-def _whole(value: Any, complaint: str) -> int:
+def _whole(value: object, complaint: str) -> int:
     """A whole number from 1 on (numpy's too), or InvalidArgument."""
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidArgument(complaint) from None
     if isinstance(value, bool) or not 1 <= number <= LONGEST_PULSE:
@@ -220,7 +280,7 @@ def _whole(value: Any, complaint: str) -> int:
     return number
 
 
-def _is_torch(source: Any) -> bool:
+def _is_torch(source: object) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
 
@@ -240,14 +300,28 @@ def load(path: str | os.PathLike[str]) -> Stream:
     return Stream(model, spec, os.fspath(path))
 
 
-def verify(source: Any, stream: Stream, **options: Any) -> Any:
-    """Run batch and stream on many lengths and chunkings; a report, or Mismatch."""
+def verify(
+    source: Model,
+    stream: Stream,
+    *,
+    lengths: Sequence[int] | None = None,
+    chunkings: Sequence[str] = CHUNKINGS,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Report:
+    """Run batch and stream on many lengths and chunkings; a report, or Mismatch.
+
+    lengths: those to run, instead of a choice of them. tolerance: the largest error relative to an output's scale,
+    instead of what the output's type allows. seed: of the random inputs.
+    """
     from pulsify.verify.check import verify as run
 
-    return run(source, stream, **options)
+    if not isinstance(stream, Stream):
+        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
+    return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed)
 
 
-def source_hash(source: Any) -> str:
+def source_hash(source: Model) -> str:
     """Identifies the model a stream was made from."""
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:

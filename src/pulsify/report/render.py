@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.report import exact_text
 from pulsify.report.facts import Facts, shape_text
 from pulsify.report.sheet import Column, Sheet, shortened
 
@@ -35,6 +36,8 @@ def stream_lines(facts: Facts) -> list[tuple[str, str]]:
         lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
     lines.append(("lengths", lengths_text(facts["lengths"])))
     lines.append(("exact for", proof_text(facts["proof"])))
+    if facts["exact_up_to"] is not None:
+        lines.append(("forgets", exact_text(facts["exact_up_to"])))
     for o in facts["outputs"]:
         if o["axis"] is not None:
             lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
@@ -111,17 +114,17 @@ def verified_text(verified: Facts | None) -> str:
 
 
 def verified_table(verified: Facts) -> Sheet:
-    table = _table("output", ">largest error", ">at frame", ">of length", "pushed as", "")
+    table = _table("output", ">largest error", ">limit", ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
-        fine = isinstance(o["error"], float) and o["error"] <= verified["tolerance"]
         seen = bool(o["error"])
         table.add(
             o["name"],
             error_text(o["error"]),
+            f"{o['tolerance']:g}",
             str(o["frame"]) if seen and o["frame"] is not None else "",
             str(o["length"]) if seen and o["length"] is not None else "",
             o["chunks"] if seen else "",
-            Text("ok", "green") if fine else Text("wrong", "red"),
+            Text("ok", "green") if o["ok"] else Text("wrong", "red"),
         )
     return table
 
