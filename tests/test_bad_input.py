@@ -140,6 +140,26 @@ def test_external_weights_that_are_missing(tmp_path: Path) -> None:
     refused(pulsify.InvalidModel, "weights.bin", pulsify.stream, path, pulse=4)
 
 
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("place", ["above", "absolute", "link"])
+def test_external_weights_outside_the_models_folder(place: str, verify: bool, tmp_path: Path) -> None:
+    """Said at once, not when the stream is saved."""
+    path = tmp_path / "in" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(models.look_ahead(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    path.with_name("weights.bin").rename(tmp_path / "weights.bin")
+    proto = onnx.load(path, load_external_data=False)
+    named = {"above": "../weights.bin", "absolute": str(tmp_path / "weights.bin"), "link": "link.bin"}[place]
+    path.with_name("link.bin").symlink_to(tmp_path / "weights.bin")
+    for entry in (e for t in proto.graph.initializer for e in t.external_data if e.key == "location"):
+        entry.value = named
+    onnx.save(proto, path)
+    error = refused(
+        pulsify.InvalidModel, "'w1' lie outside the model's folder", pulsify.stream, path, pulse=4, verify=verify
+    )
+    assert str(tmp_path) not in str(error)
+
+
 # ---- arguments
 
 

@@ -22,7 +22,7 @@ from pulsify.core.length import LONGEST, Length
 from pulsify.core.report import Report
 from pulsify.core.runner import open_model
 from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
-from pulsify.core.weights import check_shared, weight_bytes, write
+from pulsify.core.weights import check_places, check_shared, weight_bytes, write
 from pulsify.runtime.pool import Pool, Streams
 from pulsify.runtime.session import Session, check_batch, check_statics
 from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
@@ -296,6 +296,7 @@ def load(path: str | os.PathLike[str]) -> Stream:
     except Exception as error:
         raise InvalidModel(f"{path.name!r} is not a readable ONNX model ({type(error).__name__})") from error
     spec = Spec.from_properties(model.metadata_props)
+    check_places(model)
     check_shared(model, path.parent)
     return Stream(model, spec, os.fspath(path))
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from pulsify.core.errors import InvalidModel
+from pulsify.core.weights import check_places
 from pulsify.frontend.loops import settle_loops
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 
@@ -26,6 +27,7 @@ def load(source: Source) -> Model:
     graph = read(source)
     if "pulsify.version" in graph.metadata_props:
         raise InvalidModel("this model is a stream already: open it with pulsify.load, or convert its batch model")
+    check_places(graph)
     _check(graph)
     graph = _settle_opset(graph)
     passes: list[Any] = [
