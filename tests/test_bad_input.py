@@ -241,6 +241,29 @@ def test_dropout_that_trains() -> None:
     refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_an_output_with_two_time_axes(known: bool) -> None:
+    """Raw attention scores; and a mask that follows from the length alone."""
+    nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "t x", "scores"), node("Relu", "x", "y")]
+    mask = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape two", "frames"),
+        node("Range", "zero frames one", "n"),
+        node("Unsqueeze", "n axis", "column"),
+        node("Less", "n column", "scores"),
+        node("Relu", "x", "y"),
+    ]
+    whole = {n: np.array(v) for n, v in (("zero", 0), ("one", 1), ("two", 2), ("axis", [1]))}
+    proto = model(
+        mask if known else nodes, {"x": [1, 2, "T"]}, ["y", "scores"], whole if known else {},
+        dtypes={"scores": np.bool_ if known else np.float32},
+    )  # fmt: skip
+    axes = "0, 1" if known else "1, 2"
+    error = refused(pulsify.NotStreamable, f"output 'scores' has 2 time axes .{axes}.", pulsify.stream, proto, pulse=4)
+    assert "first frames" not in str(error)
+    assert isinstance(error, pulsify.NotStreamable) and error.node == "scores"
+
+
 def test_time_on_two_axes() -> None:
     proto = model([node("Neg", "x", "y")], {"x": ["T", "T"]}, ["y"])
     refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
