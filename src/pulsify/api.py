@@ -17,6 +17,7 @@ from pulsify.backends.ort.forms import Forms, forms, single, without_rings
 from pulsify.backends.ort.step import Form, Step
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
+from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.report import Report
@@ -261,7 +262,7 @@ def stream(
     spec = find_time(model, time, bind, set)
     model = settle(model, spec)
     converted = convert(Tracer(model, spec), pulse, unbounded, proof)
-    made = _finish(converted, source_hash(source))
+    made = _finish(converted, source_hash(source), model.bodies)
     if verify:
         from pulsify.verify.check import quick
 
@@ -359,7 +360,7 @@ def _proof(c: Converted) -> Proof:
     )
 
 
-def _finish(c: Converted, source: str) -> Stream:
+def _finish(c: Converted, source: str, bodies: Bodies) -> Stream:
     """Attach the metadata and wrap it all up."""
     conditions = [
         Condition(r.node, r.length, r.at_least, r.multiple, equals=r.equals, scaled=r.scaled) for r in c.requirements
@@ -392,4 +393,5 @@ def _finish(c: Converted, source: str) -> Stream:
     )
     model = ir.Model(c.graph, ir_version=c.ir_version, producer_name="pulsify")
     model.metadata_props.update(spec.to_properties())
+    write_out(model, bodies)
     return Stream(model, spec, taps=c.taps)

@@ -113,13 +113,14 @@ def _compared(
 
 def _settled(source: Any) -> Any:
     """A path, bytes or an onnx_ir model."""
-    from pulsify.frontend.load import read
+    from pulsify.frontend.load import read, runnable
 
     if not isinstance(source, (str, bytes)) and hasattr(source, "__fspath__"):
         source = source.__fspath__()
     if isinstance(source, str) and not Path(source).is_file():
         raise InvalidModel(f"no such model file: {Path(source).name!r}")
-    return source if isinstance(source, (str, bytes)) else read(source)
+    source = runnable(source if isinstance(source, (str, bytes)) else read(source))
+    return source
 
 
 def _check_arguments(lengths: Any, chunkings: Sequence[str]) -> None:
