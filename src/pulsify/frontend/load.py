@@ -18,6 +18,11 @@ from pulsify.core.weights import check_places
 from pulsify.frontend.loops import settle_loops
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 
+DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
+    "Constant": "becomes a constant of the model",
+    "Identity": "taken out; where it stays (an input given out again) the rule above holds",
+    "Dropout": "taken out where it does not train",
+}
 OLDEST_OPSET = 13
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
 Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
