@@ -88,7 +88,7 @@ def warmed(stream: pulsify.Stream, streams: int | None = None) -> Any:
 def _add_pulsify(field: Field, stream: pulsify.Stream) -> None:
     chunk, session = endless(stream), warmed(stream)
     field.runs[PULSIFY] = Run(lambda: session.push(chunk()))
-    step, fresh = warmed(stream)._step, endless(stream)
+    step, fresh = warmed(stream)._stepper, endless(stream)
     place = step.inputs[stream.inputs[0].name]
 
     def alone() -> None:

@@ -25,7 +25,7 @@ def poison(session: pulsify.Session) -> int:
     count = 0
     for state in session.spec.states:
         if not state.zero:
-            step: Any = session._step
+            step: Any = session._stepper
             places = [step._sides[0], *(ring.arrays for ring in step._rings)]
             array = next(arrays[state.name] for arrays in places if state.name in arrays)
             array.fill(np.nan if array.dtype.kind == "f" else 99)

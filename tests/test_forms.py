@@ -108,7 +108,7 @@ def test_rings_of_many_kinds(name: str, monkeypatch: pytest.MonkeyPatch) -> None
         results.append(np.concatenate([session.push(feeds["x"]), session.flush()], 1))
     np.testing.assert_allclose(results[1], results[0], rtol=0, atol=2e-6)
     if name not in ("einsum", "time_first"):  # an Einsum's columns are not followed; rings have the batch in front
-        assert stream._opened("batch").rings
+        assert stream._program("batch").rings
 
 
 def test_fused_attention_is_the_same_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +124,11 @@ def test_fused_attention_is_the_same_to_the_last_bit(monkeypatch: pytest.MonkeyP
 
 def test_a_long_cache_that_is_cheap_to_copy_stays_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring, "SMALLEST", 1 << 14)
-    assert not pulsify.stream(chunk_encoder(1, width=32, heads=2, chunk=4, left=3), pulse=4)._opened("batch").rings
+    assert not pulsify.stream(chunk_encoder(1, width=32, heads=2, chunk=4, left=3), pulse=4)._program("batch").rings
 
 
 def test_causal_convolutions_have_one_form() -> None:
     stream = pulsify.stream(models.causal(), pulse=4)
     assert stream.warm == 0
-    assert stream._opened("batch").runner is stream._opened("portable").runner
+    general: Any = [stream._opened(kind) for kind in ("batch", "portable")]
+    assert general[0].runner is general[1].runner

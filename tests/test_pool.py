@@ -119,7 +119,7 @@ def test_streams_come_and_go(name: str, seed: int) -> None:
 def test_streams_folded_into_another_axis() -> None:
     proto, xs = folded(batch_inside=False), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
-    assert pool._engine.together
+    assert pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -128,7 +128,7 @@ def test_streams_folded_inside_another_axis() -> None:
     """Which part of a state is whose is looked at, not guessed: they are computed one by one."""
     proto, xs = folded(batch_inside=True), [frames(1, 2, 3, 4 * n + 5, seed=n) for n in range(4)]
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 4)
-    assert not pool._engine.together
+    assert not pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -138,8 +138,8 @@ def test_warm_streams_run_together_wherever_they_are() -> None:
     pool = pulsify.Pool(stream, 2)
     a, b = pool.open(), pool.open()
     calls: list[int] = []
-    run = pool._engine.run
-    pool._engine.run = lambda slots, *where: calls.append(len(slots)) or run(slots, *where)  # type: ignore[method-assign, func-returns-value]
+    run = pool._slots.run
+    pool._slots.run = lambda slots, *where: calls.append(len(slots)) or run(slots, *where)  # type: ignore[method-assign, func-returns-value]
     a.push(frames(1, 2, 8 * PULSE))
     pool.run()
     b.push(frames(1, 2, 8 * PULSE))
@@ -246,7 +246,7 @@ def test_outputs_folded_inside_another_axis() -> None:
     ]  # fmt: skip
     proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"lead": np.array([-1]), "last": np.array([2])})
     pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, time="T"), 3), [frames(1, 2, n) for n in (5, 9, 9)]
-    assert not pool._engine.together
+    assert not pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 
@@ -284,7 +284,7 @@ def test_what_is_not_finite_stays_in_its_stream(
     stream.save(tmp_path / "stream.onnx")
     for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
         pool = pulsify.Pool(made, 5, check=False)
-        assert pool._engine.together == apart
+        assert pool._slots.together == apart
         for x, result in zip(xs, together(pool, xs), strict=True):
             np.testing.assert_allclose(result, run_stream(made.session(check=False), x, [30]), rtol=1e-5, atol=1e-6)
 
@@ -294,7 +294,7 @@ def test_noise_that_makes_nan_is_no_reason_to_refuse_or_to_split() -> None:
     nodes = [node("Sqrt", "x", "s"), node("Conv", "s k", "y", pads=[2, 0])]
     proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"k": weights(3, 2, 3)})
     pool, xs = pulsify.Pool(pulsify.stream(proto, pulse=PULSE), 3), [np.abs(frames(1, 2, n)) for n in (5, 9, 9)]
-    assert pool._engine.together
+    assert pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
 

@@ -384,10 +384,18 @@ def test_nan_in_one_of_two_inputs_takes_neither(two_rates: Any) -> None:
     close(np.concatenate([r["sum"] for r in results], 2), want["sum"])
 
 
-def test_infinity_is_no_nan(stream: Any) -> None:
-    x = frames(1, 2, TOTAL)
-    x[0, 0, 5], x[0, 1, 6] = np.inf, -np.inf
-    run_stream(stream.session(), x, [9])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("count", [8, 13, 9000])
+def test_infinity_is_refused_like_nan(stream: Any, value: float, count: int) -> None:
+    """Whole pulses, ragged chunks, and long ones; large numbers are no infinite ones."""
+    x = frames(1, 2, 8)
+    dirty, session = np.full((1, 2, count), 3e38, np.float32), stream.session()
+    dirty[0, 0, count - 2] = value
+    session.push(x)
+    with pytest.raises(pulsify.InvalidChunk, match=rf"infinite number at frame {8 + count - 2} .*check=False"):
+        session.push(dirty)
+    stream.session(check=False).push(dirty)
+    session.push(np.full((1, 2, count), 3e38, np.float32))
 
 
 def test_nan_let_through(stream: Any) -> None:
@@ -439,11 +447,11 @@ def test_counters_are_set_back(stream: Any) -> None:
     first = session.push(x[..., :40])
     ahead = limit // 2 // stream.spec.rebase * stream.spec.rebase - 40  # as if so many frames had passed
     ahead -= ahead % stream.pulse
-    session._step.set_back(-ahead)
-    session._pulses += ahead // stream.pulse
-    session._received["x"] += ahead
+    session._stepper.rebase(-ahead)
+    session._framer.pulses += ahead // stream.pulse
+    session._framer.received["x"] += ahead
     parts = [session.push(c) for c in np.split(x[..., 40:], range(8, 160, 8), 2)]
-    assert session._rebased > 0
+    assert session._framer.rebased > 0
     close(np.concatenate([first, *parts, session.flush()], 2), batch_of(models.look_ahead(), x))
 
 

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsify
-from pulsify.backends.ort.forms import single
 from tests.models import Array, close, frames, model, node, run_batch, run_stream, weights
 
 C = 8  # channels: enough for windows over rows
 
 
 def operators(stream: pulsify.Stream) -> Counter[str]:
-    made = single(stream._forms, stream.spec)
+    made = stream._program("single")
     return Counter(n.op_type for n in (made.steady or made.general).graph)
 
 
@@ -51,9 +50,9 @@ def test_convolutions_over_rows() -> None:
         constants={"a": weights(C, C, 3), "b": weights(C), "c": weights(C, C, 2)},
     )  # fmt: skip
     stream = exact(proto, 4, frames(1, C, 43))
-    form = stream._opened("single")
-    assert {"x", "y"} <= form.rows
-    assert set(form.tails) == {s.name for s in stream.states}  # no state is cut out
+    places = stream._program("single").places
+    assert {"x", "y"} <= {name for name, place in places.items() if place.rows}
+    assert {n for n, place in places.items() if place.tail} == {s.name for s in stream.states}  # no state is cut out
     used = operators(stream)
     assert used["Gemm"] == 2
     assert not used["Conv"] and not used["Transpose"] and not used["Slice"]
@@ -113,7 +112,7 @@ def test_every_channel_by_itself(pulse: int) -> None:
     used = operators(stream)
     assert used["Gemm"] == 2
     assert used["ReduceSum"] == (pulse == 1)
-    assert stream._opened("single").tails
+    assert any(place.tail for place in stream._program("single").places.values())
 
 
 def test_neighbours_laid_out_are_a_convolution() -> None:

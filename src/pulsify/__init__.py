@@ -14,6 +14,7 @@ from pulsify.core.errors import (
     Mismatch,
     NotStreamable,
     PulsifyError,
+    SessionBusy,
     SessionClosed,
 )
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
-    "Mismatch", "NotStreamable", "Pool", "PulsifyError", "Report", "Session", "SessionClosed", "Stream", "chain",
-    "load", "stream", "verify",
+    "Mismatch", "NotStreamable", "Pool", "PulsifyError", "Report", "Session", "SessionBusy", "SessionClosed", "Stream",
+    "chain", "load", "stream", "verify",
 ]  # fmt: skip
 
 

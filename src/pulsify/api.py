@@ -7,25 +7,27 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import onnx_ir as ir
 
-from pulsify.backends.ort.forms import Forms, forms, single, without_rings
-from pulsify.backends.ort.step import Form, Step
+from pulsify.backends.registry import DEFAULT
+from pulsify.backends.registry import backend as back_end
+from pulsify.backends.seam import Executable, Options, StepProgram, plain
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.report import Report
-from pulsify.core.runner import open_model
 from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes, write
-from pulsify.runtime.pool import Pool, Streams
+from pulsify.runtime.framer import Framer, Ports, ports
+from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
+from pulsify.runtime.streams import Streams
 from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
+STREAMS: dict[Kind, int | None] = {"single": 1, "batch": 2, "pool": None}  # for so many a program is made
 CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
@@ -51,6 +54,7 @@ class Running(TypedDict, total=False):
     fuse_quantised: bool
     portable: bool
     threads: int
+    backend: str
 
 
 class Stream:
@@ -59,7 +63,9 @@ class Stream:
     def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Taps | None = None) -> None:
         self.model, self.spec, self._path = model, spec, path
         self._taps: Taps = taps or {}
-        self._open: dict[tuple[Kind, int], Form] = {}
+        self._programs: dict[tuple[str, Kind], StepProgram] = {}
+        self._open: dict[tuple[str, Kind, int], Executable] = {}
+        self._ports: dict[int, Ports] = {}
         self.report: Report | None = None  # what the check against the batch model saw, if there was one
 
     @property
@@ -108,53 +114,60 @@ class Stream:
     def quantised(self) -> bool:
         return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
 
-    @cached_property
-    def _forms(self) -> Forms:
-        return forms(self.model, self.spec)
+    def _program(self, kind: Kind, backend: str = DEFAULT) -> StepProgram:
+        """What a back end makes of the graph; made once."""
+        if (backend, kind) not in self._programs:
+            machine, own = back_end(backend), plain(self.model, self.spec)
+            made = machine.lower(self.model, self.spec, STREAMS[kind]) if kind in STREAMS else own
+            self._programs[backend, kind] = made
+        return self._programs[backend, kind]
 
-    def _opened(self, kind: Kind, threads: int = 1) -> Form:
-        """The model open in the runtime, in one of its forms; each is opened once."""
-        if (kind, threads) not in self._open:
-            made = self._made(kind)
-            if made.general is not self.model:
-                general = open_model(made.general, threads)
-            elif kind in ("portable", "unfused"):
-                general = open_model(self._path or self.model, threads, optimize=kind == "portable")
-            else:
-                general = self._opened("portable", threads).runner
-            steady = open_model(made.steady, threads) if made.steady is not None else None
-            self._open[kind, threads] = Form(
-                general, made.rings, steady, made.since, made.counts, made.rows, made.tails
-            )
-        return self._open[kind, threads]
+    def _opened(self, kind: Kind, threads: int = 1, backend: str = DEFAULT) -> Executable:
+        """The model open on a back end, in one of its forms; each is opened once."""
+        key = backend, kind, threads
+        if key not in self._open:
+            program = self._program(kind, backend)
+            own = program.general is self.model
+            options = Options(threads, kind != "unfused", self._path if own else None)
+            self._open[key] = back_end(backend).compile(program, self.spec, options)
+        return self._open[key]
 
-    def _made(self, kind: Kind) -> Forms:
-        if kind == "single":
-            return single(self._forms, self.spec)
-        if kind == "pool":  # streams at different places: no rings, which turn for all of them at once
-            return without_rings(self.model, self.spec)
-        return self._forms if kind == "batch" else Forms(self.model)
+    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int) -> Executable:
+        """What a pool runs."""
+        threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
+        return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend)
+
+    def _kind(self, quickest: Kind, portable: bool, fuse_quantised: bool) -> Kind:
+        if self.quantised and not fuse_quantised:
+            return "unfused"
+        return "portable" if portable else quickest
 
     @property
     def warm(self) -> int:
         """Frames after which sessions run a step without boundaries; 0 if there is none."""
-        return self._forms.since * self.pulse if self._forms.steady is not None else 0
+        program = self._program("batch")
+        return program.since * self.pulse if program.steady is not None else 0
 
     def let_go(self, more_than: int = 0) -> None:
         """Close the graph as `save` writes it, if its weights take more bytes: it is opened again when asked for."""
         if weight_bytes(self.model) > more_than:
-            self._open = {key: form for key, form in self._open.items() if key[0] != "portable"}
+            self._open = {key: opened for key, opened in self._open.items() if key[1] != "portable"}
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is open here is opened again elsewhere."""
+        return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}}
 
     @overload
     def session(
-        self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ..., threads: int = ...
-    ) -> Streams: ...
+        self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ...,
+        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str = ...,
+    ) -> Streams: ...  # fmt: skip
 
     @overload
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
         statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
-        threads: int = ..., **named: ArrayLike,
+        threads: int = ..., backend: str = ..., **named: ArrayLike,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -168,29 +181,41 @@ class Stream:
         fuse_quantised: bool = True,
         portable: bool = False,
         threads: int = 1,
+        backend: str = DEFAULT,
         **named: ArrayLike,
     ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
-        independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.pool.Streams`.
+        independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
+        backend: "ort" (ONNX Runtime), or "reference" (onnx's own evaluator: slow, a second opinion).
         threads: for one call of the model; more than one pays for large models only.
 
-        padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN in.
+        padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN and
+        infinite numbers in.
         fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
         portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
         given = {**(statics or {}), **named}
         count = check_batch(self.spec, batch)
-        kind: Kind = "portable" if portable else "single" if count == 1 else "batch"
-        if self.quantised and not fuse_quantised:
-            kind = "unfused"
         threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
         if independent:
-            return Streams(Pool(self, count, padding=padding, check=check, threads=threads))
-        return Session(
-            Step(self._opened(kind, threads), self.spec, count, check_statics(self.spec, given, count)), self.spec,
-            batch=count, padding=padding, check=check,
-        )  # fmt: skip
+            if unknown := sorted(set(given) - {s.name for s in self.statics}):
+                raise InvalidArgument(
+                    f"static inputs are given when the session is opened, by name; unknown: {unknown}"
+                )
+            return Streams(
+                Pool(
+                    self, count, padding=padding, check=check, threads=threads, backend=backend, portable=portable,
+                    fuse_quantised=fuse_quantised,
+                )
+            )  # fmt: skip
+        fixed = check_statics(self.spec, given, count)
+        kind = self._kind("single" if count == 1 else "batch", portable, fuse_quantised)
+        if count not in self._ports:
+            self._ports[count] = ports(self.spec, count)
+        known = self._ports[count]
+        opened = partial(self._opened(kind, threads, backend).stepper, count, fixed)
+        return Session(opened, Framer(known, padding, check), known, check)
 
     def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
         """A whole stream at once: what `push` and `flush` give, put together; an array, or arrays by output.

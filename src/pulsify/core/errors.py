@@ -9,7 +9,14 @@ if TYPE_CHECKING:
 
 
 class PulsifyError(Exception):
-    """The root of all errors raised on purpose by pulsify."""
+    """The root of all errors raised on purpose by pulsify.
+
+    lane: of several streams, the one that failed (a pool's lane, or its number among streams side by side).
+    results: what the others gave, if it does not come out of a later call.
+    """
+
+    lane: object = None
+    results: object = None
 
 
 class NotStreamable(PulsifyError):
@@ -57,7 +64,11 @@ class InvalidState(PulsifyError, ValueError):
 
 
 class SessionClosed(PulsifyError, RuntimeError):
-    """`push` or `flush` after `flush`: call `reset()` first."""
+    """The stream takes nothing: it was flushed, has failed or was interrupted. `reset()` or `restore()` first."""
+
+
+class SessionBusy(PulsifyError, RuntimeError):
+    """Two threads met in one stream: a stream is one thread's at a time."""
 
 
 class Mismatch(PulsifyError):

@@ -6,27 +6,60 @@
 
 Streams that are warm, away from both ends, run together wherever they are. At the ends, and if a model counts
 positions, those that are at the same place do: some of what follows from the position is worked out once a batch.
+A lane is what its stream would be alone: where streams of a batch are not kept apart, each is a call of its own.
 
-A lane is what its stream would be alone. Where streams of a batch are not apart, in the model or in the runtime, each
-is a call of its own: that is tried when the pool is made, see `pulsify.backends.ort.slots`.
+Threads: any thread pushes to lanes (each lane from one thread at a time) while one runs the pool.
+
+Interruptions: a round notes what it is at. What it left behind is finished or given back by the next call, and only a
+stream whose memory was just being written is broken until `reset` or `restore`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from threading import Lock, get_ident
+from time import perf_counter
+from typing import Any, NoReturn, Protocol
 
-import numpy as np
-
-from pulsify.backends.ort.slots import Engine, Slot, stream_axis
+from pulsify.backends.registry import DEFAULT
+from pulsify.backends.seam import Array, Executable, SlotStepper, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import said
-from pulsify.runtime.session import Session
-
-if TYPE_CHECKING:
-    from pulsify.api import Stream
+from pulsify.core.spec import Spec
+from pulsify.runtime.apart import Apart
+from pulsify.runtime.framer import Framer, Parts, Result, ports
+from pulsify.runtime.lane import Lane
+from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
+
+
+class Source(Protocol):
+    """What a pool needs of a stream."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int) -> Executable: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step of a pool gave, by stream: frames of those that have any, and errors of those that failed."""
+
+    results: dict[Lane, Result]
+    failures: dict[Lane, PulsifyError]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Frames on their way to the caller; final: with what comes at the end only."""
+
+    parts: Parts
+    final: bool
 
 
 class Pool:
@@ -36,254 +69,269 @@ class Pool:
     a, b = pool.open(), pool.open()
     a.push(chunk); b.push(chunk); a.flush()     frames are taken, nothing is computed yet
     pool.run()                                  {a: frames, b: frames}: everything that is ready, in few calls
+    pool.step(rounds=1)                         at most one pulse of every stream: frames and failures by stream
     """
 
     def __init__(
-        self, stream: Stream, most: int = MOST, *, padding: float = 0.0, check: bool = True, threads: int = 1
+        self,
+        stream: Source,
+        most: int = MOST,
+        *,
+        padding: float = 0.0,
+        check: bool = True,
+        threads: int = 1,
+        backend: str = DEFAULT,
+        portable: bool = False,
+        fuse_quantised: bool = True,
     ) -> None:
         spec = stream.spec
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise InvalidArgument(f"most={most!r}: expected a number of streams, at least 1")
-        if spec.batch is None:
-            raise InvalidArgument(
-                "this model's batch size is fixed, so its streams cannot be computed together; export it with a "
-                "dynamic batch axis, or open one session per stream"
-            )
-        if spec.statics or any(s.grows for s in spec.states):
-            what = "static inputs" if spec.statics else "states that grow with the stream"
-            raise InvalidArgument(f"this model has {what}, and a pool takes none; open one session per stream")
+        _check_pooled(spec, most)
         self.spec, self.most = spec, most
-        self._padding, self._check = padding, check
-        self._engine = Engine(stream._opened("pool", threads), spec, most)
+        self._padding, self._check, self._ports = padding, check, ports(spec, 1)
+        executable = stream.pooled(backend, portable, fuse_quantised, threads)
+        self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free = list(range(most - 1, -1, -1))
-        self._lanes: list[Lane] = []
+        self._numbers = count()
+        self._turn = Lock()  # held while a round is computed
+        self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
+        self._working: dict[Lane, None] = {}  # those of the round
+        self._group: Sequence[Lane] = ()  # those in the model's hands
+        self._outputs: list[dict[str, Array]] | None = None  # what it made of them, until all is collected
+        self._touched: Lane | None = None  # the one whose frames are being moved
+        self._made: dict[Lane, None] = {}  # streams with frames to give out
+        self._failed: dict[Lane, PulsifyError] = {}
+        self._pending: dict[int, tuple[dict[Lane, Made], dict[Lane, PulsifyError]]] = {}  # by thread, until it has them
 
     def __len__(self) -> int:
         """How many streams are open."""
-        return len(self._lanes)
+        return self.most - len(self._free)
 
     def open(self) -> Lane:
-        """A new stream."""
-        if not self._free:
-            raise InvalidArgument(f"all {self.most} streams of this pool are open: close one, or make a larger pool")
-        slot = Slot(self._engine, self._free.pop())
-        self._lanes.append(Lane(self, slot, Session(slot, self.spec, padding=self._padding, check=self._check)))
-        return self._lanes[-1]
+        """A new stream. One that is dropped gives its place back, as `close` does."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            raise InvalidArgument(
+                f"all {self.most} streams of this pool are open: close one, or make a larger pool"
+            ) from None
+        try:
+            self._slots.reset(slot)
+            return Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
+        except BaseException:
+            self._free.append(slot)
+            raise
 
-    def run(self) -> dict[Lane, Any]:
-        """Compute all that is ready. The results by stream, of those that have any; flushed streams are closed."""
-        failed: list[PulsifyError] = []
-        while ready := [lane for lane in list(self._lanes) if self._loaded(lane, failed)]:
+    def run(self) -> dict[Lane, Result]:
+        """Compute all that is ready. The results by stream, of those that have any; flushed streams are closed.
+
+        If streams failed, the first one's error is raised (`.lane` says whose) when all others are through; what they
+        gave comes with the next run. `step` gives results and failures side by side.
+        """
+        if self._ready or self._working:
+            with self._turn:
+                self._recover()
+                due = max((self._due(lane) for lane in list(self._ready)), default=0)
+            self._compute(max(due, 1), None)  # what is pushed meanwhile is for the next run
+        if self._failed:
+            with self._turn:
+                lane = next(iter(self._failed))
+                raise self._failed.pop(lane)
+        return self._handed().results
+
+    def step(self, rounds: int | None = 1, budget: float | None = None) -> Outcome:
+        """Compute so much at most: `rounds` pulses of every stream that has them (None: all), `budget` seconds.
+
+        One call of the model is made in any case, and a call that has begun is waited for. Streams that had to wait
+        are the first of the next step, so none holds the others back, however much of it there is.
+        """
+        if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
+            raise InvalidArgument(f"rounds={rounds!r}: expected a number of pulses, at least 1, or None")
+        self._compute(rounds, None if budget is None else perf_counter() + budget)
+        return self._handed()
+
+    def _due(self, lane: Lane) -> int:
+        self._touched = lane
+        due = 0 if lane.closed or lane._why is not None else lane._due()
+        self._touched = None
+        return due
+
+    def _compute(self, rounds: int | None, end: float | None) -> None:
+        done = 0
+        while (self._ready or self._working) and (rounds is None or done < rounds):
+            self._round(end)
+            done += 1
+            if end is not None and perf_counter() >= end:
+                break
+
+    def _round(self, end: float | None) -> None:
+        """One pulse of every stream that has one."""
+        with self._turn:
+            self._recover()
+            self._working, self._ready = self._ready, {}
             groups: dict[Hashable, list[Lane]] = {}
-            for lane in ready:
-                groups.setdefault(self._engine.place(*lane._where()), []).append(lane)
-            for group in groups.values():
-                self._run_group(group, failed)
-        if failed:  # those that can go on have; their results come with the next run
-            raise failed[0]
-        return {lane: result for lane in list(self._lanes) if (result := lane._result()) is not None}
+            for lane in self._working:
+                if self._loaded(lane):
+                    place = self._slots.group(lane._framer.position, lane._length())
+                    groups.setdefault(place, []).append(lane)
+            left: dict[Lane, None] = {}
+            for i, group in enumerate(groups.values()):
+                if i and end is not None and perf_counter() >= end:
+                    left.update(dict.fromkeys(group))
+                else:
+                    self._run_group(group)
+            more = {x: None for g in groups.values() for x in g if x not in left and not x.closed and x._more()}
+            # those that had to wait come first; whoever pushed meanwhile is in `_ready` already
+            self._ready = {**left, **self._ready, **more}
+            self._working = {}
 
-    def _loaded(self, lane: Lane, failed: list[PulsifyError]) -> bool:
-        try:
-            return lane._load()
-        except PulsifyError as error:
-            lane.close()
-            failed.append(error)
+    def _loaded(self, lane: Lane) -> bool:
+        """Has it a pulse in place now?"""
+        if lane.closed or lane._why is not None:
             return False
-
-    def _run_group(self, group: Sequence[Lane], failed: list[PulsifyError]) -> None:
+        self._touched = lane
         try:
-            outputs = self._engine.run([lane._slot.number for lane in group], *group[0]._where())
-        except Exception as error:  # ONNX Runtime has no common class for them
+            loaded = lane._load()
+        except PulsifyError as error:
+            self._fail(lane, error)
+            loaded = False
+        self._touched = None
+        if not loaded and not lane.closed and lane._drained():
+            self._made[lane] = None
+        return loaded
+
+    def _run_group(self, group: Sequence[Lane]) -> None:
+        slots, positions = [lane.slot for lane in group], [lane._framer.position for lane in group]
+        length = group[0]._length()
+        self._outputs = None
+        self._group = group
+        try:
+            self._outputs = self._slots.run(slots, positions, length)
+        except Exception as error:  # runtimes have no common class for them
+            self._group = ()
             if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
                 for lane in group:
-                    self._run_group([lane], failed)
+                    self._run_group([lane])
                 return
-            group[0].close()
-            failed.append(
-                InvalidChunk(f"the model failed on a chunk ({said(error)}); the stream it belongs to is closed")
-            )
+            what = f"the model failed on a chunk ({said(error)})"
+            self._fail(group[0], InvalidChunk(f"{what}; the stream it belongs to is closed"), what)
             return
-        for lane, out in zip(group, outputs, strict=True):
-            lane._collect(out)
+        self._collect()
 
-    def _close(self, lane: Lane) -> None:
+    def _collect(self) -> None:
+        """Keep the frames of the group, of each lane once."""
+        for lane, out in zip(self._group, self._outputs or (), strict=True):
+            if lane._loaded:
+                self._made[lane] = None
+                self._touched = lane
+                lane._collect(out)
+                lane._loaded = False
+                self._touched = None
+        self._group, self._outputs = (), None
+
+    def _recover(self) -> None:
+        """What an interrupted round left behind: finished, given back or declared broken."""
+        if self._touched is not None:
+            self._break(self._touched)
+            self._touched = None
+        if self._outputs is not None:
+            self._collect()
+        elif self._group and not self._slots.intact:
+            for lane in self._group:
+                self._break(lane)
+        self._group = ()
+        if self._working:
+            self._ready = {**self._working, **self._ready}
+            self._working = {}
+
+    def _break(self, lane: Lane) -> None:
+        if lane._why is None and not lane.closed:
+            lane._why, lane._loaded = INTERRUPTED, False
+            error = SessionClosed(f"{INTERRUPTED}; {MEND}")
+            error.lane = lane
+            self._failed[lane] = error
+
+    def _fail(self, lane: Lane, error: PulsifyError, why: str | None = None) -> None:
+        lane._why, error.lane = why or str(error), lane
+        self._failed[lane] = error
+        self._close(lane, keep=True)
+
+    def _handed(self) -> Outcome:
+        """Frames and failures go to the caller. They are noted until he has them."""
+        if not self._made and not self._failed and not self._pending:
+            return Outcome({}, {})
+        me = get_ident()
+        with self._turn:
+            self._recover()
+            made, failed = self._pending.setdefault(me, ({}, {}))
+            for lane in sorted(self._made, key=lambda lane: lane.number):
+                before, fresh = made.get(lane), lane._framer.no_parts()
+                parts = lane._framer.parts
+                if before is not None:
+                    parts = {n: [*before.parts[n], *p] for n, p in parts.items()}
+                final = lane._drained()
+                taken = Made(parts, final and bool(lane._end))
+                made[lane], lane._framer.parts = taken, fresh
+                del self._made[lane]
+                if final:
+                    self._close(lane)
+            failed.update(self._failed)
+            self._failed = {}
+        results = {lane: lane._framer.joined(m.parts, m.final) for lane, m in made.items()}
+        outcome = Outcome(results, dict(failed))
+        del self._pending[me]
+        return outcome
+
+    @contextmanager
+    def _at_rest(self, lane: Lane) -> Iterator[None]:
+        """No round is being computed, and nothing of the last is left; the lane breaks if this is interrupted."""
+        with self._turn:
+            self._recover()
+            self._touched = lane
+            try:
+                yield
+            except Exception:
+                self._touched = None  # refused: nothing was changed
+                raise
+            self._touched = None
+
+    def _settle(self) -> None:
+        """Find out what an interruption has broken, unless a round is being computed."""
+        if not self._turn.locked():
+            with self._turn:
+                self._recover()
+
+    def _close(self, lane: Lane, keep: bool = False) -> None:
+        """keep: frames it has made are still given out."""
         if not lane.closed:
             lane.closed = True
-            self._lanes.remove(lane)
-            self._free.append(lane._slot.number)
+            self._free.append(lane.slot)
+        self._ready.pop(lane, None)
+        if not keep:
+            self._made.pop(lane, None)
 
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a pool is not copied: make another one, and move streams by state() and restore()")
 
-class Lane:
-    """One stream of a pool: what a session does, but `Pool.run` computes."""
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pool is not pickled: send the stream, and state() of its lanes")
 
-    def __init__(self, pool: Pool, slot: Slot, session: Session) -> None:
-        self._pool, self._slot, self._session = pool, slot, session
-        self.closed = False
-        self._restart()
-
-    def _restart(self) -> None:
-        self._parts = self._session.no_parts()
-        self._new = False  # anything to report since the last run
-        self._end: int | None = None
-        self._placed = False  # a pulse is in the model's input already
-
-    def push(self, chunk: Any = None, /, **chunks: Any) -> None:
-        """Take frames (any number, also none)."""
-        self._check_open()
-        if not chunks and not self._placed and self._session.place(chunk):
-            self._placed = True
-        else:
-            self._session.take(chunk, chunks)
-
-    @property
-    def live(self) -> bool:
-        """Does it take frames?"""
-        return not self.closed and self._end is None and not self._session.closed
-
-    def check(self, chunks: Mapping[str, Any]) -> None:
-        """Raises what `push` would, without taking anything."""
-        self._check_open()
-        self._session.check(chunks)
-
-    def flush(self) -> None:
-        """End the stream: the next run gives all that is still inside, and closes it."""
-        self._check_open()
-        self._end, self._new = self._session.ending(), True
-
-    def reset(self) -> None:
-        """Forget everything: the next push starts a new stream. Others do not notice."""
-        if self.closed:
-            raise SessionClosed("this stream is closed; open another one")
-        self._session.reset()
-        self._restart()
-
-    def close(self) -> None:
-        """Give the place in the pool back."""
-        self._pool._close(self)
-
-    def state(self) -> bytes:
-        """All there is to know of the stream; a session of this model takes it too."""
-        self._check_open()
-        if self._placed:
-            self._session.displace()
-            self._placed = False
-        return self._session.state()
-
-    def restore(self, blob: bytes) -> None:
-        """Go on from a state of a lane or a session (of one stream)."""
-        self._check_open()
-        self._session.restore(blob)
-        self._restart()
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise SessionClosed("this stream is closed; open another one")
-        if self._end is not None or self._session.closed:
-            raise SessionClosed("this stream has been flushed; run the pool for the rest, or reset() to start another")
-
-    # ---- driven by the pool
-
-    def _load(self) -> bool:
-        """Put the next pulse in place, if there is one."""
-        session = self._session
-        if self._placed:
-            session.rebase()
-            self._placed = self._slot.ended = False
-            return True
-        whole = session.ready()
-        if not whole and not (self._end and (session.unfinished(self._end) or not self._slot.ended)):
-            return False
-        session.rebase()
-        session.load(pad=not whole)
-        self._slot.ended = not whole
-        return True
-
-    def _where(self) -> tuple[int, int | None]:
-        """The position, and the length if this is one of the last pulses."""
-        return self._slot.at, self._session.relative(self._end if self._slot.ended else None)
-
-    def _collect(self, out: Mapping[str, Any]) -> None:
-        self._session.collect(out, self._parts, self._end if self._slot.ended else None)
-        self._slot.at += self._pool.spec.pulse
-        self._new = True
-
-    def _result(self) -> Any:
-        """What has come out since the last run, or None."""
-        if not self._new:
-            return None
-        final = self._end is not None
-        result = self._session.result(self._parts, final=bool(self._end))
-        self._parts, self._new = self._session.no_parts(), False
-        if final:
-            self.close()
-        return result
-
-
-class Streams:
-    """A fixed number of streams side by side, each with a start and an end of its own.
-
-    together = stream.session(batch=3, independent=True)
-    together.push(chunk, active=[True, False, True])    [frames, None, frames]: the second one waits
-    together.flush([0]); together.reset([0])            the first one ends, and starts anew
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool, self._lanes = pool, [pool.open() for _ in range(pool.most)]
-        self.batch, self.spec = pool.most, pool.spec
-
-    def push(self, chunk: Any = None, /, *, active: Sequence[bool] | None = None, **chunks: Any) -> list[Any]:
-        """Take frames for all streams (those of inactive ones are ignored). What came out, by stream; None: nothing."""
-        given = (
-            {self.spec.inputs[0].name: chunk} if chunk is not None and not isinstance(chunk, Mapping) else chunk or {}
+    def __repr__(self) -> str:
+        return (
+            f"<pulsify.Pool pulse={self.spec.pulse}, {len(self)} of {self.most} streams open, {len(self._ready)} ready>"
         )
-        rows = {name: self._by_stream(name, value) for name, value in {**given, **chunks}.items()}
-        chosen = self._chosen(None if active is None else np.flatnonzero(self._mask(active)).tolist())
-        pieces = {i: {name: values[i] for name, values in rows.items()} for i in chosen}
-        for i, piece in pieces.items():  # all are looked at before any is taken
-            self._lanes[i].check(piece)
-        for i, piece in pieces.items():
-            self._lanes[i].push(piece)
-        return self._run()
 
-    def flush(self, which: Sequence[int] | None = None) -> list[Any]:
-        """End these streams (all, if not told which): what was still inside, by stream."""
-        chosen = [i for i in range(self.batch) if self._lanes[i].live] if which is None else self._chosen(which)
-        for i in chosen:
-            self._lanes[i].check({})
-        for i in chosen:
-            self._lanes[i].flush()
-        return self._run()
 
-    def reset(self, which: Sequence[int] | None = None) -> None:
-        """Start these streams anew. The others go on."""
-        for i in self._chosen(which):
-            self._lanes[i].close()
-            self._lanes[i] = self._pool.open()
-
-    def _run(self) -> list[Any]:
-        results = self._pool.run()
-        return [results.get(lane) for lane in self._lanes]
-
-    def _mask(self, active: Sequence[bool]) -> Any:
-        mask = np.asarray(active)
-        if mask.shape != (self.batch,) or mask.dtype != bool:
-            raise InvalidArgument(f"active: expected {self.batch} truth values, one a stream")
-        return mask
-
-    def _chosen(self, which: Sequence[int] | None) -> list[int]:
-        chosen = list(range(self.batch)) if which is None else [int(i) for i in which]
-        if any(not 0 <= i < self.batch for i in chosen):
-            raise InvalidArgument(f"there are streams 0 to {self.batch - 1}, not {chosen}")
-        return chosen
-
-    def _by_stream(self, name: str, value: Any) -> list[Any]:
-        port = next((i for i in self.spec.inputs if i.name == name), None)
-        array = np.asarray(value)
-        axis = None if port is None else stream_axis(port.dims)
-        if port is None or axis is None or array.ndim != len(port.dims) or array.shape[axis] != self.batch:
-            names = [i.name for i in self.spec.inputs]
-            raise InvalidChunk(
-                f"'{name}': expected frames of {self.batch} streams for one of {names}, got {array.shape}"
-            )
-        return np.split(array, self.batch, axis)
+def _check_pooled(spec: Spec, most: Any) -> None:
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InvalidArgument(f"most={most!r}: expected a number of streams, at least 1")
+    if spec.batch is None:
+        raise InvalidArgument(
+            "this model's batch size is fixed, so its streams cannot be computed together; export it with a "
+            "dynamic batch axis, or open one session per stream"
+        )
+    if spec.statics or any(s.grows for s in spec.states):
+        what = "static inputs" if spec.statics else "states that grow with the stream"
+        raise InvalidArgument(f"this model has {what}, and a pool takes none; open one session per stream")
+    shared = next((i.name for i in spec.inputs if stream_axis(i.dims) is None), None)
+    if shared is not None:
+        raise InvalidArgument(f"input '{shared}' has no batch axis, so streams share it; open one session per stream")

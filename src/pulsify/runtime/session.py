@@ -1,40 +1,35 @@
-"""One live stream (or a batch of them): chunks of any size in, the frames that are ready out."""
+"""One live stream (or several in step): chunks of any size in, the frames that are ready out."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from typing import Any, NoReturn
 
 import numpy as np
 
-from pulsify.backends.ort.slots import Slot
-from pulsify.backends.ort.step import Step
-from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength, SessionClosed
+from pulsify.backends.seam import Array, Stepper
+from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import said
-from pulsify.core.spec import Condition, Input, Output, concrete
+from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
+from pulsify.runtime.framer import Framer, Ports, Result
 
-if TYPE_CHECKING:
-    from pulsify.core.spec import Spec
-
-Array = np.ndarray[Any, Any]
-Result = Any  # an array, or a dict of arrays by name
+INTERRUPTED = "a call was interrupted before its frames were given out"
+MEND = "reset() starts anew, restore() goes on from an earlier state()"
+MET = "another thread is in this stream: one at a time, or one session per thread"
 
 
 @dataclass(frozen=True)
-class Direct:
-    """A model's one input and one output in memory; `checked` is looked at for NaN; `settled`: pulses of delay.
-
-    out: None if the model is run by someone else.
-    """
+class Way:
+    """Straight through a model with one input and one output; flat: what is looked at for numbers not finite."""
 
     port: Input
     into: Array
-    checked: Array | None
+    flat: Array | None
     name: str
-    out: Array | None
+    out: Array
     settled: int
 
 
@@ -43,154 +38,173 @@ class Session:
 
         push(chunk) ... push(chunk) flush()       the results, concatenated, are the batch model's output
 
-    padding: what fills the part of the last pulse that no frame has come for. It never shows in the output;
-    tests set it to NaN to prove that. check: look for NaN in the chunks.
+    A call that fails on its arguments takes nothing. One that the model fails in, or that is interrupted (Ctrl-C),
+    leaves a session that says so until `reset` or `restore`; `made` has the frames that came out before.
+    A session is one thread's at a time: where two meet, the second gets SessionBusy.
     """
 
-    _closed: bool
+    __slots__ = ("__weakref__", "_framer", "_intact", "_open", "_stepper", "_users", "_way", "_why", "batch", "spec")
 
-    def __init__(
-        self, step: Step | Slot, spec: Spec, *, batch: int = 1, padding: float = 0.0, check: bool = True
-    ) -> None:
-        self.spec, self.batch = spec, batch
-        self._padding, self._check, self._step = padding, check, step
-        self._shapes = {i.name: concrete(i.dims, self.batch) for i in spec.inputs}
-        self._ports = {i.name: i for i in spec.inputs}
-        self._axis = {i.name: i.axis for i in spec.inputs}
-        self._timed = [
-            (o.name, o.frames, o.delay, (slice(None),) * o.axis, o.length.cap)
-            for o in spec.outputs
-            if o.axis is not None
-        ]
-        self._tables = [c for c in spec.conditions if c.at_most is not None]
-        self._direct = self._direct_ports()
-        self.reset()
+    def __init__(self, opened: Callable[[], Stepper], framer: Framer, known: Ports, check: bool) -> None:
+        self.spec, self.batch = known.spec, known.batch
+        self._open, self._stepper, self._framer = opened, opened(), framer
+        self._way = _way(self._stepper, known, check)
+        self._users: dict[int, int] = {}  # the thread that is in here; setdefault and del are one instruction each
+        self._intact = True  # False while frames are on their way: whatever ends a call then leaves it so
+        self._why = INTERRUPTED
 
     @property
     def closed(self) -> bool:
         """Has it been flushed?"""
-        return self._closed
-
-    # ---- the public contract
+        return self._framer.closed
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
         """Take frames (any number, also none) and return the output frames that are now ready."""
-        if not chunks and (out := self._whole_pulse(chunk)) is not None:
-            return out
-        if self._closed:
-            raise SessionClosed("this stream has been flushed; call reset() to start another")
-        parts, given = self.no_parts(), self._given(chunk, chunks)
-        self._queue(given)
-        self._run_full_pulses(parts)
-        self._own(given)
-        return self.result(parts, final=False)
+        users, me = self._users, get_ident()
+        if users.setdefault(0, me) != me or not self._intact:
+            self._refuse(me)
+        try:
+            out = None if chunks else self._whole_pulse(chunk)
+            if out is None:
+                out = self._any_chunk(chunk, chunks)
+        except BaseException:
+            self._leave()
+            raise
+        # no call from here on: an interruption comes before this, or after the caller has the frames
+        del users[0]
+        self._intact = True
+        return out
 
     def flush(self) -> Result:
         """End the stream: the frames still inside come out, and the last chunk need not be a whole pulse."""
-        if self._closed:
-            raise SessionClosed("this stream has been flushed already; call reset() to start another")
-        parts, total = self.no_parts(), self.ending()
-        if total:
-            self._run_full_pulses(parts)
-            started = False
-            while not started or self.unfinished(total):
-                self.load(pad=True)
-                self._run(parts, total)
-                started = True
-        self._closed = True
-        return self.result(parts, final=total > 0)
+        self._enter()
+        framer = self._framer
+        try:
+            if framer.closed:
+                raise SessionClosed("this stream has been flushed already, or its with block has ended; call reset()")
+            total = framer.ending()
+            self._intact = False
+            if total:
+                while framer.ready():
+                    self._pulse()
+                started = False
+                while not started or framer.unfinished(total):
+                    self._pulse(total)
+                    started = True
+            out = framer.joined(framer.parts, final=total > 0)
+            framer.parts = framer.no_parts()
+            framer.closed = True
+        except BaseException:
+            self._leave()
+            raise
+        del self._users[0]
+        self._intact = True
+        return out
 
     def reset(self) -> None:
         """Forget everything: the next push starts a new stream."""
-        self._step.reset()
-        self._backlog: dict[str, deque[Array]] = {i.name: deque() for i in self.spec.inputs}
-        self._waiting = {i.name: 0 for i in self.spec.inputs}  # frames in the backlog
-        self._received = {i.name: 0 for i in self.spec.inputs}
-        self._pulses = 0
-        self._rebased = 0
-        self._until = self._pulses_left()
-        self._closed = False
+        self._enter(mending=True)
+        try:
+            self._intact, self._why = False, INTERRUPTED
+            self._stepper.reset()
+            self._framer.reset()
+        except BaseException:
+            self._leave()
+            raise
+        del self._users[0]
+        self._intact = True
 
     def state(self) -> bytes:
-        """All there is to know of the stream, as bytes (safetensors)."""
-        backlog = {n: self._joined(n) for n in self._backlog}
-        counts = {"pulses": self._pulses, "rebased": self._rebased, "closed": int(self._closed), "batch": self.batch}
-        counts.update({f"received.{n}": v for n, v in self._received.items()})
-        return snapshot.save(self._step.states(), backlog, counts, self.spec)
+        """All there is to know of the stream, as bytes (safetensors): any back end takes it."""
+        self._enter()
+        try:
+            framer = self._framer
+            return snapshot.save(self._stepper.states(), framer.waiting_frames(), framer.counts(), self.spec)
+        finally:
+            self._leave()
 
     def restore(self, blob: bytes) -> None:
-        """Go on from a `state()` of this model, here or in another process."""
-        states, backlog, counts = snapshot.load(blob, self.spec, self.batch)
-        self.reset()
-        self._step.restore(states, counts["pulses"] * self.spec.pulse - counts["rebased"])
-        self._backlog = {n: deque([a] if a.shape[self._axis[n]] else []) for n, a in backlog.items()}
-        self._waiting = {n: a.shape[self._axis[n]] for n, a in backlog.items()}
-        self._received = {n: counts[f"received.{n}"] for n in self._received}
-        self._pulses, self._rebased, self._closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
-        self._until = self._pulses_left()
+        """Go on from a `state()` of this model, here or in another process, on this back end or another."""
+        self._enter(mending=True)
+        try:
+            states, backlog, counts = snapshot.load(blob, self.spec, self.batch)
+            self._intact, self._why = False, INTERRUPTED
+            self._framer.restore(backlog, counts)
+            self._stepper.reset()
+            self._stepper.restore(states, self._framer.position)
+        except BaseException:
+            self._leave()
+            raise
+        del self._users[0]
+        self._intact = True
 
-    # ---- chunks in
+    def fork(self) -> Session:
+        """Another session at the same place of the same stream; from here on they know nothing of each other."""
+        self._enter()
+        try:
+            out = object.__new__(Session)
+            out.spec, out.batch, out._open = self.spec, self.batch, self._open
+            out._stepper, out._framer = self._open(), self._framer.fork()
+            out._stepper.restore(self._stepper.states(), self._framer.position)
+            out._way = _moved(self._way, out._stepper)
+            out._users, out._intact, out._why = {}, True, INTERRUPTED
+            return out
+        finally:
+            self._leave()
 
-    def take(self, chunk: Any, chunks: Mapping[str, Any]) -> None:
-        """Take frames without computing anything."""
-        given = self._given(chunk, chunks)
-        self._queue(given)
-        self._own(given)
+    def iterate(self, chunks: Iterable[Any]) -> Iterator[Result]:
+        """What comes out of every chunk, and at the end what `flush` gives."""
+        for chunk in chunks:
+            yield self.push(chunk)
+        yield self.flush()
 
-    def check(self, chunks: Mapping[str, Any]) -> None:
-        """Raises what `push` would, without taking anything."""
-        given = self._given(None, chunks)
-        for condition in self._tables:
-            self._check_table(condition, given)
+    def made(self) -> Result:
+        """Frames that came out in a call that failed or was interrupted, before it did."""
+        return self._framer.joined(self._framer.parts, final=False)
 
-    def _queue(self, given: Mapping[str, Array]) -> None:
-        for condition in self._tables:
-            self._check_table(condition, given)
-        for name, array in given.items():
-            if array.shape[self._axis[name]]:
-                self._backlog[name].append(array)
-                self._waiting[name] += array.shape[self._axis[name]]
-                self._received[name] += array.shape[self._axis[name]]
+    __copy__ = fork
 
-    def _own(self, given: Mapping[str, Array]) -> None:
-        """What is left of a chunk is the caller's memory until copied; older pieces are ours."""
-        for name in given:
-            if self._backlog[name]:
-                self._backlog[name][-1] = self._backlog[name][-1].copy()
+    def __deepcopy__(self, memo: Any) -> Session:
+        return self.fork()
 
-    def _direct_ports(self) -> Direct | None:
-        """Where a whole pulse goes in and out, if there is but one way."""
-        spec, step = self.spec, self._step
-        given = [o for o in spec.outputs if o.axis is not None]
-        if len(spec.inputs) != 1 or len(given) != 1 or self._tables or given[0].length.cap is not None:
-            return None
-        taken, made = spec.inputs[0], given[0]
-        into = step.inputs[taken.name]
-        flat = into.reshape(-1) if into.flags.c_contiguous else into[0].T.reshape(-1)
-        checked = flat if self._check and taken.dtype.kind == "f" else None
-        out = None if isinstance(step, Slot) else step.outputs[made.name]
-        return Direct(taken, into, checked, made.name, out, -(-made.delay // made.frames))
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session is not pickled: send session.state(), and restore() it where the stream is open")
 
-    def place(self, chunk: Any) -> bool:
-        """Just one pulse, nothing waiting: straight to the model's input. False: nothing was taken."""
-        direct = self._direct
-        if direct is None or type(chunk) is not np.ndarray or self._waiting[direct.port.name]:
-            return False
-        into = direct.into
-        if chunk.shape != into.shape or chunk.dtype != into.dtype:
-            return False
-        into[...] = chunk
-        if direct.checked is not None and _has_nan(direct.checked):
-            return False
-        self._received[direct.port.name] += direct.port.frames
-        return True
+    def __enter__(self) -> Session:
+        return self
 
-    def displace(self) -> None:
-        """A pulse that was placed waits in line after all."""
-        assert self._direct is not None
-        name = self._direct.port.name
-        self._backlog[name].appendleft(self._direct.into.copy())
-        self._waiting[name] += self._direct.port.frames
+    def __exit__(self, *error: object) -> None:
+        """The stream ends here, whatever is still inside; flush before for the rest."""
+        self._framer.closed = True
+
+    def __repr__(self) -> str:
+        framer = self._framer
+        frames = ", ".join(f"{n}: {c} frames in" for n, c in framer.received.items())
+        said = "" if self._intact else ", broken" if not self._users else ", busy"
+        streams = f" x {self.batch}" if self.batch > 1 else ""
+        return f"<pulsify.Session pulse={self.spec.pulse}{streams} [{frames}]{', flushed' * framer.closed}{said}>"
+
+    # ---- who is in here
+
+    def _enter(self, mending: bool = False) -> None:
+        me = get_ident()
+        if self._users.setdefault(0, me) != me or not (self._intact or mending):
+            self._refuse(me)
+
+    def _refuse(self, me: int) -> NoReturn:
+        if self._users.get(0) != me:
+            raise SessionBusy(MET)
+        self._users.pop(0, None)
+        raise SessionClosed(f"{self._why}; {MEND}")
+
+    def _leave(self) -> None:
+        """Out of a call that did not come to its end. What was left of a chunk is the caller's memory: it goes."""
+        if not self._intact:
+            for pieces in self._framer.backlog.values():
+                pieces.clear()
+        self._users.pop(0, None)
+
+    # ---- pulses
 
     def _whole_pulse(self, chunk: Any) -> Result:
         """One pulse while both ends are out of sight: straight through the model.
@@ -198,250 +212,85 @@ class Session:
         Little is done here, because after a model has run nothing of Python is in the processor's caches any more.
         None: nothing was taken; the long way does it, or says what is wrong.
         """
-        direct = self._direct
-        if direct is None or direct.out is None or not direct.settled <= self._pulses < self._until or self._closed:
+        way, framer = self._way, self._framer
+        if way is None or not way.settled <= framer.pulses < framer.until or framer.closed:
             return None
-        if not self.place(chunk):
+        port = way.port
+        if framer.waiting[port.name] or not framer.fits(chunk, way.into, way.flat):
             return None
+        self._intact = False
+        framer.received[port.name] += port.frames
         self._stepped(None)
-        self._pulses += 1
-        out = direct.out.copy()
-        return out if len(self.spec.outputs) == 1 else {direct.name: out}
+        framer.pulses += 1
+        out = way.out.copy()
+        return out if len(self.spec.outputs) == 1 else {way.name: out}
 
-    def _given(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
-        if chunk is not None and not isinstance(chunk, Mapping):
-            if len(self.spec.inputs) > 1:
-                raise InvalidChunk(
-                    f"this model has several inputs: push a dict with {[i.name for i in self.spec.inputs]}"
-                )
-            chunks = {self.spec.inputs[0].name: chunk, **chunks}
-        elif isinstance(chunk, Mapping):
-            chunks = {**chunk, **chunks}
-        unknown = set(chunks) - set(self._shapes)
-        if unknown:
-            raise InvalidChunk(f"no streamed input is called {sorted(unknown)}; they are {sorted(self._shapes)}")
-        return {name: self._checked(name, value) for name, value in chunks.items()}
+    def _any_chunk(self, chunk: Any, chunks: Mapping[str, Any]) -> Result:
+        framer = self._framer
+        if framer.closed:
+            raise SessionClosed(
+                "this stream has been flushed, or its with block has ended; call reset() to start another"
+            )
+        given = framer.checked(chunk, chunks)
+        received = framer.counted(given)
+        self._intact = False
+        framer.received = received
+        framer.queue(given)
+        while framer.ready():
+            self._pulse()
+        framer.own(given)
+        out = framer.joined(framer.parts, final=False)
+        framer.parts = framer.no_parts()
+        return out
 
-    def _checked(self, name: str, value: Any) -> Array:
+    def _pulse(self, total: int | None = None) -> None:
+        """One pulse; its real frames are kept. total: the stream's length, at its end."""
+        framer = self._framer
+        framer.load(self._stepper.inputs, pad=total is not None)
         try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise InvalidChunk(f"input '{name}' takes an array, and this is none ({error})") from error
-        port = self._ports[name]
-        if array.dtype != port.dtype:
-            raise InvalidChunk(
-                f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})"
-            )
-        want = self._shapes[name]
-        axis = port.axis
-        fits = array.ndim == len(want) and all(
-            d == w for i, (d, w) in enumerate(zip(array.shape, want, strict=True)) if i != axis
-        )
-        if not fits:
-            shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
-            raise InvalidChunk(
-                f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}"
-            )
-        if self._check and array.dtype.kind == "f" and _has_nan(array):
-            where = int(np.argwhere(np.isnan(array))[:, axis].min())
-            raise InvalidChunk(
-                f"input '{name}' has NaN at frame {self._received[name] + where} of the stream; nothing was taken. "
-                "Clean the input, or open the session with check=False to let it through"
-            )
-        return array
-
-    def _check_table(self, condition: Condition, given: Mapping[str, Array]) -> None:
-        """A finite table (learned positions, float32) must not run out: said before anything is taken."""
-        assert condition.at_most is not None
-        units = [
-            (self._received[i.name] + (given[i.name].shape[i.axis] if i.name in given else 0)) // int(i.rate)
-            for i in self.spec.inputs
-        ]
-        if condition.length.at(min(units)) <= condition.at_most:
-            return
-        if not condition.node:
-            raise InvalidLength(
-                f"streams of at most {condition.at_most} frames were declared when the model was converted, and this "
-                "chunk makes it longer. Nothing was taken; flush, then reset"
-            )
-        raise InvalidLength(
-            f"node '{condition.node}' goes no further than {condition.at_most} rows (of its table, or frames that "
-            "float32 can tell apart), and this chunk needs more. Nothing was taken; flush, then reset"
-        )
-
-    # ---- pulses
-
-    def _joined(self, name: str) -> Array:
-        parts = self._backlog[name]
-        if not parts:
-            shape = list(self._shapes[name])
-            shape[self._axis[name]] = 0
-            return np.empty(shape, self._ports[name].dtype)
-        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), self._axis[name]))
-
-    def no_parts(self) -> dict[str, list[Array]]:
-        return {o.name: [] for o in self.spec.outputs}
-
-    def ready(self) -> bool:
-        """Is there a whole pulse of frames?"""
-        return all(self._waiting[i.name] >= i.frames for i in self.spec.inputs)
-
-    def _run_full_pulses(self, parts: dict[str, list[Array]]) -> None:
-        while self.ready():
-            self.load(pad=False)
-            self._run(parts)
-
-    def load(self, pad: bool) -> None:
-        """Move one pulse of frames from the backlog to the model's input."""
-        for port in self.spec.inputs:
-            buffer, at = self._step.inputs[port.name], 0
-            backlog = self._backlog[port.name]
-            while at < port.frames and backlog:
-                piece = backlog[0]
-                n = min(port.frames - at, piece.shape[port.axis])
-                head = (slice(None),) * port.axis
-                buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
-                if n == piece.shape[port.axis]:
-                    backlog.popleft()
-                else:
-                    backlog[0] = piece[(*head, slice(n, None))]
-                at += n
-                self._waiting[port.name] -= n
-            if at < port.frames and pad:
-                head = (slice(None),) * port.axis
-                if port.dtype.kind == "f":
-                    buffer[(*head, slice(at, None))] = self._padding
-                elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
-                    buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
-
-    def _run(self, parts: dict[str, list[Array]], total: int | None = None) -> None:
-        """One pulse; its real frames are added to `parts`. total: the stream's length, at its end."""
-        self.rebase()
-        self.collect(self._stepped(self.relative(total)), parts, total)
+            back = framer.rebase()
+        except PulsifyError as error:
+            self._why = str(error)
+            raise
+        if back:
+            self._stepper.rebase(back)
+        framer.collect(self._stepped(framer.relative(total)), total)
 
     def _stepped(self, length: int | None) -> Mapping[str, Array]:
         """One run of the model."""
-        assert isinstance(self._step, Step)
         try:
-            return self._step.run(length)
-        except Exception as error:  # ONNX Runtime has no common class for them
-            self._closed = True
-            raise InvalidChunk(
-                f"the model failed on this chunk ({said(error)}); the stream ends here: reset(), or restore() "
-                "an earlier state()"
-            ) from error
-
-    def collect(self, out: Mapping[str, Array], parts: dict[str, list[Array]], total: int | None) -> None:
-        """Add the real frames of a pulse's outputs to `parts`; at the end also what has no frames."""
-        for name, frames, delay, before, cap in self._timed:
-            begin = self._pulses * frames - delay
-            if begin >= 0 and total is None and cap is None:
-                parts[name].append(out[name].copy())
-                continue
-            first = max(0, -begin)
-            most = cap if total is None else self._frames(total)[name]
-            last = frames if most is None else min(frames, most - begin)
-            if last > first:
-                parts[name].append(out[name][(*before, slice(first, last))].copy())
-        self._pulses += 1
-        for o in self.spec.outputs if total is not None else ():
-            if o.axis is None:
-                parts[o.name] = [out[o.name].copy()]
-
-    def relative(self, total: int | None) -> int | None:
-        """The length as the counters have it, which may have been set back."""
-        return None if total is None else total - self._rebased
-
-    def _pulses_left(self) -> int:
-        """The number of the pulse before which counters have to be looked at."""
-        return (self.spec.unknown_length // 2 + self._rebased) // self.spec.pulse
-
-    def rebase(self) -> None:
-        """Counters are 32 bits wide: set them back before they run over (nothing but both ends depends on them)."""
-        spec = self.spec
-        at = self._pulses * spec.pulse - self._rebased
-        if spec.position is None or at < spec.unknown_length // 2:
-            return
-        if not spec.rebase:
-            if at >= spec.unknown_length - spec.pulse:
-                raise InvalidLength(
-                    f"this model counts absolute positions in 32 bits and {at} frames have passed; flush, then reset"
-                )
-            return
-        back = (at // 2) // spec.rebase * spec.rebase
-        self._step.set_back(back)
-        self._rebased += back
-        self._until = self._pulses_left()
-
-    # ---- the end
-
-    def ending(self) -> int:
-        """The length of the stream, if it may end here."""
-        total = self._total()
-        if total:
-            self._check_length(total)
-        return total
-
-    def _frames(self, total: int) -> dict[str, int]:
-        return {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
-
-    def unfinished(self, total: int) -> bool:
-        """Are there frames that have not come out yet?"""
-        frames = self._frames(total)
-        return any(o.frames and self._pulses * o.frames - o.delay < frames[o.name] for o in self.spec.outputs)
-
-    def _total(self) -> int:
-        """The stream's length in units of time; all inputs must agree."""
-        units = {i.name: self._received[i.name] / i.rate for i in self.spec.inputs}
-        if len(set(units.values())) > 1 or any(u.denominator != 1 for u in units.values()):
-            counts = {i.name: f"{self._received[i.name]} frames at {i.rate} per unit" for i in self.spec.inputs}
-            raise InvalidLength(f"the inputs have not the same length: {counts}; push the missing frames, then flush")
-        return int(next(iter(units.values())))
-
-    def _check_length(self, total: int) -> None:
-        limit = self.spec.proof.limit
-        if limit is not None and total > limit:
-            raise InvalidLength(
-                f"the batch model counts frames in floats that are exact up to {limit}, and this stream has {total}: "
-                "how it would end there nobody can say. All frames given out so far are right; reset"
-            )
-        broken = next((c for c in self.spec.conditions if not c.met(total)), None)
-        if total < self.spec.shortest or total % self.spec.step or broken is not None:
-            node = f" (node '{broken.node}')" if broken else ""
-            multiples = max([self.spec.step, *(c.multiple for c in self.spec.conditions)])
-            more = f" and a multiple of {multiples}" if multiples > 1 else ""
-            raise InvalidLength(
-                f"a stream of {total} frames is none this model takes{node}: it needs at least "
-                f"{self.spec.shortest}{more}. Push more frames before flush, or reset"
-            )
-
-    # ---- frames out
-
-    def result(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
-        out = {
-            o.name: _join(o, parts[o.name], self.spec, self.batch)
-            for o in self.spec.outputs
-            if o.axis is not None or final
-        }
-        if len(self.spec.outputs) == 1:
-            return next(iter(out.values()), None)
-        return out
+            return self._stepper.run(length)
+        except Exception as error:  # runtimes have no common class for them
+            what = said(error)
+            self._why = f"the model failed on an earlier chunk ({what})"
+            raise InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}") from error
 
 
-def _has_nan(array: Array) -> bool:
-    top = np.maximum.reduce(array.reshape(-1), initial=-np.inf)
-    return bool(top != top)
+def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
+    direct = known.direct
+    if direct is None:
+        return None
+    port = direct.port
+    into = stepper.inputs[port.name]
+    looked = check and port.dtype.kind == "f"
+    return Way(
+        port, into, flat_memory(into) if looked else None, direct.output, stepper.outputs[direct.output], direct.settled
+    )
 
 
-def _join(o: Output, parts: list[Array], spec: Spec, batch: int) -> Array:
-    if len(parts) == 1:
-        return parts[0]
-    if parts and o.axis is not None:
-        return np.concatenate(parts, o.axis)
-    shape = list(concrete(o.dims, batch))
-    if o.axis is not None:
-        shape[o.axis] = 0
-    return np.empty(shape, o.dtype)
+def _moved(way: Way | None, stepper: Stepper) -> Way | None:
+    """The same way through another stepper."""
+    if way is None:
+        return None
+    into = stepper.inputs[way.port.name]
+    flat = None if way.flat is None else flat_memory(into)
+    return Way(way.port, into, flat, way.name, stepper.outputs[way.name], way.settled)
+
+
+def flat_memory(into: Array) -> Array:
+    """The memory in one row (ports that are rows are seen from the side), or as it is if it does not lie so."""
+    flat = into.reshape(-1) if into.flags.c_contiguous else into[0].T.reshape(-1)
+    return flat if np.shares_memory(flat, into) else into
 
 
 def check_batch(spec: Spec, batch: int | None) -> int:

@@ -10,21 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pulsify.backends.seam import Tail
 from pulsify.core.spec import Spec
 from pulsify.optimize.views import cut_of, sizes
-
-
-@dataclass(frozen=True)
-class Tail:
-    """A state that is the last frames, along `axis`, of an output `full`."""
-
-    full: str
-    shape: tuple[int, ...]
-    axis: int
 
 
 def expose_tails(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:

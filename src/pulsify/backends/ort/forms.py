@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from pulsify.backends.ort.aliased import Tail, expose_tails
+from pulsify.backends.ort.aliased import expose_tails
 from pulsify.backends.ort.attention import fuse_attention
-from pulsify.backends.ort.ring import Ring, ring_form
+from pulsify.backends.ort.ring import ring_form
 from pulsify.backends.ort.rows import for_one, row_form
 from pulsify.backends.ort.squeeze import squeezed
+from pulsify.backends.seam import Place, Ring, StepProgram, Tail
 from pulsify.core.spec import Spec
 from pulsify.core.weights import weight_bytes
 from pulsify.optimize.steady import Steady, steady_form
@@ -31,6 +32,16 @@ class Forms:
     counts: bool = True
     rows: frozenset[str] = frozenset()  # ports that are rows, see `rows`
     tails: Mapping[str, Tail] = field(default_factory=dict)
+
+    def program(self, spec: Spec) -> StepProgram:
+        """As the seam has it."""
+        rings = {c.state: ring for ring in self.rings for c in ring.caches}
+        growing = {s.name for s in spec.states if s.grows}
+        places = {
+            name: Place(name in self.rows, rings.get(name), self.tails.get(name), name in growing)
+            for name in sorted(self.rows | rings.keys() | self.tails.keys() | growing)
+        }
+        return StepProgram(self.general, self.steady, self.since, self.counts, places)
 
 
 def forms(model: ir.Model, spec: Spec) -> Forms:

@@ -18,42 +18,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.backends.seam import Cache, Ring
 from pulsify.convert.rules.pointwise import ELEMENTWISE
-from pulsify.core.spec import Dims, Spec, State
+from pulsify.core.spec import Spec, State
 from pulsify.optimize.order import REGROUP, Following, Stuck, follow, regrouped, size_at
 
 Array = np.ndarray[Any, Any]
 SMALLEST = 1 << 14  # bytes of a cache below which copying it is as quick (benchmarks/caches.py)
-
-
-@dataclass(frozen=True)
-class Cache:
-    """A state kept as a ring. `axis`: time in the portable state; swapped: the ring has the last two axes swapped.
-
-    `shape`: of the ring; `index`: the input that says where the new frames go.
-    """
-
-    state: str
-    axis: int
-    swapped: bool
-    shape: Dims
-    index: str
-
-    @property
-    def lead(self) -> Dims:
-        """The axes in front of time."""
-        return self.shape[: self.axis - self.swapped]
-
-
-@dataclass(frozen=True)
-class Ring:
-    """Caches of `size` frames, `pulse` of them new. `start`, `stop`: inputs, where the turned window lies."""
-
-    size: int
-    pulse: int
-    start: str
-    stop: str
-    caches: tuple[Cache, ...]
 
 
 @dataclass(eq=False)

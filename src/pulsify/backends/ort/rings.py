@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.backends.ort.ring import Cache, Ring
+from pulsify.backends.seam import Cache, Ring
 from pulsify.core.spec import concrete
 
 Array = np.ndarray[Any, Any]

@@ -14,72 +14,88 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsify.backends.ort.step import attach
-from pulsify.core.errors import InvalidArgument
+from pulsify.backends.seam import Array, stream_axis
 from pulsify.core.runner import quick_call
 from pulsify.core.spec import Dims, Spec, concrete
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from pulsify.backends.ort.step import Form
-
-Array = np.ndarray[Any, Any]
+    from pulsify.backends.ort.backend import Executable
 
 
 class Engine:
     """Rows for up to `most` streams. Nothing here knows which of them are open."""
 
-    def __init__(self, form: Form, spec: Spec, most: int) -> None:
-        self._form, self._spec = form, spec
+    def __init__(self, on: Executable, most: int) -> None:
+        spec = on.spec
+        self._on, self._spec, self._most = on, spec, most
+        self._kept = [s.name for s in spec.states if s.name != spec.position]
         ports: list[Any] = [*spec.inputs, *(s for s in spec.states if s.name != spec.position)]
         dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
         self._dims = dims | {o.name: o.dims for o in spec.outputs}
         self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
-        self.together = _computed_apart(form, spec)  # False: every stream is a call of its own
-        self._kept = [s.name for s in spec.states if s.name != spec.position]
-        self.rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
+        self.together = _computed_apart(on)  # False: every stream is a call of its own
+        rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
+        self._states = {n: rows[n] for n in self._kept}
+        self.rows = {i.name: rows[i.name] for i in spec.inputs}
+        self._rows = rows
         self._memory: dict[str, Array] = {}
-        self._most = most
         self._calls: dict[tuple[bool, int], _Call] = {}
+        self.intact = True
 
-    def place(self, at: int, length: int | None) -> Hashable:
+    def group(self, position: int, length: int | None) -> Hashable:
         """Streams of which this is equal can be computed together."""
-        form, spec = self._form, self._spec
         if not self.together:
             return object()  # equal to nothing else
-        if self._steady(at, length):
-            return "steady", at if form.counts else None
-        return at if spec.position else None, length
+        if self._steady(position, length):
+            return "steady", position if self._on.program.counts else None
+        return position if self._spec.position else None, length
 
-    def _steady(self, at: int, length: int | None) -> bool:
-        return self._form.steady is not None and length is None and at >= self._form.since * self._spec.pulse
+    def _steady(self, position: int, length: int | None) -> bool:
+        return self._on.steady is not None and length is None and position >= self._on.program.since * self._spec.pulse
 
-    def run(self, slots: Sequence[int], at: int, length: int | None) -> list[dict[str, Array]]:
+    def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
         """One pulse of these streams. Their outputs, valid until the next call."""
-        steady = self._steady(at, length)
-        key = steady, len(slots)
+        key = self._steady(positions[0], length), len(slots)
         if key not in self._calls:
             self._calls[key] = self._call(*key)
         call, chosen = self._calls[key], list(slots)
         for name, view in call.taken.items():
-            _take(self.rows[name], chosen, view)
+            _take(self._rows[name], chosen, view)
         for array in call.position:
-            array[...] = at
+            array[:, 0] = positions
         call.length[...] = self._spec.unknown_length if length is None else length
         call.run()
+        made = [{name: view[i] for name, view in call.outputs.items()} for i in range(len(chosen))]
+        self.intact = False
         for name, view in call.kept.items():
-            self.rows[name][chosen] = view
-        return [{name: view[i] for name, view in call.outputs.items()} for i in range(len(chosen))]
+            self._rows[name][chosen] = view
+        self.intact = True
+        return made
+
+    def reset(self, slot: int) -> None:
+        for rows in self._states.values():
+            rows[slot] = 0
+
+    def states(self, slot: int, position: int) -> dict[str, Array]:
+        """Copies, as the portable model has them."""
+        out = {name: rows[slot].copy() for name, rows in self._states.items()}
+        counter = self._spec.position
+        return out | ({counter: np.full((1, 1), position, np.int32)} if counter else {})
+
+    def restore(self, slot: int, states: Mapping[str, Array], position: int) -> None:
+        for name, rows in self._states.items():
+            rows[slot] = states[name]
 
     def _call(self, steady: bool, count: int) -> _Call:
         """A model bound to the pool's memory, for a number of streams."""
-        spec, runner = self._spec, self._form.steady if steady else self._form.runner
+        spec, runner = self._spec, self._on.steady if steady else self._on.runner
         assert runner is not None
-        takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
-        gives = {o.name for o in runner.get_outputs()}
+        takes, gives = self._on.ports[runner].takes, self._on.ports[runner].gives
         binding = runner.io_binding()
         call = _Call(quick_call(runner, binding), binding, np.zeros((count, 1), np.int32))
-        for name in self.rows:
+        for name in self._rows:
             array = self._array(name, name, count)
             attach(call.binding.bind_input, name, array)
             call.taken[name] = self._by_stream(name, array, count)
@@ -138,45 +154,15 @@ def _take(rows: Array, slots: list[int], into: Array) -> None:
         into[...] = rows[slots]
 
 
-class Slot:
-    """A stream's place: what a session takes for its step, but it is computed with others."""
-
-    def __init__(self, engine: Engine, number: int) -> None:
-        self._engine, self.number = engine, number
-        self.inputs = {i.name: engine.rows[i.name][number] for i in engine._spec.inputs}
-        self.reset()
-
-    def reset(self) -> None:
-        self.at, self.ended = 0, False
-        for name in self._engine._kept:
-            self._engine.rows[name][self.number] = 0
-
-    def states(self) -> dict[str, Array]:
-        """Copies, as the portable model has them."""
-        out = {name: self._engine.rows[name][self.number].copy() for name in self._engine._kept}
-        position = self._engine._spec.position
-        return out | ({position: np.full((1, 1), self.at, np.int32)} if position else {})
-
-    def restore(self, states: Mapping[str, Array], at: int) -> None:
-        self.at, self.ended = at, False
-        for name in self._engine._kept:
-            self._engine.rows[name][self.number] = states[name]
-
-    def set_back(self, by: int) -> None:
-        self.at -= by
-
-
-def _computed_apart(form: Form, spec: Spec) -> bool:
+def _computed_apart(on: Executable) -> bool:
     """Is each stream of a batch what it would be alone? Tried: it must not matter what lies beside it.
 
     A model may fold its streams inside another axis ([B, 2, T] -> [2, B, T] -> [2B, T]), and the runtime may read one
     row with weight zero for another (a linear Resize of rank 3), so that what is not finite gets across.
     """
-    shared = next((i.name for i in spec.inputs if stream_axis(i.dims) is None), None)
-    if shared is not None:
-        raise InvalidArgument(f"input '{shared}' has no batch axis, so streams share it; open one session per stream")
-    warm = form.since * spec.pulse if form.steady is not None else 0  # where all that is remembered matters
-    return all(_tried_apart(runner, spec, warm) for runner in (form.runner, form.steady) if runner is not None)
+    spec, program = on.spec, on.program
+    warm = program.since * spec.pulse if on.steady is not None else 0  # where all that is remembered matters
+    return all(_tried_apart(runner, spec, warm) for runner in (on.runner, on.steady) if runner is not None)
 
 
 def _tried_apart(runner: ort.InferenceSession, spec: Spec, at: int) -> bool:
@@ -237,8 +223,3 @@ def _finite(x: Array) -> bool:
 
 def _same(x: Array, y: Array) -> bool:
     return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-
-
-def stream_axis(dims: Dims) -> int | None:
-    """The axis along which streams lie one after the other."""
-    return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)

@@ -2,148 +2,208 @@
 
 pulse n      A -> model -> B
 pulse n+1    B -> model -> A          rings are written in place: they have one side only
+
+All of it lies in one piece of memory, laid out once for every number of streams; what is bound is bound when first run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsify.backends.ort.rings import RingStore
+from pulsify.backends.seam import Array, StepProgram
 from pulsify.core.runner import quick_call
-from pulsify.core.spec import Spec, concrete
+from pulsify.core.spec import Dims, Spec, concrete
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from pulsify.backends.ort.aliased import Tail
-    from pulsify.backends.ort.ring import Ring
+    from pulsify.backends.ort.backend import Executable
 
-Array = np.ndarray[Any, Any]
+ALIGNED = 64  # bytes: a line of the processor's cache
+Call = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Form:
-    """A model open in the runtime, the states that it keeps as rings, and its steady step, if it has one.
+class Spot:
+    """A port's part of the memory, from `offset` on; `made`: the output that is written there, and its shape.
 
-    steady: for pulses from number `since` on whose end is unknown; counts: that step advances the position too.
+    A tail is the end of what is written: it begins `skip` bytes later, with a shape of its own.
     """
 
-    runner: ort.InferenceSession
-    rings: tuple[Ring, ...] = ()
-    steady: ort.InferenceSession | None = None
-    since: int = 0
-    counts: bool = True
-    rows: frozenset[str] = frozenset()  # inputs, outputs and states that lie in memory as [frames, channels]
-    tails: Mapping[str, Tail] = field(default_factory=dict)  # states that are the end of an output
+    name: str
+    made: str
+    full: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    kind: Any  # the type as the runtime takes it
+    offset: int
+    skip: int
+    rows: bool
+
+    def seen(self, memory: Array) -> Array:
+        """As the portable model has it."""
+        array: Array = np.ndarray(self.shape, self.dtype, memory.data, self.offset + self.skip)
+        return array.T[None] if self.rows else array
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything lies for a number of streams; `sides`: states that swap, before and after a pulse."""
+
+    batch: int
+    size: int
+    inputs: tuple[Spot, ...]
+    outputs: tuple[Spot, ...]
+    sides: tuple[tuple[Spot, ...], tuple[Spot, ...]]
+    length: Spot | None
+    growing: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+
+
+def layout(program: StepProgram, spec: Spec, batch: int) -> Layout:
+    end = 0
+
+    def spot(name: str, dims: Dims, dtype: np.dtype[Any], made: str) -> Spot:
+        nonlocal end
+        place, sizes = program.place(name), concrete(dims, batch)
+        shape = (sizes[2], sizes[1]) if place.rows else sizes
+        full, made = (shape, made) if place.tail is None else (place.tail.shape, place.tail.full)
+        skip = (math.prod(full) - math.prod(shape)) * dtype.itemsize  # a tail is the end of its memory
+        found = Spot(name, made, full, shape, dtype, _kind(dtype), end, skip, place.rows)
+        end += -(-max(math.prod(full) * dtype.itemsize, 1) // ALIGNED) * ALIGNED
+        return found
+
+    fixed = [s for s in spec.states if not s.grows and program.place(s.name).ring is None]
+    counter = np.dtype(np.int32)
+    one, other = (tuple(spot(s.name, s.shape, s.dtype, f"new_{s.name}") for s in fixed) for _ in range(2))
+    inputs = tuple(spot(i.name, i.dims, i.dtype, "") for i in spec.inputs)
+    outputs = tuple(spot(o.name, o.dims, o.dtype, o.name) for o in spec.outputs)
+    length = spot(spec.length, (batch, 1), counter, "") if spec.length else None
+    growing = tuple((s.name, concrete(s.shape, batch), s.dtype) for s in spec.states if s.grows)
+    return Layout(batch, end, inputs, outputs, (one, other), length, growing)
 
 
 class Step:
     """Bound buffers of one session: inputs to fill, outputs to read, two sides of every state."""
 
-    def __init__(self, form: Form, spec: Spec, batch: int, statics: Mapping[str, Array]) -> None:
-        self._form, self._spec = form, spec
-        self.inputs = {i.name: self._place(i.name, concrete(i.dims, batch), i.dtype) for i in spec.inputs}
-        self._statics = dict(statics)
-        self._length = np.full((batch, 1), spec.unknown_length, np.int32)
-        self.outputs = {o.name: self._place(o.name, concrete(o.dims, batch), o.dtype) for o in spec.outputs}
-        types = {s.name: s.dtype for s in spec.states}
-        self._rings = [RingStore(ring, types, batch) for ring in form.rings]
-        in_rings = {c.state for ring in form.rings for c in ring.caches}
-        fixed = [s for s in spec.states if not s.grows and s.name not in in_rings]
-        self._growing = {s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states if s.grows}
+    __slots__ = (
+        "_address", "_at", "_batch", "_bindings", "_caches", "_calls", "_counted", "_counts", "_growing", "_layout",
+        "_lean", "_length", "_memory", "_on", "_pulse", "_rings", "_side", "_sides", "_since", "_statics", "inputs",
+        "outputs",
+    )  # fmt: skip
+
+    def __init__(self, on: Executable, places: Layout, statics: Mapping[str, Array]) -> None:
+        spec, batch = on.spec, places.batch
+        self._on, self._layout, self._statics, self._batch = on, places, dict(statics), batch
+        whole = np.zeros(places.size + ALIGNED, np.uint8)
+        start = -_address(whole) % ALIGNED
+        self._memory = whole[start : start + places.size]
+        self._address = _address(self._memory)
+        self.inputs = {s.name: s.seen(self._memory) for s in places.inputs}
+        self.outputs = {s.name: s.seen(self._memory) for s in places.outputs}
+        self._sides = [{s.name: s.seen(self._memory) for s in side} for side in places.sides]
+        self._length = None if places.length is None else places.length.seen(self._memory)
+        rings = on.program.rings
+        types = {s.name: s.dtype for s in spec.states} if rings else {}
+        self._rings = [RingStore(ring, types, batch) for ring in rings]
+        self._growing = {name: np.zeros(shape, dtype) for name, shape, dtype in places.growing}
         self._caches = dict(self._growing)
-        self._sides = [
-            {s.name: self._place(s.name, concrete(s.shape, batch), s.dtype) for s in fixed} for _ in range(2)
-        ]
-        self._bindings = {
-            runner: [self._bind(runner, self._sides[i], self._sides[1 - i]) for i in range(2)]
-            for runner in (form.runner, form.steady)
-            if runner is not None
-        }
         self._side = 0
         self._at = 0  # the position
-        self._since: float = form.since * spec.pulse if form.steady is not None else math.inf
+        self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
+        if on.steady is None and not spec.length and not spec.position:
+            self._since = 0  # one step for all there is
         self._pulse = spec.pulse
-        self._calls = {r: [quick_call(r, b) for b in bindings] for r, bindings in self._bindings.items()}
-        plain = form.steady is not None and not self._rings and not self._growing
-        self._lean = self._calls[form.steady] if plain else None
+        self._calls: dict[ort.InferenceSession, list[Call | None]] = {r: [None, None] for r in on.ports}
+        self._bindings: dict[ort.InferenceSession, list[ort.IOBinding | None]] = {r: [None, None] for r in on.ports}
+        simple = self._since < math.inf and not self._rings and not self._growing
+        self._lean = self._calls[on.steady or on.runner] if simple else None
+        self._counts = on.program.counts
         self._counted = True  # the position's state says so too
+        self._unknown_length()
 
-    def _place(self, name: str, dims: tuple[int, ...], dtype: Any) -> Array:
-        """Memory for a port, seen as the portable model has it."""
-        tail, rows = self._form.tails.get(name), name in self._form.rows
-        memory = np.zeros(tail.shape if tail else (dims[2], dims[1]) if rows else dims, dtype)
-        if tail is not None:
-            frames = dims[2] if rows else dims[tail.axis]
-            memory = memory[(slice(None),) * tail.axis + (slice(tail.shape[tail.axis] - frames, None),)]
-        return memory.T[None] if rows else memory
+    def _unknown_length(self) -> None:
+        """A steady step may still read it."""
+        if self._length is not None:
+            self._length.fill(self._on.spec.unknown_length)
 
-    def _bind(
-        self, runner: ort.InferenceSession, before: Mapping[str, Array], after: Mapping[str, Array]
-    ) -> ort.IOBinding:
+    def _bound(self, runner: ort.InferenceSession, side: int) -> Call:
+        """The call of a step on a side, bound on its first use: most of what opening a session would cost."""
         binding = runner.io_binding()
-        fed = {**self.inputs, **self._statics, **before}
-        made = {**self.outputs}
-        for n, a in after.items():
-            if n in self._form.tails:
-                made[self._form.tails[n].full] = np.asarray(a if a.base is None else a.base)
-            else:
-                made[f"new_{n}"] = a
-        for ring in self._rings:
+        ports, places, rings = self._on.ports[runner], self._layout, self._rings
+        for s in (*places.inputs, *places.sides[side], *([places.length] if places.length else [])):
+            if s.name in ports.takes:
+                binding.bind_input(s.name, "cpu", 0, s.kind, s.shape, self._address + s.offset + s.skip)
+        for s in (*places.outputs, *places.sides[1 - side]):
+            if s.made in ports.gives:
+                binding.bind_output(s.made, "cpu", 0, s.kind, s.full, self._address + s.offset)
+        fed = dict(self._statics)
+        for ring in rings:
             fed |= ring.inputs | ring.arrays
-            made |= {f"new_{n}": a for n, a in ring.arrays.items()}
-        if self._spec.length:
-            fed[self._spec.length] = self._length
-        takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
-        gives = {o.name for o in runner.get_outputs()}
-        rows = self._form.rows | {f"new_{n}" for n in self._form.rows}
         for name, array in fed.items():
-            if name in takes:
-                attach(binding.bind_input, name, array if name not in rows else array[0].T)
-        for name, array in made.items():
-            if name in gives:
-                attach(binding.bind_output, name, array if name not in rows else array[0].T)
-        return binding
+            if name in ports.takes:
+                attach(binding.bind_input, name, array)
+        for ring in rings:
+            for name, array in ring.arrays.items():
+                attach(binding.bind_output, f"new_{name}", array)
+        call = quick_call(runner, binding)
+        self._calls[runner][side], self._bindings[runner][side] = call, binding
+        return call
 
     def run(self, length: int | None = None) -> Mapping[str, Array]:
         """One pulse. The arrays returned are overwritten by the next one."""
+        side = self._side
         if length is None and self._lean is not None and self._at >= self._since:
-            self._lean[self._side]()
-            self._counted = self._form.counts
-            self._side = 1 - self._side
+            call = self._lean[side]
+            if call is None:
+                call = self._first_lean(side)
+            call()
+            self._counted = self._counts
+            self._side = 1 - side
             self._at += self._pulse
             return self.outputs
-        return self._run_any(length)
+        return self._run(length, side)
 
-    def _run_any(self, length: int | None) -> Mapping[str, Array]:
-        runner, side = self._form.runner, self._side
-        if length is None and self._at >= self._since:
-            assert self._form.steady is not None
-            runner = self._form.steady
-            self._counted = self._form.counts
+    def _first_lean(self, side: int) -> Call:
+        """Bind it. A general step beside a steady one is wanted again at the end only: its bindings go."""
+        on = self._on
+        if on.steady is not None:
+            self._calls[on.runner], self._bindings[on.runner] = [None, None], [None, None]
+        return self._bound(on.steady or on.runner, side)
+
+    def _run(self, length: int | None, side: int) -> Mapping[str, Array]:
+        spec, on = self._on.spec, self._on
+        if length is None and on.steady is not None and self._at >= self._since:
+            runner = on.steady
+            counted = self._counts
         else:
+            runner, counted = on.runner, True
             self._count()
-            if self._spec.length:
-                self._length[:] = self._spec.unknown_length if length is None else length
+            if self._length is not None:
+                self._length[:] = spec.unknown_length if length is None else length
         for ring in self._rings:
             ring.aim()
+        call = self._calls[runner][side] or self._bound(runner, side)
         if self._caches:
-            self._run_growing(runner, self._bindings[runner][side])
+            self._run_growing(runner, side)
         else:
-            self._calls[runner][side]()
+            call()
         for ring in self._rings:
             ring.advance()
-        self._side = 1 - self._side
-        self._at += self._spec.pulse
+        self._counted = counted
+        self._side = 1 - side
+        self._at += self._pulse
         return self.outputs
 
-    def _run_growing(self, runner: ort.InferenceSession, binding: ort.IOBinding) -> None:
+    def _run_growing(self, runner: ort.InferenceSession, side: int) -> None:
         """Caches that are of another size at every pulse."""
+        binding = self._bindings[runner][side]
+        assert binding is not None
         for name, array in self._caches.items():
             binding.bind_cpu_input(name, array)
             binding.bind_output(f"new_{name}", "cpu")
@@ -153,14 +213,16 @@ class Step:
 
     def _count(self) -> None:
         """Bring the position's state up to date after steady pulses."""
-        if not self._counted and self._spec.position is not None:
-            self._sides[self._side][self._spec.position][...] = self._at
+        position = self._on.spec.position
+        if not self._counted and position is not None:
+            self._sides[self._side][position][...] = self._at
             self._counted = True
 
     def reset(self) -> None:
         self._side = self._at = 0
         self._counted = True
         self._caches = dict(self._growing)
+        self._unknown_length()
         for array in self._sides[0].values():
             array.fill(0)
         for ring in self._rings:
@@ -174,30 +236,33 @@ class Step:
             out |= ring.states()
         return out
 
-    def restore(self, states: Mapping[str, Array], at: int) -> None:
-        """at: how many frames have passed, as the position counts them."""
-        self._at, self._counted = at, True
-        self._length[:] = self._spec.unknown_length
+    def restore(self, states: Mapping[str, Array], position: int) -> None:
+        self._at, self._counted = position, True
+        self._unknown_length()
         for name, array in self._sides[self._side].items():
             array[...] = states[name]
         self._caches = {name: np.ascontiguousarray(states[name]) for name in self._growing}
         for ring in self._rings:
             ring.restore(states)
 
-    def set_back(self, by: int) -> None:
-        """Counters are set back, all by the same."""
+    def rebase(self, by: int) -> None:
         self._at -= by
-        if self._spec.position is not None and self._counted:
-            self._sides[self._side][self._spec.position] -= np.int32(by)
+        position = self._on.spec.position
+        if position is not None and self._counted:
+            self._sides[self._side][position] -= np.int32(by)
 
 
 def attach(bind: Callable[..., None], name: str, array: Array) -> None:
     """Bind a name to memory, once and for all."""
-    bind(name, "cpu", 0, _type(array), array.shape, array.ctypes.data)
+    bind(name, "cpu", 0, _kind(array.dtype), array.shape, _address(array))
 
 
-def _type(array: Array) -> Any:
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _kind(dtype: np.dtype[Any]) -> Any:
+    """ONNX Runtime takes numpy types it knows, and ONNX's number for the others (bfloat16, int4, ...)."""
     import onnx_ir as ir
 
-    # ONNX Runtime takes numpy types it knows, and ONNX's number for the others (bfloat16, int4, ...).
-    return array.dtype.type if array.dtype.kind in "fiub" else int(ir.DataType.from_numpy(array.dtype))
+    return dtype.type if dtype.kind in "fiub" else int(ir.DataType.from_numpy(dtype))

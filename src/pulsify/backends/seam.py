@@ -1,0 +1,185 @@
+"""The seam for back ends: what one gets, a step program, and what it gives, something that runs pulses.
+
+model, spec --lower--> StepProgram --compile--> Executable --stepper--> Stepper      one session
+                                                           --slots----> SlotStepper  many streams at their own pace
+
+A back end is one folder with an object that has `lower` and `compile`, and a line in `registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.core.spec import Dims, Spec
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A state kept as a ring. `axis`: time in the portable state; swapped: the ring has the last two axes swapped.
+
+    `shape`: of the ring; `index`: the input that says where the new frames go.
+    """
+
+    state: str
+    axis: int
+    swapped: bool
+    shape: Dims
+    index: str
+
+    @property
+    def lead(self) -> Dims:
+        """The axes in front of time."""
+        return self.shape[: self.axis - self.swapped]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Caches of `size` frames, `pulse` of them new. `start`, `stop`: inputs, where the turned window lies."""
+
+    size: int
+    pulse: int
+    start: str
+    stop: str
+    caches: tuple[Cache, ...]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A state that is the last frames, along `axis`, of an output `full`."""
+
+    full: str
+    shape: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a port lives if not as the portable file has it: [frames, channels], a ring, an output's end, growing."""
+
+    rows: bool = False
+    ring: Ring | None = None
+    tail: Tail | None = None
+    grows: bool = False
+
+
+AS_IT_IS = Place()
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """general: for every pulse. steady: from pulse `since` on, while the end is unknown. Both keep states alike.
+
+    counts: the steady step advances the position too. places: of the ports that are not as the file has them.
+    """
+
+    general: ir.Model
+    steady: ir.Model | None = None
+    since: int = 0
+    counts: bool = True
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+    def place(self, port: str) -> Place:
+        return self.places.get(port, AS_IT_IS)
+
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        return tuple(dict.fromkeys(p.ring for p in self.places.values() if p.ring is not None))
+
+
+def stream_axis(dims: Dims) -> int | None:
+    """The axis along which streams lie one after the other."""
+    return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)
+
+
+def plain(model: ir.Model, spec: Spec) -> StepProgram:
+    """The program that is just the file: what `portable=True` runs, on any back end."""
+    return StepProgram(model, places={s.name: Place(grows=True) for s in spec.states if s.grows})
+
+
+@dataclass(frozen=True)
+class Options:
+    """threads: for one call. fuse=False: every operator as it is written. path: where `general` lies as a file."""
+
+    threads: int = 1
+    fuse: bool = True
+    path: str | None = None
+
+
+class Stepper(Protocol):
+    """Pulses of one session. Arrays stay where they are: fill `inputs`, run, read `outputs` before the next run."""
+
+    @property
+    def inputs(self) -> Arrays: ...
+    @property
+    def outputs(self) -> Arrays: ...
+
+    def run(self, length: int | None = None) -> Arrays:
+        """One pulse. length: of the whole stream, once it is known."""
+        ...
+
+    def reset(self) -> None: ...
+
+    def states(self) -> dict[str, Array]:
+        """Copies, as the portable file has them, whatever runs here."""
+        ...
+
+    def restore(self, states: Arrays, position: int) -> None:
+        """Go on from such states. position: frames that have passed, as the counter has it."""
+        ...
+
+    def rebase(self, by: int) -> None:
+        """Counters are set back."""
+        ...
+
+
+class SlotStepper(Protocol):
+    """Many streams, each in a slot, at its own pace. Nothing here knows which slots are in use.
+
+    rows: the inputs, by slot: [most, *the shape for one stream]. Positions are kept by whoever calls.
+    intact: False if a run was interrupted while states were written, so that those of its slots are worth nothing.
+    """
+
+    @property
+    def rows(self) -> Arrays: ...
+    @property
+    def intact(self) -> bool: ...
+
+    def group(self, position: int, length: int | None) -> Hashable:
+        """Slots for which this is equal may run together."""
+        ...
+
+    def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
+        """One pulse of a group: the outputs by slot, valid until the next run. If it fails, states are as before."""
+        ...
+
+    def reset(self, slot: int) -> None: ...
+    def states(self, slot: int, position: int) -> dict[str, Array]: ...
+    def restore(self, slot: int, states: Arrays, position: int) -> None: ...
+
+
+class Executable(Protocol):
+    """A program opened on a machine, shared by all sessions that run it."""
+
+    def stepper(self, batch: int, statics: Arrays) -> Stepper: ...
+
+    def slots(self, most: int) -> SlotStepper | None:
+        """None: it has no such thing, and every stream of a pool is a stepper of its own."""
+        ...
+
+
+class Backend(Protocol):
+    """A machine, or a library that runs graphs."""
+
+    def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
+        """The passes this machine wants. batch 1: one stream; 2: any number in step; None: each at its own pace."""
+        ...
+
+    def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable: ...

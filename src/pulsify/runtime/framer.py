@@ -1,0 +1,393 @@
+"""Frames in, windows of frames out: all of a stream that is not the model. Sessions and lanes of a pool have one each.
+
+chunks  --checked, queued-->  backlog  --a pulse at a time-->  inputs | model | outputs  --delay and ends cut-->  parts
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pulsify.core.errors import InvalidChunk, InvalidLength
+from pulsify.core.spec import Condition, Input, Output, Spec, concrete
+
+Array = np.ndarray[Any, Any]
+Parts = dict[str, list[Array]]
+Result = Any  # an array, or a dict of arrays by name
+SHORT = 1 << 14  # truth values up to which looking for a zero byte is quicker than a reduction
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An output with frames: `frames` of them a pulse, `delay` late; before: the axes in front of time."""
+
+    name: str
+    frames: int
+    delay: int
+    before: tuple[slice, ...]
+    cap: int | None
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The one input and the one output of a simple model; `settled`: pulses until all of an output is frames."""
+
+    port: Input
+    output: str
+    settled: int
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What follows from the spec and the number of streams, worked out once for all of them."""
+
+    spec: Spec
+    batch: int
+    inputs: Mapping[str, Input]
+    shapes: Mapping[str, tuple[int, ...]]
+    axes: Mapping[str, int]
+    timed: tuple[Timed, ...]
+    tables: tuple[Condition, ...]
+    direct: Direct | None
+
+
+def ports(spec: Spec, batch: int) -> Ports:
+    timed = tuple(
+        Timed(o.name, o.frames, o.delay, (slice(None),) * o.axis, o.length.cap)
+        for o in spec.outputs
+        if o.axis is not None
+    )
+    tables = tuple(c for c in spec.conditions if c.at_most is not None)
+    direct = None
+    if len(spec.inputs) == len(timed) == 1 and not tables and timed[0].cap is None:
+        direct = Direct(spec.inputs[0], timed[0].name, -(-timed[0].delay // timed[0].frames))
+    return Ports(
+        spec,
+        batch,
+        {i.name: i for i in spec.inputs},
+        {i.name: concrete(i.dims, batch) for i in spec.inputs},
+        {i.name: i.axis for i in spec.inputs},
+        timed,
+        tables,
+        direct,
+    )
+
+
+class Framer:
+    """The frames of one stream (or of several in step).
+
+    padding: what fills the part of the last pulse that no frame has come for. check: look for what is not finite.
+    """
+
+    __slots__ = (
+        "_check", "_padding", "_ports", "backlog", "closed", "parts", "pulses", "rebased", "received", "spec", "until",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, known: Ports, padding: float, check: bool) -> None:
+        self._ports, self.spec, self._padding, self._check = known, known.spec, padding, check
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has come yet."""
+        self.backlog: dict[str, deque[Array]] = {n: deque() for n in self._ports.axes}
+        self.waiting = dict.fromkeys(self._ports.axes, 0)  # frames in the backlog
+        self.received = dict.fromkeys(self._ports.axes, 0)
+        self.parts: Parts = self.no_parts()  # frames that have come out and were not given out yet
+        self.pulses = 0
+        self.rebased = 0
+        self.until = self._next_rebase()
+        self.closed = False
+
+    def fork(self) -> Framer:
+        """The same stream once more. Pieces are never written to, so both may have them."""
+        out = Framer(self._ports, self._padding, self._check)
+        out.backlog = {n: deque(d) for n, d in self.backlog.items()}
+        out.waiting, out.received = dict(self.waiting), dict(self.received)
+        out.pulses, out.rebased, out.until, out.closed = self.pulses, self.rebased, self.until, self.closed
+        return out
+
+    # ---- chunks in
+
+    def checked(self, chunk: Any, chunks: Mapping[str, Any]) -> dict[str, Array]:
+        """The chunk by input, or InvalidChunk. Nothing is taken."""
+        names = list(self._ports.inputs)
+        if chunk is not None and not isinstance(chunk, Mapping):
+            if len(names) > 1:
+                raise InvalidChunk(f"this model has several inputs: push a dict with {names}")
+            chunks = {names[0]: chunk, **chunks}
+        elif isinstance(chunk, Mapping):
+            chunks = {**chunk, **chunks}
+        unknown = set(chunks) - set(names)
+        if unknown:
+            raise InvalidChunk(f"no streamed input is called {sorted(unknown)}; they are {sorted(names)}")
+        return {name: self._one_checked(name, value) for name, value in chunks.items()}
+
+    def _one_checked(self, name: str, value: Any) -> Array:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InvalidChunk(f"input '{name}' takes an array, and this is none ({error})") from error
+        port, want = self._ports.inputs[name], self._ports.shapes[name]
+        if array.dtype != port.dtype:
+            raise InvalidChunk(
+                f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})"
+            )
+        axis = port.axis
+        if array.ndim != len(want) or (*array.shape[:axis], want[axis], *array.shape[axis + 1 :]) != want:
+            shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
+            raise InvalidChunk(
+                f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}"
+            )
+        if self._check and array.dtype.kind == "f" and not finite(array):
+            where = int(np.argwhere(~np.isfinite(array))[:, axis].min())
+            what = "NaN" if np.isnan(array[(slice(None),) * axis + (where,)]).any() else "an infinite number"
+            raise InvalidChunk(
+                f"input '{name}' has {what} at frame {self.received[name] + where} of the stream; nothing was taken. "
+                "Clean the input, or open the session with check=False to let it through"
+            )
+        return array
+
+    def counted(self, given: Mapping[str, Array]) -> dict[str, int]:
+        """How many frames there will have been with these; InvalidLength if a table does not go so far."""
+        axes = self._ports.axes
+        received = {n: c + (given[n].shape[axes[n]] if n in given else 0) for n, c in self.received.items()}
+        for condition in self._ports.tables:
+            _check_table(condition, min(received[i.name] // int(i.rate) for i in self.spec.inputs))
+        return received
+
+    def queue(self, given: Mapping[str, Array]) -> None:
+        """Put pieces in line. They may still be the caller's memory: see `own`."""
+        for name, array in given.items():
+            if frames := array.shape[self._ports.axes[name]]:
+                self.backlog[name].append(array)
+                self.waiting[name] += frames
+
+    def own(self, given: Mapping[str, Array]) -> None:
+        """What is left of a chunk is the caller's memory until copied; older pieces are ours."""
+        for name in given:
+            if self.backlog[name]:
+                self.backlog[name][-1] = self.backlog[name][-1].copy()
+
+    def fits(self, chunk: Any, into: Array, flat: Array | None) -> bool:
+        """Just one pulse, nothing waiting: put it straight into the model's input. False: nothing was taken."""
+        if type(chunk) is not np.ndarray or chunk.shape != into.shape or chunk.dtype != into.dtype:
+            return False
+        into[...] = chunk
+        return flat is None or finite(flat)
+
+    # ---- pulses
+
+    def ready(self) -> bool:
+        """Is there a whole pulse of frames?"""
+        waiting = self.waiting
+        for i in self.spec.inputs:  # noqa: SIM110  a generator costs as much as all of it
+            if waiting[i.name] < i.frames:
+                return False
+        return True
+
+    def due(self, total: int | None) -> int:
+        """Pulses that can be computed with what is there; total: the stream's length, if it has ended."""
+        whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
+        if not total:
+            return whole
+        frames = self._frames(total)
+        needed = max((-(-(frames[t.name] + t.delay) // t.frames) for t in self._ports.timed if t.frames), default=0)
+        return whole + max(1, needed - self.pulses - whole)
+
+    def load(self, inputs: Mapping[str, Array], pad: bool) -> None:
+        """Move one pulse of frames from the backlog to the model's inputs."""
+        for port in self.spec.inputs:
+            buffer, at = inputs[port.name], 0
+            backlog = self.backlog[port.name]
+            head = (slice(None),) * port.axis
+            while at < port.frames and backlog:
+                piece = backlog[0]
+                n = min(port.frames - at, piece.shape[port.axis])
+                buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
+                if n == piece.shape[port.axis]:
+                    backlog.popleft()
+                else:
+                    backlog[0] = piece[(*head, slice(n, None))]
+                at += n
+                self.waiting[port.name] -= n
+            if at < port.frames and pad:
+                if port.dtype.kind == "f":
+                    buffer[(*head, slice(at, None))] = self._padding
+                elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
+                    buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
+
+    def unload(self, inputs: Mapping[str, Array]) -> None:
+        """A pulse that was in place waits in line after all, as the first."""
+        for port in self.spec.inputs:
+            self.backlog[port.name].appendleft(inputs[port.name].copy())
+            self.waiting[port.name] += port.frames
+
+    def collect(self, out: Mapping[str, Array], total: int | None) -> None:
+        """Add the real frames of a pulse's outputs to `parts`; at the end also what has no frames."""
+        parts = self.parts
+        for t in self._ports.timed:
+            begin = self.pulses * t.frames - t.delay
+            if begin >= 0 and total is None and t.cap is None:
+                parts[t.name].append(out[t.name].copy())
+                continue
+            first = max(0, -begin)
+            most = t.cap if total is None else self._frames(total)[t.name]
+            last = t.frames if most is None else min(t.frames, most - begin)
+            if last > first:
+                parts[t.name].append(out[t.name][(*t.before, slice(first, last))].copy())
+        self.pulses += 1
+        for o in self.spec.outputs if total is not None else ():
+            if o.axis is None:
+                parts[o.name] = [out[o.name].copy()]
+
+    # ---- counters
+
+    @property
+    def position(self) -> int:
+        """Frames that have passed, as the counters have them, which may have been set back."""
+        return self.pulses * self.spec.pulse - self.rebased
+
+    def relative(self, total: int | None) -> int | None:
+        """The length as the counters have it."""
+        return None if total is None else total - self.rebased
+
+    def _next_rebase(self) -> int:
+        """The number of the pulse before which counters have to be looked at."""
+        return (self.spec.unknown_length // 2 + self.rebased) // self.spec.pulse
+
+    def rebase(self) -> int:
+        """Counters are 32 bits wide: by how much they are set back now (nothing but both ends depends on them)."""
+        spec, at = self.spec, self.position
+        if spec.position is None or at < spec.unknown_length // 2:
+            return 0
+        if not spec.rebase:
+            if at >= spec.unknown_length - spec.pulse:
+                raise InvalidLength(
+                    f"this model counts absolute positions in 32 bits and {at} frames have passed; reset"
+                )
+            return 0
+        back = (at // 2) // spec.rebase * spec.rebase
+        self.rebased += back
+        self.until = self._next_rebase()
+        return back
+
+    # ---- the end
+
+    def ending(self) -> int:
+        """The length of the stream, if it may end here."""
+        total = self._total()
+        if total:
+            _check_length(self.spec, total)
+        return total
+
+    def _frames(self, total: int) -> dict[str, int]:
+        return {o.name: max(o.length.at(total), 0) for o in self.spec.outputs}
+
+    def unfinished(self, total: int) -> bool:
+        """Are there frames that have not come out yet?"""
+        frames = self._frames(total)
+        return any(t.frames and self.pulses * t.frames - t.delay < frames[t.name] for t in self._ports.timed)
+
+    def _total(self) -> int:
+        """The stream's length in units of time; all inputs must agree."""
+        units = {i.name: self.received[i.name] / i.rate for i in self.spec.inputs}
+        if len(set(units.values())) > 1 or any(u.denominator != 1 for u in units.values()):
+            counts = {i.name: f"{self.received[i.name]} frames at {i.rate} per unit" for i in self.spec.inputs}
+            raise InvalidLength(f"the inputs have not the same length: {counts}; push the missing frames, then flush")
+        return int(next(iter(units.values())))
+
+    # ---- frames out
+
+    def no_parts(self) -> Parts:
+        return {o.name: [] for o in self.spec.outputs}
+
+    def joined(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
+        """Parts as they are given out; final: with what has no frames."""
+        batch = self._ports.batch
+        out = {o.name: _join(o, parts[o.name], batch) for o in self.spec.outputs if o.axis is not None or final}
+        if len(self.spec.outputs) == 1:
+            return next(iter(out.values()), None)
+        return out
+
+    # ---- snapshots
+
+    def waiting_frames(self) -> dict[str, Array]:
+        """The backlog, each input in one piece."""
+        return {name: self._in_one(name) for name in self.backlog}
+
+    def _in_one(self, name: str) -> Array:
+        parts, axis = self.backlog[name], self._ports.axes[name]
+        if not parts:
+            shape = list(self._ports.shapes[name])
+            shape[axis] = 0
+            return np.empty(shape, self._ports.inputs[name].dtype)
+        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), axis))
+
+    def counts(self) -> dict[str, int]:
+        own = {"pulses": self.pulses, "rebased": self.rebased, "closed": int(self.closed), "batch": self._ports.batch}
+        return own | {f"received.{n}": v for n, v in self.received.items()}
+
+    def restore(self, backlog: Mapping[str, Array], counts: Mapping[str, int]) -> None:
+        axes = self._ports.axes
+        self.backlog = {n: deque([a] if a.shape[axes[n]] else []) for n, a in backlog.items()}
+        self.waiting = {n: a.shape[axes[n]] for n, a in backlog.items()}
+        self.received = {n: counts[f"received.{n}"] for n in axes}
+        self.parts = self.no_parts()
+        self.pulses, self.rebased, self.closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
+        self.until = self._next_rebase()
+
+
+def finite(array: Array) -> bool:
+    """Is every number finite?"""
+    which = np.isfinite(array)
+    return b"\0" not in which.tobytes() if which.size <= SHORT else bool(which.all())
+
+
+def _join(o: Output, parts: list[Array], batch: int) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if parts and o.axis is not None:
+        return np.concatenate(parts, o.axis)
+    shape = list(concrete(o.dims, batch))
+    if o.axis is not None:
+        shape[o.axis] = 0
+    return np.empty(shape, o.dtype)
+
+
+def _check_table(condition: Condition, units: int) -> None:
+    """A finite table (learned positions, float32) must not run out: said before anything is taken."""
+    assert condition.at_most is not None
+    if condition.length.at(units) <= condition.at_most:
+        return
+    if not condition.node:
+        raise InvalidLength(
+            f"streams of at most {condition.at_most} frames were declared when the model was converted, and this "
+            "chunk makes it longer. Nothing was taken; flush, then reset"
+        )
+    raise InvalidLength(
+        f"node '{condition.node}' goes no further than {condition.at_most} rows (of its table, or frames that "
+        "float32 can tell apart), and this chunk needs more. Nothing was taken; flush, then reset"
+    )
+
+
+def _check_length(spec: Spec, total: int) -> None:
+    limit = spec.proof.limit
+    if limit is not None and total > limit:
+        raise InvalidLength(
+            f"the batch model counts frames in floats that are exact up to {limit}, and this stream has {total}: "
+            "how it would end there nobody can say. All frames given out so far are right; reset"
+        )
+    broken = next((c for c in spec.conditions if not c.met(total)), None)
+    if total < spec.shortest or total % spec.step or broken is not None:
+        node = f" (node '{broken.node}')" if broken else ""
+        multiples = max([spec.step, *(c.multiple for c in spec.conditions)])
+        more = f" and a multiple of {multiples}" if multiples > 1 else ""
+        raise InvalidLength(
+            f"a stream of {total} frames is none this model takes{node}: it needs at least "
+            f"{spec.shortest}{more}. Push more frames before flush, or reset"
+        )
