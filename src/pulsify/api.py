@@ -23,7 +23,9 @@ from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.report import Report
 from pulsify.core.spec import Condition, Input, Output, Proof, Spec, State, Static
-from pulsify.core.weights import check_places, check_shared, weight_bytes, write
+from pulsify.core.weights import check_places, check_shared, weight_bytes
+from pulsify.export.onnx import Onnx
+from pulsify.export.registry import target as export_target
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -235,7 +237,11 @@ class Stream:
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        write(self.model, Path(path), share)
+        Onnx(share).write(self.model, self.spec, Path(path))
+
+    def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
+        """Write the stream for somebody else to run; a name that is not there lists those that are."""
+        export_target(target).write(self.model, self.spec, Path(path))
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
