@@ -140,6 +140,26 @@ def test_external_weights_that_are_missing(tmp_path: Path) -> None:
     refused(pulsify.InvalidModel, "weights.bin", pulsify.stream, path, pulse=4)
 
 
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("place", ["above", "absolute", "link"])
+def test_external_weights_outside_the_models_folder(place: str, verify: bool, tmp_path: Path) -> None:
+    """Said at once, not when the stream is saved."""
+    path = tmp_path / "in" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(models.look_ahead(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    path.with_name("weights.bin").rename(tmp_path / "weights.bin")
+    proto = onnx.load(path, load_external_data=False)
+    named = {"above": "../weights.bin", "absolute": str(tmp_path / "weights.bin"), "link": "link.bin"}[place]
+    path.with_name("link.bin").symlink_to(tmp_path / "weights.bin")
+    for entry in (e for t in proto.graph.initializer for e in t.external_data if e.key == "location"):
+        entry.value = named
+    onnx.save(proto, path)
+    error = refused(
+        pulsify.InvalidModel, "'w1' lie outside the model's folder", pulsify.stream, path, pulse=4, verify=verify
+    )
+    assert str(tmp_path) not in str(error)
+
+
 # ---- arguments
 
 
@@ -219,6 +239,29 @@ def test_dropout_that_trains() -> None:
     constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
     proto = model([node("Dropout", "x ratio training", "y")], {"x": [1, 2, "T"]}, ["y"], constants)
     refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_output_with_two_time_axes(known: bool) -> None:
+    """Raw attention scores; and a mask that follows from the length alone."""
+    nodes = [node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "t x", "scores"), node("Relu", "x", "y")]
+    mask = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape two", "frames"),
+        node("Range", "zero frames one", "n"),
+        node("Unsqueeze", "n axis", "column"),
+        node("Less", "n column", "scores"),
+        node("Relu", "x", "y"),
+    ]
+    whole = {n: np.array(v) for n, v in (("zero", 0), ("one", 1), ("two", 2), ("axis", [1]))}
+    proto = model(
+        mask if known else nodes, {"x": [1, 2, "T"]}, ["y", "scores"], whole if known else {},
+        dtypes={"scores": np.bool_ if known else np.float32},
+    )  # fmt: skip
+    axes = "0, 1" if known else "1, 2"
+    error = refused(pulsify.NotStreamable, f"output 'scores' has 2 time axes .{axes}.", pulsify.stream, proto, pulse=4)
+    assert "first frames" not in str(error)
+    assert isinstance(error, pulsify.NotStreamable) and error.node == "scores"
 
 
 def test_time_on_two_axes() -> None:

@@ -54,6 +54,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def onnx_metadata(path: Path) -> dict[str, str]:
+    return {p.key: p.value for p in onnx.load(path).metadata_props}
+
+
 def frames(folder: Path, *shape: int, dtype: str = "float32") -> str:
     path = folder / "x.npy"
     np.save(path, np.random.default_rng(0).standard_normal(shape).astype(dtype))
@@ -276,11 +280,25 @@ def test_a_stream_that_forgets_says_up_to_where_it_is_exact(tmp_path: Path) -> N
     model, stream = tmp_path / "model.onnx", tmp_path / "stream.onnx"
     onnx.save(framed_causal(up=2, front=6), model)
     text = pulsify("stream", model, "-p", 2, "--unbounded", 16, "-o", stream).stdout
-    assert "batch model up to 7 frames" in " ".join(text.split())
+    assert "exact up to 7 frames" in " ".join(text.split())
     facts = pulsify_json("verify", model, stream)
     assert facts["verified"]["ok"]
     assert max(facts["verified"]["lengths"]) == 7
-    assert "up to 7 frames" in facts["verified"]["notes"][0]
+    assert facts["verified"]["exact_up_to"] == 7
+    assert "exact up to 7 frames" in facts["verified"]["notes"][0]
+    for command in (("verify", model, stream), ("inspect", stream)):
+        assert "exact up to 7 frames" in " ".join(pulsify(*command).stdout.split())
+    assert pulsify_json("inspect", stream)["exact_up_to"] == 7
+    assert json.loads(onnx_metadata(stream)["pulsify.time"])["exact_up_to"] == 7
+
+
+@pytest.mark.parametrize("front", [0, 40])
+@pytest.mark.parametrize("command", ["stream", "bench --seconds 0", "bench -p 4 --seconds 0"])
+def test_a_stream_that_forgets_is_no_failure(command: str, front: int, tmp_path: Path) -> None:
+    """Commands succeed where the library does, however little is kept; nobody tries how far back it looks."""
+    onnx.save(framed_causal(front=front), tmp_path / "model.onnx")
+    name, *rest = command.split()
+    pulsify(name, tmp_path / "model.onnx", "--unbounded", 6, *rest)
 
 
 def test_verify_tells_another_model_apart(made: str, tmp_path: Path) -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.report.operators import markdown
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import pulsify
+import pulsify.convert.rules
+from pulsify.convert.rules.registry import RULES
+from pulsify.report.operators import markdown, without_rule
+from tests.models import model, node, weights
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -23,3 +33,59 @@ def test_operators_page_is_up_to_date() -> None:
     assert (DOCS / "operators.md").read_text() == markdown(), (
         "run: python -m pulsify.report.operators > docs/operators.md"
     )
+
+
+def listed() -> set[str]:
+    """Operators named in the first column of a table."""
+    rows = [line.split("|")[1] for line in (DOCS / "operators.md").read_text().splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_operators_page_and_the_code_agree() -> None:
+    assert listed() == {op for op in RULES if "::" not in op} | set(without_rule())
+    families = set(re.findall(r"^## (\w+)$", (DOCS / "operators.md").read_text(), re.M))
+    rules = Path(pulsify.__file__).parent / "convert" / "rules"
+    assert all((rules / f"{family}.py").is_file() for family in families)
+
+
+def branched() -> onnx.ModelProto:
+    """An If that the number of channels decides."""
+    branches = {
+        f"{name}_branch": helper.make_graph([node(op, "x", name)], name, [], [onnx.ValueInfoProto(name=name)])
+        for name, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [node("Shape", "x", "s"), node("Gather", "s one", "c"), node("Greater", "c one", "many")]
+    return model([*nodes, node("If", "many", "y", **branches)], {"x": [1, 2, "T"]}, ["y"], {"one": np.array(1)})
+
+
+def attending(op: str) -> onnx.ModelProto:
+    """x is [1, T, 8], two heads."""
+    if op == "Attention":
+        nodes = [node("Attention", "x x x", "y", q_num_heads=2, kv_num_heads=2, is_causal=1)]
+        return model(nodes, {"x": [1, "T", 8]}, ["y"], opset=23)
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s one", "t"), node("Range", "zero t one", "n"),
+        node("Unsqueeze", "n axis", "position"), node("RotaryEmbedding", "x cos sin position", "y", num_heads=2),
+    ]  # fmt: skip
+    whole = {"zero": np.array(0), "one": np.array(1), "axis": np.array([0])}
+    tables = {"cos": weights(64, 2), "sin": weights(64, 2, seed=1)}
+    return model(nodes, {"x": [1, "T", 8]}, ["y"], {**whole, **tables}, opset=23)
+
+
+@pytest.mark.parametrize(
+    ("proto", "options"),
+    [(branched(), {}), (attending("Attention"), {"unbounded": "grow"}), (attending("RotaryEmbedding"), {})],
+    ids=["If", "Attention", "RotaryEmbedding"],
+)
+def test_operators_without_a_rule_are_streamed_all_the_same(proto: onnx.ModelProto, options: Any) -> None:
+    report = pulsify.stream(proto, pulse=4, **options).report
+    assert report is not None and report.ok
+
+
+def test_what_is_not_listed_is_refused_by_name() -> None:
+    standard = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
+    missing = sorted(standard - listed())
+    assert "Det" in missing
+    proto = model([node("Det", "x", "d"), node("Relu", "x", "y")], {"x": [1, "T", 3, 3]}, ["y", "d"])
+    with pytest.raises(pulsify.NotStreamable, match="no streaming rule is known for operator Det"):
+        pulsify.stream(proto, pulse=4)

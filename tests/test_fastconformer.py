@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
+from pulsify.core.chunks import chunking
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -82,15 +83,6 @@ def run_stream(stream: pulsify.Stream, x: Array, cuts: Iterable[int]) -> tuple[A
     return np.concatenate([*parts, last["outputs"]], 2), last["encoded_lengths"]
 
 
-def chunkings(frames: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """By pulses; at random, with empty chunks."""
-    yield [pulse] * (frames // pulse) + [frames % pulse]
-    cuts: list[int] = []
-    while (left := frames - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
-    yield cuts
-
-
 def check(
     path: Path, stream: pulsify.Stream, lengths: Iterable[int], batch: int = 1, reference: Path | None = None
 ) -> None:
@@ -101,7 +93,7 @@ def check(
         x = rng.standard_normal((batch, mels, frames)).astype(np.float32)
         wanted, count = run_batch(reference or path, x)
         assert (count == (frames + 14) // 8).all()
-        for cuts in chunkings(frames, stream.pulse, rng):
+        for cuts in (chunking(how, frames, stream.pulse, rng) for how in ("pulses", "random")):
             got, got_count = run_stream(stream, x, cuts)
             where = f"{frames} frames, cut {cuts}"
             assert got.shape == wanted.shape, where

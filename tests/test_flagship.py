@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
+from pulsify.core.chunks import chunking
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -88,15 +89,6 @@ def run_stream(stream: pulsify.Stream, audio: Array, cuts: list[int]) -> list[Ar
     return [np.concatenate([r[frames] for r in [*ready, last]], 2), last[count]]
 
 
-def chunkings(samples: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """By pulses; at random, with empty chunks."""
-    yield [pulse] * (samples // pulse) + [samples % pulse]
-    cuts: list[int] = []
-    while (left := samples - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
-    yield cuts
-
-
 def sound(batch: int, samples: int, rng: np.random.Generator) -> Array:
     """Noise that gets louder and softer."""
     loud = 0.2 + 0.15 * np.sin(np.arange(samples) / 900)
@@ -110,7 +102,7 @@ def check(paths: Iterable[Path], stream: pulsify.Stream, lengths: Iterable[int],
         audio = sound(batch, samples, rng)
         wanted, count = run_batch(paths, audio)
         assert np.isfinite(wanted).all() and wanted.shape[2] > 0
-        for cuts in chunkings(samples, stream.pulse, rng):
+        for cuts in (chunking(how, samples, stream.pulse, rng) for how in ("pulses", "random")):
             got, got_count = run_stream(stream, audio, cuts)
             where = f"{samples} samples, cut {cuts}"
             assert got.shape == wanted.shape, where

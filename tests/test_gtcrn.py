@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
+from pulsify.core.chunks import chunking
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -75,20 +76,7 @@ def run_batch(path: Path, x: Array) -> Array:
 
 def run_stream(stream: pulsify.Stream, x: Array, cuts: Iterable[int]) -> Array:
     """Frames no chunk has brought are NaN, so that any use of them shows."""
-    session = stream.session(batch=x.shape[0], padding=math.nan)
-    ends = np.cumsum(list(cuts))
-    assert ends[-1] == x.shape[2]
-    parts = [session.push(chunk) for chunk in np.split(x, ends[:-1], 2)]
-    return np.concatenate([*parts, session.flush()], 2)
-
-
-def chunkings(frames: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """By pulses; at random, with empty chunks."""
-    yield [pulse] * (frames // pulse) + [frames % pulse]
-    cuts: list[int] = []
-    while (left := frames - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
-    yield cuts
+    return np.asarray(stream.run(x, cuts, padding=math.nan))
 
 
 def spectrum(frames: int, batch: int = 1) -> Array:
@@ -105,7 +93,7 @@ def check(path: Path, stream: pulsify.Stream, lengths: Iterable[int], batch: int
     for frames in lengths:
         x = spectrum(frames, batch)
         wanted = run_batch(path, x)
-        for cuts in chunkings(frames, stream.pulse, rng):
+        for cuts in (chunking(how, frames, stream.pulse, rng) for how in ("pulses", "random")):
             assert close(run_stream(stream, x, cuts), wanted), f"{frames} frames, cut {cuts}"
 
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import pulsify
+from pulsify.core.report import Deviation, Report
 from pulsify.core.runner import open_model
 from pulsify.report.batch import difference
 from pulsify.report.facts import finite, length_facts, stream_facts, verified_facts
@@ -29,7 +30,6 @@ from pulsify.report.render import (
 from pulsify.report.stages import open_batch, time_facts, trace_facts, window_facts
 from pulsify.report.timeline import timeline
 from pulsify.report.timing import looks
-from pulsify.verify.check import Report, Worst
 
 MODELS = Path(__file__).parent / "zoo" / "fixtures" / "legacy"
 
@@ -96,7 +96,7 @@ def test_long_tables_are_cut_and_say_so() -> None:
 
 
 def test_infinity_is_no_number_in_json() -> None:
-    report = Report(lengths=[3], runs=1, tolerance=1e-4, outputs={"y": Worst(float("inf"), None, 3, "shape")})
+    report = Report(lengths=(3,), runs=1, outputs={"y": Deviation(float("inf"), 1e-4, None, 3, "shape")})
     facts = verified_facts(report)
     assert not facts["ok"]
     assert facts["error"] == facts["outputs"][0]["error"] == "inf"

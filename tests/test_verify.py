@@ -42,7 +42,7 @@ def test_report() -> None:
 def test_lengths_and_chunkings_can_be_chosen() -> None:
     proto = models.look_ahead()
     report = pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[9, 9, 50], chunkings=("whole",))
-    assert (report.lengths, report.runs) == ([9, 50], 2)
+    assert (report.lengths, report.runs) == ((9, 50), 2)
 
 
 @pytest.mark.parametrize(("weight", "wire"), [("w1", "h"), ("w2", "y")])
@@ -136,7 +136,7 @@ def test_too_short_lengths_are_lengthened() -> None:
     proto = models.valid()
     stream = pulsify.stream(proto, pulse=4)
     assert stream.spec.shortest == 5
-    assert pulsify.verify(proto, stream, lengths=[1, 2, 7]).lengths == [5, 7]
+    assert pulsify.verify(proto, stream, lengths=[1, 2, 7]).lengths == (5, 7)
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4])
@@ -162,6 +162,32 @@ def test_integers_must_be_equal() -> None:
     stream.model.graph.initializers["big"].const_value = ir.tensor(np.array(10**9 + 1), name="big")
     with pytest.raises(pulsify.Mismatch):
         pulsify.verify(proto, stream)
+
+
+def test_every_output_is_measured_by_its_own_type() -> None:
+    """A double that is off by 1e-3 is wrong, whatever a half beside it may be off by."""
+    proto = model(
+        [
+            node("Cast", "x", "half", to=onnx.TensorProto.FLOAT16),
+            node("Cast", "x", "d", to=onnx.TensorProto.DOUBLE),
+            node("Mul", "d scale", "double"),
+        ],
+        {"x": [1, 2, "T"]},
+        ["half", "double"],
+        {"scale": np.array(1.0)},
+        dtypes={"half": np.float16, "double": np.float64},
+    )
+    stream = pulsify.stream(proto, pulse=4)
+    assert stream.report is not None
+    assert {n: d.tolerance for n, d in stream.report.outputs.items()} == {"half": 2e-2, "double": 1e-9}
+    stream = pulsify.stream(proto, pulse=4, verify=False)
+    stream.model.graph.initializers["scale"].const_value = ir.tensor(np.array(1.001), name="scale")
+    with pytest.raises(pulsify.Mismatch) as caught:
+        pulsify.verify(proto, stream)
+    report = caught.value.report
+    assert report is not None
+    assert [d.ok for d in report.outputs.values()] == [True, False]
+    assert report.worst is report.outputs["double"]
 
 
 def test_nan_where_batch_has_nan_is_right() -> None:
@@ -233,5 +259,5 @@ def test_verify_is_there_before_and_after() -> None:
     """`pulsify.verify` is a folder of the package too; it can be called all the same."""
     importlib.import_module("pulsify.verify.check")
     proto = models.causal()
-    assert pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[5]).lengths == [5]
+    assert pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[5]).lengths == (5,)
     assert sys.modules["pulsify.verify.check"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsify.core.errors import (
     InvalidArgument,
@@ -20,24 +20,29 @@ from pulsify.core.errors import (
 
 if TYPE_CHECKING:
     from pulsify.api import Stream, load, stream, verify
+    from pulsify.core.report import Deviation, Report
     from pulsify.frontend.chain import chain
     from pulsify.runtime.pool import Pool
     from pulsify.runtime.session import Session
 
 __version__ = "0.1.0"
 __all__ = [
-    "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState", "Mismatch",
-    "NotStreamable", "Pool", "PulsifyError", "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "load",
-    "stream", "verify",
+    "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
+    "Mismatch", "NotStreamable", "Pool", "PulsifyError", "Report", "Session", "SessionBusy", "SessionClosed", "Stream",
+    "chain", "load", "stream", "verify",
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """The working parts are imported when first used: `import pulsify` and `pulsify --help` stay quick."""
     if name in ("stream", "load", "verify", "Stream"):
         from pulsify import api
 
         return getattr(api, name)
+    if name in ("Report", "Deviation"):
+        from pulsify.core import report
+
+        return getattr(report, name)
     if name == "chain":
         from pulsify.frontend.chain import chain
 

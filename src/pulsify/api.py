@@ -5,46 +5,99 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import onnx_ir as ir
 
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Executable, Options, StepProgram, plain
+from pulsify.core.arrays import ArrayLike, Given, Result
+from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
+from pulsify.core.custom import write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
+from pulsify.core.report import Report
 from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
-from pulsify.core.weights import check_shared, weight_bytes, write
+from pulsify.core.weights import check_places, check_shared, weight_bytes
+from pulsify.export.onnx import Onnx
+from pulsify.export.registry import target as export_target
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
 from pulsify.runtime.streams import Streams
+from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    from pulsify.convert.assemble import Taps
+
+    Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+    Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 STREAMS: dict[Kind, int | None] = {"single": 1, "batch": 2, "pool": None}  # for so many a program is made
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
+class Running(TypedDict, total=False):
+    """How a whole stream is run: options of `Stream.session`."""
+
+    padding: float
+    check: bool
+    fuse_quantised: bool
+    portable: bool
+    threads: int
+    backend: str
+
+
 class Stream:
     """A streaming model: the graph (`.model`, an onnx_ir model) and what is to know about it."""
 
-    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Any = None) -> None:
-        self.model, self.spec, self._path, self._taps = model, spec, path, taps or {}
+    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Taps | None = None) -> None:
+        self.model, self.spec, self._path = model, spec, path
+        self._taps: Taps = taps or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int], Executable] = {}
         self._ports: dict[int, Ports] = {}
-        self.report: Any = None  # what the check against the batch model saw, if there was one
+        self.report: Report | None = None  # what the check against the batch model saw, if there was one
 
-    pulse = property(lambda self: self.spec.pulse, doc="Frames per call.")
-    granularity = property(lambda self: self.spec.granularity, doc="The pulse must be a multiple of this.")
-    inputs: tuple[Input, ...] = property(lambda self: self.spec.inputs)  # type: ignore[assignment]
-    statics: tuple[Static, ...] = property(lambda self: self.spec.statics)  # type: ignore[assignment]
-    outputs: tuple[Output, ...] = property(lambda self: self.spec.outputs)  # type: ignore[assignment]
-    states: tuple[State, ...] = property(lambda self: self.spec.states)  # type: ignore[assignment]
+    @property
+    def taps(self) -> Taps:
+        """Batch wire -> where its frames are in the graph; a stream that was loaded does not know."""
+        return self._taps
+
+    @property
+    def pulse(self) -> int:
+        """Frames per call."""
+        return self.spec.pulse
+
+    @property
+    def granularity(self) -> int:
+        """The pulse must be a multiple of this."""
+        return self.spec.granularity
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return self.spec.inputs
+
+    @property
+    def statics(self) -> tuple[Static, ...]:
+        """Inputs without a time axis, given when a session is opened."""
+        return self.spec.statics
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return self.spec.outputs
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return self.spec.states
 
     @property
     def proof(self) -> Proof:
@@ -99,7 +152,7 @@ class Stream:
         if weight_bytes(self.model) > more_than:
             self._open = {key: opened for key, opened in self._open.items() if key[1] != "portable"}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What is open here is opened again elsewhere."""
         return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}}
 
@@ -112,8 +165,8 @@ class Stream:
     @overload
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
-        statics: Mapping[str, Any] | None = ..., fuse_quantised: bool = ..., portable: bool = ..., threads: int = ...,
-        backend: str = ..., **named: Any,
+        statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
+        threads: int = ..., backend: str = ..., **named: ArrayLike,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -123,12 +176,12 @@ class Stream:
         independent: bool = False,
         padding: float = 0.0,
         check: bool = True,
-        statics: Mapping[str, Any] | None = None,
+        statics: Mapping[str, ArrayLike] | None = None,
         fuse_quantised: bool = True,
         portable: bool = False,
         threads: int = 1,
         backend: str = DEFAULT,
-        **named: Any,
+        **named: ArrayLike,
     ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
@@ -163,27 +216,44 @@ class Stream:
         opened = partial(self._opened(kind, threads, backend).stepper, count, fixed)
         return Session(opened, Framer(known, padding, check), known, check)
 
+    def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
+        """A whole stream at once: what `push` and `flush` give, put together; an array, or arrays by output.
+
+        inputs: the one input, or all of them by name, static ones too. chunks: pushed in pieces of so many frames, or
+        of these sizes; all at once if not given. What comes out is the same. options: as for `session`.
+        """
+        given = named(self.spec, inputs)
+        length = whole_length(self.spec, given)
+        statics = {s.name: given[s.name] for s in self.spec.statics}
+        session = self.session(batch=batch_of(self.spec, given), statics=statics, **options)
+        return alone(self.spec, run_whole(session, self.spec, given, sizes(chunks, length)))
+
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data.
 
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        write(self.model, Path(path), share)
+        Onnx(share).write(self.model, self.spec, Path(path))
+
+    def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
+        """Write the stream for somebody else to run; a name that is not there lists those that are."""
+        export_target(target).write(self.model, self.spec, Path(path))
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes>"
+        exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{exact}>"
 
 
 def stream(
-    source: Any,
+    source: Model | torch.nn.Module,
     pulse: int | None = None,
     *,
     time: str | Mapping[str, int] | None = None,
     bind: Mapping[str, str] | None = None,
     set: Mapping[str, int | str] | None = None,
-    example: Any = None,
+    example: Example | None = None,
     unbounded: str | int = "refuse",
     proof: str = "proven",
     verify: bool = True,
@@ -230,6 +300,7 @@ def stream(
     converted = convert(Tracer(model, spec), pulse, unbounded, proof)
     described = replace(converted.spec, source=source_hash(source))
     converted.model.metadata_props.update(described.to_properties())
+    write_out(converted.model, model.bodies)
     made = Stream(converted.model, described, taps=converted.taps)
     if verify:
         from pulsify.verify.check import quick
@@ -238,10 +309,10 @@ def stream(
     return made
 
 
-def _whole(value: Any, complaint: str) -> int:
+def _whole(value: object, complaint: str) -> int:
     """A whole number from 1 on (numpy's too), or InvalidArgument."""
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidArgument(complaint) from None
     if isinstance(value, bool) or not 1 <= number <= LONGEST_PULSE:
@@ -249,7 +320,7 @@ def _whole(value: Any, complaint: str) -> int:
     return number
 
 
-def _is_torch(source: Any) -> bool:
+def _is_torch(source: object) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
 
@@ -265,18 +336,33 @@ def load(path: str | os.PathLike[str]) -> Stream:
     except Exception as error:
         raise InvalidModel(f"{path.name!r} is not a readable ONNX model ({type(error).__name__})") from error
     spec = Spec.from_properties(model.metadata_props)
+    check_places(model)
     check_shared(model, path.parent)
     return Stream(model, spec, os.fspath(path))
 
 
-def verify(source: Any, stream: Stream, **options: Any) -> Any:
-    """Run batch and stream on many lengths and chunkings; a report, or Mismatch."""
+def verify(
+    source: Model,
+    stream: Stream,
+    *,
+    lengths: Sequence[int] | None = None,
+    chunkings: Sequence[str] = CHUNKINGS,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Report:
+    """Run batch and stream on many lengths and chunkings; a report, or Mismatch.
+
+    lengths: those to run, instead of a choice of them. tolerance: the largest error relative to an output's scale,
+    instead of what the output's type allows. seed: of the random inputs.
+    """
     from pulsify.verify.check import verify as run
 
-    return run(source, stream, **options)
+    if not isinstance(stream, Stream):
+        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
+    return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed)
 
 
-def source_hash(source: Any) -> str:
+def source_hash(source: Model) -> str:
     """Identifies the model a stream was made from."""
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:

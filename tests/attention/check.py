@@ -7,29 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 
 import pulsify
+from pulsify.core.chunks import chunkings
 from tests.attention.build import Array
 from tests.attention.graphs import Built
-from tests.zoo.harness import chunkings
+from tests.side import Batch, streamed
 
 TOLERANCE = 2e-5  # outputs are tanh of sums of a few numbers
-
-
-class Batch:
-    """The batch model on ONNX Runtime."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        self._names = [o.name for o in self._session.get_outputs()]
-
-    def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        return dict(zip(self._names, self._session.run(None, feeds), strict=True))
 
 
 class Streamed(Protocol):
@@ -43,22 +28,7 @@ def run_stream(
     stream: pulsify.Stream, built: Streamed, feeds: dict[str, Array], cuts: Sequence[int], portable: bool = False
 ) -> dict[str, Array]:
     """All outputs of one stream, cut as told."""
-    size = len(next(iter(feeds.values())))
-    session = stream.session(padding=math.nan, batch=size if stream.spec.batch else None, portable=portable)
-    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
-    at = 0
-    for count in cuts:
-        chunk = {n: np.take(feeds[n], range(at, at + count), axis) for n, axis in built.streamed.items()}
-        at += count
-        _collect(session.push(chunk), parts)
-    _collect(session.flush(), parts)
-    whole = {o.name: np.concatenate(parts[o.name], o.axis) for o in stream.outputs if o.axis is not None}
-    return whole | {o.name: parts[o.name][-1] for o in stream.outputs if o.axis is None}
-
-
-def _collect(ready: Any, parts: dict[str, list[Array]]) -> None:
-    for name, value in (ready if isinstance(ready, dict) else {next(iter(parts)): ready}).items():
-        parts[name].append(value)
+    return streamed(stream, {n: feeds[n] for n in built.streamed}, cuts, portable=portable)
 
 
 def ragged(pulse: int, chunk: int) -> list[int]:

@@ -13,6 +13,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 import pulsify
+from pulsify.core.chunks import chunking
+from tests.side import streamed
 
 Array = NDArray[Any]
 Kind = Literal["exact", "refused", "wrong", "error"]
@@ -115,7 +117,7 @@ def at_length(stream: pulsify.Stream, batch: Batch, length: int, lenient: bool) 
     x = batch.data(length)
     want = batch.run(x)
     lenient = lenient or (want is not None and not all(w.size for w in want.values()))
-    for cuts in chunkings(length, stream.pulse):
+    for cuts in cuttings(length, stream.pulse):
         try:
             have = run(stream, x, cuts)
         except pulsify.PulsifyError as error:
@@ -134,29 +136,16 @@ def at_length(stream: pulsify.Stream, batch: Batch, length: int, lenient: bool) 
     return None
 
 
-def chunkings(length: int, pulse: int) -> Iterator[list[int]]:
+def cuttings(length: int, pulse: int) -> Iterator[list[int]]:
     """All at once; short streams also pulse by pulse, and at random with empty chunks."""
-    yield [length]
-    if length > SHORT:
-        return
-    yield [pulse] * (length // pulse) + [length % pulse]
-    rng, cuts = np.random.default_rng(length), [0]
-    while (left := length - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
-    yield cuts
+    ways = ("whole", "pulses", "random") if length <= SHORT else ("whole",)
+    for how in ways:
+        yield chunking(how, length, pulse, np.random.default_rng(length))
 
 
 def run(stream: pulsify.Stream, x: Array, cuts: list[int]) -> dict[str, Array]:
     """One session; what is written to a file, where the chunks are pulses, else as sessions run it."""
-    session = stream.session(padding=math.nan, portable=len(cuts) > 1 and cuts[0] > 0)
-    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
-    ready = [session.push(chunk) for chunk in np.split(x, np.cumsum(cuts)[:-1], stream.inputs[0].axis)]
-    for result in [*ready, session.flush()]:
-        named = result if isinstance(result, dict) else {stream.outputs[0].name: result}
-        for name, value in named.items():
-            parts[name].append(value)
-    axes = {o.name: o.axis for o in stream.outputs}
-    return {n: np.concatenate(p, axes[n]) if axes[n] is not None else p[-1] for n, p in parts.items()}
+    return streamed(stream, x, cuts, portable=len(cuts) > 1 and cuts[0] == stream.pulse)
 
 
 def different(have: dict[str, Array], want: dict[str, Array]) -> str:

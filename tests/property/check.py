@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 import pulsify
+from pulsify.core.chunks import chunkings
+from tests import side
 from tests.property.graph import Array, Graph, Tensor
 
 TOLERANCE = {"float32": 1e-6, "float16": 4e-3, "float64": 1e-12}
@@ -19,28 +20,15 @@ LONGEST = 1 << 9
 
 
 class Batch:
-    """The batch model."""
+    """The batch model. Quantised ones as they are written: optimised, they round otherwise."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._session = open_session(model)
-        self.names = [o.name for o in self._session.get_outputs()]
+        self._side = side.Batch(model, optimize=not any(n.op_type == "QuantizeLinear" for n in model.graph.node))
+        self.names = self._side.names
 
     def run(self, x: Array) -> dict[str, Array] | None:
         """The outputs, or None where the model does not take this input (or makes nothing of it)."""
-        try:
-            out = dict(zip(self.names, self._session.run(None, {"x": x}), strict=True))
-        except Exception:  # ONNX Runtime has no common class for them
-            return None
-        return out
-
-
-def open_session(model: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if any(n.op_type == "QuantizeLinear" for n in model.graph.node):  # optimised, it rounds otherwise
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return self._side.attempt({"x": x})
 
 
 def data(graph: Graph, length: int, batch: int) -> Array:
@@ -136,17 +124,6 @@ def lengths(stream: pulsify.Stream, rng: np.random.Generator, least: int = 1) ->
     return sorted({n for n in found if n is not None})
 
 
-def chunkings(total: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Pulses and a rest; at random with empty chunks; all at once."""
-    whole, rest = divmod(total, pulse)
-    yield [pulse] * whole + [rest] * (rest > 0)
-    cuts: list[int] = []
-    while (left := total - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 2 * pulse + 2))))
-    yield cuts
-    yield [total]
-
-
 def compare(
     graph: Graph, stream: pulsify.Stream, x: Array, expected: dict[str, Array], cuts: list[int], where: str
 ) -> None:
@@ -161,16 +138,8 @@ def compare(
 
 
 def run_stream(stream: pulsify.Stream, x: Array, cuts: list[int]) -> dict[str, Array]:
-    options: dict[str, Any] = {"portable": len(cuts) == 1, "fuse_quantised": False}  # as saved, or as sessions run it
-    session = stream.session(padding=math.nan, batch=len(x) if stream.spec.batch else None, **options)
-    parts: dict[str, list[Array]] = {o.name: [] for o in stream.outputs}
-    at = 0
-    for count in cuts:
-        collect(parts, session.push(x[..., at : at + count]))
-        at += count
-    collect(parts, session.flush())
-    last = {o.name: parts[o.name][-1] for o in stream.outputs if o.axis is None}  # known at the end only
-    return last | {o.name: np.concatenate(parts[o.name], o.axis) for o in stream.outputs if o.axis is not None}
+    """As saved, or as sessions run it."""
+    return side.streamed(stream, x, cuts, portable=len(cuts) == 1, fuse_quantised=False)
 
 
 def collect(parts: dict[str, list[Array]], ready: Any) -> None:

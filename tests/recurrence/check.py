@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 import pulsify
+from pulsify.core.chunks import chunkings
 from tests.attention.build import Array
 from tests.attention.check import TOLERANCE, Batch
-from tests.property.check import chunkings, collect, convert, difference
+from tests.property.check import collect, convert, difference
 from tests.recurrence.build import STREAMS, Built
 
 # For each chunking. ONNX Runtime's GRU takes NaN for a reason to keep its state, so a number must show it.

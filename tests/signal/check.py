@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 import pulsify
+from pulsify.core.chunks import chunkings
 from tests.attention.check import run_stream
-from tests.property.check import Batch, chunkings, convert, difference, valid
+from tests.property.check import Batch, convert, difference, valid
 from tests.signal.build import Signal
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 
 import pulsify
+from pulsify.core.chunks import chunkings
+from tests.side import Batch, streamed
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -85,19 +86,19 @@ def compare(
     tolerance: float = TOLERANCE,
 ) -> Result:
     """The second half of `check`, for a stream made elsewhere."""
-    batch = _Batch(model_path)
+    batch = Batch(model_path)
     delays = {o.name: o.delay for o in stream.outputs}
     rng = np.random.default_rng(7)
     worst = math.nan
     for length in lengths:
         inputs = make_inputs(length)
-        expected = batch.run(inputs)
+        expected = batch.attempt(inputs)
         if expected is None:  # too short or of the wrong multiple for the model itself
             continue
         for i, cuts in enumerate(chunkings(length, stream.pulse, rng)):
             where = f"length {length} cuts {_brief(cuts)}"
             try:
-                got = run_stream(stream, inputs, axes, cuts, bound, portable=i == 0)
+                got = run_stream(stream, inputs, cuts, portable=i == 0)
             except Exception as error:  # as above
                 return Result("error", f"run {where}: {_one_line(error)}", worst, delays)
             for output in stream.outputs:
@@ -110,59 +111,9 @@ def compare(
     return Result("exact", worst=worst, delays=delays)
 
 
-def chunkings(total: int, pulse: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Ways to cut a stream: whole pulses and a rest; at random with empty chunks; all at once."""
-    whole, rest = divmod(total, pulse)
-    yield [pulse] * whole + [rest] * (rest > 0)
-    cuts: list[int] = []
-    while (left := total - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(0, 3 * pulse + 1))))
-    yield cuts
-    yield [total]
-
-
-def run_stream(
-    stream: Any,
-    inputs: Arrays,
-    axes: Axes,
-    cuts: Sequence[int],
-    bound: Sequence[str] = (),
-    portable: bool = False,
-) -> Arrays:
+def run_stream(stream: Any, inputs: Arrays, cuts: Sequence[int], portable: bool = False) -> Arrays:
     """All outputs of one stream, cut as told."""
-    static = {name: value for name, value in inputs.items() if name not in axes and name not in bound}
-    session = stream.session(**static, padding=math.nan, portable=portable)
-    parts: dict[str, list[Array]] = {output.name: [] for output in stream.outputs}
-    position = 0
-    for count in cuts:
-        chunk = {name: _frames(inputs[name], axis, position, count) for name, axis in axes.items()}
-        position += count
-        _collect(session.push(_alone(chunk)), parts)
-    _collect(session.flush(), parts)
-    return {
-        output.name: parts[output.name][-1]
-        if output.axis is None  # known at the end only
-        else np.concatenate(parts[output.name], output.axis)
-        for output in stream.outputs
-    }
-
-
-class _Batch:
-    """The batch model on ONNX Runtime."""
-
-    def __init__(self, path: str | Path) -> None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._names = [output.name for output in self._session.get_outputs()]
-
-    def run(self, inputs: Arrays) -> Arrays | None:
-        """The outputs, or None if the model cannot run at this length."""
-        try:
-            return dict(zip(self._names, self._session.run(None, inputs), strict=True))
-        except Exception:  # ONNX Runtime has no common class for them
-            return None
+    return streamed(stream, inputs, cuts, portable=portable)
 
 
 def _compile(path: str | Path, pulse: int, options: Mapping[str, Any]) -> Any:
@@ -181,24 +132,6 @@ def _compile(path: str | Path, pulse: int, options: Mapping[str, Any]) -> Any:
 def _refusal(error: Any) -> Refusal:
     """As text; what the exception lacks is empty."""
     return Refusal(*(str(getattr(error, f.name, None) or "") for f in dataclasses.fields(Refusal)))
-
-
-def _frames(array: Array, axis: int | tuple[int, int], position: int, count: int) -> Array:
-    axis, per_unit = axis if isinstance(axis, tuple) else (axis, 1)
-    index = [slice(None)] * array.ndim
-    index[axis] = slice(position * per_unit, (position + count) * per_unit)
-    return array[tuple(index)]
-
-
-def _alone(chunk: Arrays) -> Array | Arrays:
-    """The contract: one input is pushed as an array, several as a dict."""
-    return chunk if len(chunk) > 1 else next(iter(chunk.values()))
-
-
-def _collect(ready: Array | Mapping[str, Array], parts: dict[str, list[Array]]) -> None:
-    named = ready if isinstance(ready, Mapping) else {next(iter(parts)): ready}
-    for name, value in named.items():
-        parts[name].append(np.asarray(value))
 
 
 def _difference(got: Array, expected: Array, axis: int | None) -> tuple[float, str]:

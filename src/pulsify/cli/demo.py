@@ -49,8 +49,8 @@ def _recognise() -> None:
     from pulsify.cli.asr import BUILT_IN, asr
 
     show([
-        "And something that hears: a FastConformer of digits and commands, trained on synthetic speech,\n"
-        "converted from its batch export and fed 80 ms at a time. Live it says what it says of the whole\n"
+        "And something that hears: a FastConformer of digits and commands, trained on synthetic speech, "
+        "converted from its batch export and fed 80 ms at a time. Live it says what it says of the whole "
         "recording (try  pulsify asr):"
     ])  # fmt: skip
     click.get_current_context().invoke(
@@ -65,8 +65,8 @@ def _show(facts: dict[str, Any]) -> None:
 
     made, bench, drawn = facts["stream"], facts["bench"], facts["timeline"]
     head = (
-        f"A speech enhancer of {facts['batch_nodes']} nodes, written for whole recordings (16 kHz): a strided conv,\n"
-        "positions, dilated residual blocks of which two look ahead, and a transposed conv back to sound.\n"
+        f"A speech enhancer of {facts['batch_nodes']} nodes, written for whole recordings (16 kHz): a strided conv, "
+        "positions, dilated residual blocks of which two look ahead, and a transposed conv back to sound. "
         f"Here it runs as a stream, {made['pulse']} samples at a time."
     )
     parts: list[Any] = [head, summary(stream_lines(made))]

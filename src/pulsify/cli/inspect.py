@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pulsify.trace.lengths import Tracer
 
 Facts = dict[str, Any]
-WINDOWS = """\
-At pulse n a wire holds its frames [n*p + start, n*p + end). Its delay is p - end, in its own frames;
-kept are the earlier frames that a state holds for its readers."""
+WINDOWS = (
+    "At pulse n a wire holds its frames [n*p + start, n*p + end). Its delay is p - end, in its own frames; "
+    "kept are the earlier frames that a state holds for its readers."
+)
 
 
 @click.command(short_help="Time axes, windows, delays and states of a model.")

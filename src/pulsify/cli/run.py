@@ -61,7 +61,7 @@ def run(
     """
     with working(f"opening {short(model)}", as_json) as say:
         from pulsify.cli.feed import check_output, read_feeds, save_results
-        from pulsify.report.batch import batch_size
+        from pulsify.runtime.whole import batch_of
 
         made = open_any(
             model,
@@ -71,7 +71,7 @@ def run(
         )
         check_output(output, made)
         feeds, rate = read_feeds(input, made, channel)
-        results, facts = push_all(made, feeds, chunk or made.pulse, batch_size(made, feeds), say, backend)
+        results, facts = push_all(made, feeds, chunk or made.pulse, batch_of(made.spec, feeds), say, backend)
         facts = {"model": model, "input": input, "saved": output, "sample_rate": rate, **facts}
         if output is not None:
             save_results(output, results)
@@ -92,44 +92,28 @@ def push_all(
     """The whole input in pushes of `chunk` units, then flush: the joined results, and how long it took."""
     import time
 
-    import numpy as np
+    from pulsify.core.chunks import sizes
+    from pulsify.runtime.whole import run_whole, whole_length
 
-    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in stream.statics}, backend=backend)
-    parts: dict[str, list[Any]] = {o.name: [] for o in stream.outputs}
+    spec = stream.spec
+    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in spec.statics}, backend=backend)
+    units = whole_length(spec, feeds)
+    pieces, shown = sizes(chunk, units), time.perf_counter()
 
-    def take(result: Any) -> None:
-        if not isinstance(result, dict):
-            result = {} if result is None else {stream.outputs[0].name: result}
-        for name, array in result.items():
-            parts[name].append(array)
-
-    units = max(-(-feeds[i.name].shape[i.axis] // int(i.rate)) for i in stream.inputs)
-    spent, pushes, shown = 0.0, 0, time.perf_counter()
-    for at in range(0, units, chunk):
-        piece = {
-            i.name: feeds[i.name][(slice(None),) * i.axis + (slice(int(at * i.rate), int((at + chunk) * i.rate)),)]
-            for i in stream.inputs
-        }
-        start = time.perf_counter()
-        take(session.push(piece))
-        now = time.perf_counter()
-        spent, pushes = spent + now - start, pushes + 1
-        if now - shown > 0.1:
+    def told(at: int) -> None:
+        nonlocal shown
+        if (now := time.perf_counter()) - shown > 0.1:
             say(f"streaming: {100 * at // units}%")
             shown = now
+
     start = time.perf_counter()
-    take(session.flush())
-    spent += time.perf_counter() - start
-    joined = {
-        o.name: np.concatenate(parts[o.name], o.axis) if o.axis is not None else parts[o.name][-1]
-        for o in stream.outputs
-        if parts[o.name]
-    }
+    joined = run_whole(session, spec, feeds, pieces, told)
+    spent = time.perf_counter() - start
     facts = {
         "pulse": stream.pulse,
         "chunk": chunk,
         "frames": units,
-        "pushes": pushes,
+        "pushes": len(pieces),
         "seconds": spent,
         "outputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in joined.items()},
     }

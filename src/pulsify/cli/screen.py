@@ -16,11 +16,13 @@ PIPED_WIDTH = 100
 
 def show(parts: Iterable[RenderableType]) -> None:
     """Print one part after the other, a blank line between them."""
+    from pulsify.report.sheet import Sheet
+
     console = _console()
     for i, part in enumerate(parts):
         if i:
             console.print()
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, Sheet))  # fits, or is wider on purpose
 
 
 def _console() -> Console:

@@ -41,7 +41,6 @@ def verify(
         from pulsify.core.runner import open_model
         from pulsify.report.batch import check_belongs
         from pulsify.report.facts import verified_facts
-        from pulsify.verify.check import Report
         from pulsify.verify.check import verify as check
 
         made = load(stream)
@@ -49,13 +48,11 @@ def verify(
             raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
         check_belongs(open_model(model), made)
         try:
-            report: Any = check(
-                model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=backend
-            )
+            report = check(model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=backend)
         except Mismatch as error:
-            wrong, report = error, error.report
-            if not isinstance(report, Report) or not report.runs:
+            if error.report is None or not error.report.runs:
                 raise
+            wrong, report = error, error.report
         same = made.spec.source == source_hash(model)
         facts = {"model": model, "stream": stream, "made_from_this_file": same, "verified": verified_facts(report)}
     if as_json:
@@ -77,7 +74,7 @@ def _show(facts: dict[str, Any]) -> None:
         ("stream", facts["stream"]),
         *([] if facts["made_from_this_file"] else [("", "made from another file")]),
         ("compared", f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"),
-        ("limit", f"{verified['tolerance']:g} of the output's scale"),
+        ("limits", "of each output's scale, by its type" if len(verified["outputs"]) > 1 else "of the output's scale"),
         (
             "result",
             "the stream is the batch model" if verified["ok"] else "MISMATCH: the stream is not the batch model",

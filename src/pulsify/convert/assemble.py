@@ -23,7 +23,10 @@ def position_state(ctx: Context) -> State:
     return State("position", "clock", ir.DataType.INT32, (ctx.clock.batch or 1, 1), position, after)
 
 
-def taps(ctx: Context) -> dict[str, tuple[ir.Value, Window, int]]:
+Taps = dict[str, tuple[ir.Value, Window, int]]  # batch wire -> the value that holds a window of it, its time axis
+
+
+def taps(ctx: Context) -> Taps:
     out = {}
     for name, buffer in ctx.buffers.items():
         if not buffer.layout.folded:

@@ -66,6 +66,15 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
+    times = ctx.time_axes(name)
+    if len(times) > 1:
+        raise NotStreamable(
+            f"output '{name}' has {len(times)} time axes ({', '.join(map(str, times))}): every frame meets every "
+            "other, so no row of it is complete before the stream ends",
+            node=node.name,
+            op=node.op,
+            hint="give out what is made of it (attention sums over one of them), not the scores themselves",
+        )
     raise NotStreamable(
         "an output is made of the first frames of the stream alone",
         node=node.name,

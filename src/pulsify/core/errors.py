@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulsify.core.report import Report
+
 
 class PulsifyError(Exception):
     """The root of all errors raised on purpose by pulsify.
@@ -69,6 +74,6 @@ class SessionBusy(PulsifyError, RuntimeError):
 class Mismatch(PulsifyError):
     """The stream's output departs from the batch model's. `.report` has the details."""
 
-    def __init__(self, message: str, report: object = None) -> None:
+    def __init__(self, message: str, report: Report | None = None) -> None:
         self.report = report
         super().__init__(message)

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 1 << 30  # no stream is longer
+BRIEF = 4  # numbers of a table that are shown
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """An arbitrary quasi-periodic function: f(S) = growth * (S // period) + values[S % period]."""
 
@@ -28,11 +29,24 @@ class Table:
     growth: int
     values: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"Table(period={self.period}, growth={self.growth}, values={_brief(self.values)})"
+
     def at(self, s: int) -> int:
         return self.growth * (s // self.period) + self.values[s % self.period]
 
+    def to_json(self) -> list[object]:
+        return [self.period, self.growth, list(self.values)]
 
-@dataclass(frozen=True)
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> Table:
+        period, growth, values = data
+        if len(values) != period:
+            raise ValueError(f"a table of period {period} has {len(values)} values")
+        return Table(int(period), int(growth), tuple(values))
+
+
+@dataclass(frozen=True, repr=False)
 class Length:
     """f(S) = the steps, one after the other, applied to S (or to `table(S)`).
 
@@ -48,6 +62,17 @@ class Length:
     floors: frozenset[int] = frozenset()
     short: tuple[int, ...] = ()
     cap: int | None = None
+
+    def __repr__(self) -> str:
+        """As it is computed, S being the length of the stream: Length((S + 3) // 4)."""
+        x = "S" if self.table is None else f"{self.table!r}[S]"
+        for i, (m, c, d) in enumerate(self.steps):
+            x = x if m == 1 else f"{m} * {x}" if m else "0"
+            x = f"{x} {'+' if c > 0 else '-'} {abs(c)}" if c else x
+            x = x if d == 1 else f"({x}) // {d}" if " " in x else f"{x} // {d}"
+            x = f"max({x}, 0)" if i in self.floors else f"({x})" if " " in x and i + 1 < len(self.steps) else x
+        x = x if self.cap is None else f"min({x}, {self.cap})"
+        return f"Length({x})" if not self.short else f"Length({x}, short={_brief(self.short)})"
 
     def at(self, s: int, steady: bool = False) -> int:
         if not steady and 0 <= s < len(self.short):
@@ -132,28 +157,39 @@ class Length:
             return self.at(s)
         return int(self.each(np.arange(s, s + self.table.period)).min())
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self, tables: list[Table] | None = None) -> dict[str, object]:
+        """As JSON takes it. tables: where a table is written once for all; it is then named by its place there."""
         out: dict[str, object] = {"steps": [list(s) for s in self.steps]}
         if self.floors:
             out["floors"] = sorted(self.floors)
         if self.short:
             out["short"] = list(self.short)
-        if self.table:
-            out["table"] = [self.table.period, self.table.growth, list(self.table.values)]
+        if self.table and tables is not None:
+            if self.table not in tables:
+                tables.append(self.table)
+            out["table"] = tables.index(self.table)
+        elif self.table:
+            out["table"] = self.table.to_json()
         if self.cap is not None:
             out["cap"] = self.cap
         return out
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Length:
+    def from_json(data: dict[str, Any], tables: Sequence[Table] = ()) -> Length:
         table = data.get("table")
         return Length(
             tuple((int(m), int(c), int(d)) for m, c, d in data["steps"]),
-            Table(table[0], table[1], tuple(table[2])) if table else None,
+            tables[table] if isinstance(table, int) else Table.from_json(table) if table else None,
             frozenset(data.get("floors", ())),
             tuple(data.get("short", ())),
             data.get("cap"),
         )
+
+
+def _brief(values: Sequence[int]) -> str:
+    """The first few of them, and how many there are."""
+    shown = ", ".join(map(str, values[:BRIEF]))
+    return f"[{shown}]" if len(values) <= BRIEF else f"[{shown}, ... {len(values)} numbers]"
 
 
 @cache

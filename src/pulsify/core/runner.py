@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
+
+from pulsify.core.arrays import Array, Arrays
 
 if TYPE_CHECKING:
     import onnx
@@ -54,6 +56,11 @@ def _session(source: str | bytes, chosen: ort.SessionOptions) -> ort.InferenceSe
     return ort.InferenceSession(
         source, chosen, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
     )
+
+
+def run_model(runner: ort.InferenceSession, feeds: Mapping[str, Array]) -> Arrays:
+    """All outputs by name."""
+    return dict(zip([o.name for o in runner.get_outputs()], runner.run(None, dict(feeds)), strict=True))
 
 
 def quick_call(runner: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], None]:

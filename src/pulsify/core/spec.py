@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,9 @@ import onnx_ir as ir
 
 from pulsify.core.count import expression
 from pulsify.core.errors import InvalidModel
-from pulsify.core.length import Length
+from pulsify.core.length import Length, Table
 
-FORMAT = 1
+FORMATS = ("1", "2")  # 2: tables of lengths are written once, under pulsify.tables
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
 Kind = Literal["buffer", "cache", "carry", "clock"]  # frames of the past; all of them; a running value; the position
@@ -153,8 +154,10 @@ class Spec:
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
 
     def to_properties(self) -> dict[str, str]:
-        flat = {
-            "version": str(FORMAT),
+        tables: list[Table] = []
+        _plain = partial(plain, tables=tables)
+        flat: dict[str, Any] = {
+            "version": FORMATS[0],
             "pulse": str(self.pulse),
             "granularity": str(self.granularity),
             "source": self.source,
@@ -180,6 +183,9 @@ class Spec:
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
+        if tables:
+            flat["version"] = FORMATS[1]
+            flat["tables"] = [t.to_json() for t in tables]
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
 
     @staticmethod
@@ -187,19 +193,22 @@ class Spec:
         own = {k.removeprefix("pulsify."): v for k, v in props.items() if k.startswith("pulsify.")}
         if "version" not in own:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
-        if own["version"] != str(FORMAT):
+        if own["version"] not in FORMATS:
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads format {FORMAT}; convert the model again"
+                f"this stream has format {own['version']}, this pulsify reads formats {' and '.join(FORMATS)}; "
+                "convert the model again"
             )
         try:
             return _parse(own)
-        except (KeyError, ValueError, TypeError) as error:
+        except (LookupError, ValueError, TypeError) as error:
             raise InvalidModel(f"the stream's metadata is damaged ({error!r}); convert the model again") from error
 
 
 def _parse(own: Mapping[str, str]) -> Spec:
     data = {k: json.loads(own[k]) for k in ("inputs", "statics", "outputs", "states", "time")}
     time = data["time"]
+    tables = [Table.from_json(t) for t in json.loads(own.get("tables", "[]"))]
+    _typed = partial(typed, tables=tables)
     return Spec(
         pulse=int(own["pulse"]),
         granularity=int(own["granularity"]),
@@ -224,22 +233,22 @@ def _parse(own: Mapping[str, str]) -> Spec:
 
 def _state(data: dict[str, Any]) -> State:
     """Files made before states described themselves name what replaces a state after it."""
-    return State(**{"after": f"new_{data['name']}", **_typed(State, data)})
+    return State(**{"after": f"new_{data['name']}", **typed(State, data)})
 
 
 def _proof(own: Mapping[str, str]) -> Proof:
     if "proof" not in own:
         return Proof(sampled=("made by a version of pulsify that looked at a few lengths only",))
-    found = _typed(Proof, json.loads(own["proof"]))
+    found = typed(Proof, json.loads(own["proof"]))
     return Proof(**{**found, "critical": tuple(found["critical"]), "sampled": tuple(found["sampled"])})
 
 
-def _plain(fact: Any) -> dict[str, Any]:
-    """A dataclass as JSON takes it."""
+def plain(fact: Any, tables: list[Table] | None = None) -> dict[str, Any]:
+    """A dataclass as JSON takes it; tables of lengths are put with the others."""
     out: dict[str, Any] = {}
     for key, value in vars(fact).items():
         if isinstance(value, Length):
-            out[key] = value.to_json()
+            out[key] = value.to_json(tables)
         elif isinstance(value, Fraction):
             out[key] = str(value)
         elif isinstance(value, np.dtype):
@@ -249,12 +258,12 @@ def _plain(fact: Any) -> dict[str, Any]:
     return out
 
 
-def _typed(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+def typed(kind: type, data: dict[str, Any], tables: Sequence[Table] = ()) -> dict[str, Any]:
     """The fields of such a fact, out of JSON."""
     out = {f.name: data[f.name] for f in fields(kind) if f.name in data}
     for key, value in out.items():
         if key in ("length", "equals") and isinstance(value, dict):
-            out[key] = Length.from_json(value)
+            out[key] = Length.from_json(value, tables)
         elif key == "rate":
             out[key] = Fraction(value)
         elif key == "dtype":

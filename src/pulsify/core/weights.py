@@ -56,6 +56,18 @@ def check_shared(model: ir.Model, folder: Path) -> None:
             raise InvalidModel(f"{name!r} has changed since this stream was made with it: convert the model again")
 
 
+def check_places(model: ir.Model) -> None:
+    """Raises InvalidModel if weights lie outside the model's folder: neither ONNX nor ONNX Runtime opens those."""
+    for graph in model.graphs():
+        for name, value in graph.initializers.items():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor) and _below(Path(tensor.base_dir).resolve(), tensor) is None:
+                raise InvalidModel(
+                    f"the weights of '{name}' lie outside the model's folder ({Path(tensor.location).name!r}): "
+                    "ONNX allows files beside or below the model only; move them there, or load them into the model"
+                )
+
+
 def fingerprint(path: Path) -> str:
     """Tells one file of weights from another without reading all of it: its size, and bytes spread over it."""
     size = path.stat().st_size

@@ -17,12 +17,12 @@ from pulsify.core.errors import NotStreamable
 from pulsify.frontend.model import Node
 
 MICROSOFT = "com.microsoft"
-FUSED = {
-    ("", "Attention"),
-    ("", "RotaryEmbedding"),
-    ("", "CastLike"),
-    (MICROSOFT, "MultiHeadAttention"),
-    (MICROSOFT, "RotaryEmbedding"),
+FUSED = {  # with what docs/operators.md says of them
+    ("", "Attention"): "written out by ONNX's own definition; then the rules of its parts hold",
+    ("", "RotaryEmbedding"): "written out by ONNX's own definition; then the rules of its parts hold",
+    ("", "CastLike"): "a Cast to the type of its second input",
+    (MICROSOFT, "MultiHeadAttention"): "written out: separate 3-D queries, keys and values, no past, no padding mask",
+    (MICROSOFT, "RotaryEmbedding"): "written out as ONNX's own",
 }
 
 
@@ -70,6 +70,30 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
         copy.input.extend(outer(i, True) for i in inner.input)
         copy.output.extend(outer(o, False) for o in inner.output)
         out.append(copy)
+    return _without_rest(node, out) if _rotates_all(node, types) else out
+
+
+def _rotates_all(node: Node, types: Sequence[onnx.TypeProto]) -> bool:
+    """Does it turn whole heads, as nearly all models do?"""
+    if node.op != "RotaryEmbedding":
+        return False
+    dims, turned = _dims(types[0]), _int(node, "rotary_embedding_dim")
+    head = dims[3] if len(dims) == 4 else dims[2] // max(_int(node, "num_heads"), 1)
+    return turned in (0, head)
+
+
+def _int(node: Node, name: str) -> int:
+    return next((a.i for a in node.proto.attribute if a.name == name), 0)
+
+
+def _without_rest(node: Node, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """ONNX's definition splits off what is not turned and joins it again: nothing, and a size of 0 is no size here."""
+    rest = f"{node.name}/XNoRotate"
+    out = []
+    for n in nodes:
+        if rest in n.output or rest in n.input:
+            n = helper.make_node("Identity", n.input[:1], n.output[:1])
+        out.append(n)
     return out
 
 

@@ -12,10 +12,17 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
+from pulsify.core.weights import check_places
 from pulsify.frontend.loops import settle_loops
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 
+DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
+    "Constant": "becomes a constant of the model",
+    "Identity": "taken out; where it stays (an input given out again) the rule above holds",
+    "Dropout": "taken out where it does not train",
+}
 OLDEST_OPSET = 13
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
 Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -26,10 +33,13 @@ def load(source: Source) -> Model:
     graph = read(source)
     if "pulsify.version" in graph.metadata_props:
         raise InvalidModel("this model is a stream already: open it with pulsify.load, or convert its batch model")
+    check_places(graph)
     _check(graph)
     graph = _settle_opset(graph)
+    functions = bodies(graph)
+    add_bodies(graph, {name: body for name, body in functions.items() if name not in WHOLE})
     passes: list[Any] = [
-        common.InlinePass(),
+        common.InlinePass(criteria=lambda f: (f.domain, f.name) not in WHOLE),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
@@ -41,7 +51,7 @@ def load(source: Source) -> Model:
     ]
     for step in passes:
         step(graph)
-    return flatten(graph, source if not isinstance(source, os.PathLike) else os.fspath(source))
+    return flatten(graph, source if not isinstance(source, os.PathLike) else os.fspath(source), functions)
 
 
 def read(source: Source) -> ir.Model:
@@ -71,6 +81,19 @@ def read(source: Source) -> ir.Model:
             f"this is not a readable ONNX model ({type(error).__name__}: {str(error)[:120]}); "
             "check it with onnx.checker.check_model"
         ) from error
+
+
+def runnable(source: Source) -> Source:
+    """The model with the bodies of operators that were made known here, and that it does not bring itself."""
+    if not any(custom.body is not None for custom in CUSTOM.values()):
+        return source
+    graph = read(source)
+    own = {(f.domain, f.name) for f in graph.functions.values()}
+    missing = {name: body for name, body in bodies(graph).items() if name not in own}
+    if not missing:
+        return source
+    add_bodies(graph, missing)
+    return graph
 
 
 def _check(graph: ir.Model) -> None:
@@ -142,7 +165,7 @@ def _check_ports(main: ir.Graph) -> None:
         )
 
 
-def flatten(graph: ir.Model, source: Any) -> Model:
+def flatten(graph: ir.Model, source: Any, functions: Bodies | None = None) -> Model:
     """onnx_ir's graph as plain nodes. Nodes with subgraphs keep them in `attrs` and `proto`."""
     main = graph.graph
     _check_ports(main)
@@ -156,6 +179,7 @@ def flatten(graph: ir.Model, source: Any) -> Model:
         opset_imports=opsets,
         ir_version=max(graph.ir_version or 10, OLDEST_IR),
         source=source,
+        bodies=functions or {},
     )
 
 

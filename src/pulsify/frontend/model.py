@@ -9,6 +9,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from pulsify.core.custom import Bodies
+
 Dim = int | str | None  # a size, the name of a symbolic size, or an unnamed unknown
 
 
@@ -106,6 +108,7 @@ class Model:
     opset_imports: Mapping[str, int]
     ir_version: int
     source: str | bytes | onnx.ModelProto | ir.Model
+    bodies: Bodies = field(default_factory=dict)  # of operators of other domains that stay whole
     decisions: tuple[Decision, ...] = ()  # what was decided at one length, and must be so at every length
     producers: dict[str, Node] = field(default_factory=dict)
 

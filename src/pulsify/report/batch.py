@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.runner import run_model
 from pulsify.report.facts import Facts, finite
+from pulsify.runtime.whole import batch_of
 from pulsify.verify.check import error, limit
 
 if TYPE_CHECKING:
@@ -37,23 +39,13 @@ def run_batch(runner: ort.InferenceSession, stream: Stream, feeds: Mapping[str, 
     """All outputs of the batch model. Inputs that hold the length are filled in."""
     first = stream.inputs[0]
     length = int(feeds[first.name].shape[first.axis] / first.rate)
-    batch = batch_size(stream, feeds)
+    batch = batch_of(stream.spec, feeds)
     full = dict(feeds)
     for port in runner.get_inputs():
         if port.name not in full:
             dims = [d if isinstance(d, int) else batch for d in port.shape]
             full[port.name] = np.full(dims, length, INTEGERS[port.type])
-    return dict(zip([o.name for o in runner.get_outputs()], runner.run(None, full), strict=True))
-
-
-def batch_size(stream: Stream, feeds: Mapping[str, Array]) -> int:
-    """How many streams lie side by side in these inputs."""
-    for port in stream.inputs:
-        for dim, size in zip(port.dims, feeds[port.name].shape, strict=False):
-            if isinstance(dim, str):
-                factor, _, rest = dim.partition("*")
-                return max(size // int(factor), 1) if rest else max(size, 1)
-    return 1
+    return run_model(runner, full)
 
 
 def difference(got: Array, want: Array) -> Facts:

@@ -12,8 +12,8 @@ from pulsify.verify.check import valid_length
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
+    from pulsify.core.report import Report
     from pulsify.core.spec import Condition, Output, Spec
-    from pulsify.verify.check import Report
 
 Facts = dict[str, Any]
 FAR = 1 << 40  # a stream longer than this is endless
@@ -31,6 +31,7 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
         "batch": spec.batch,
         "lengths": length_facts(stream),
         "proof": proof_facts(spec),
+        "exact_up_to": spec.exact_up_to,
         "inputs": [
             {
                 "name": i.name,
@@ -116,15 +117,24 @@ def _longest(condition: Condition) -> int | None:
 def verified_facts(report: Report) -> Facts:
     """A verifier's report. Errors are relative to the output's scale."""
     return {
-        "ok": report.runs > 0 and report.error <= report.tolerance,
+        "ok": report.ok,
         "runs": report.runs,
         "lengths": list(report.lengths),
         "error": finite(report.error),
         "tolerance": report.tolerance,
         "outputs": [
-            {"name": name, "error": finite(w.error), "frame": w.frame, "length": w.length, "chunks": w.chunks}
-            for name, w in report.outputs.items()
+            {
+                "name": name,
+                "ok": d.ok,
+                "error": finite(d.error),
+                "tolerance": d.tolerance,
+                "frame": d.frame,
+                "length": d.length,
+                "chunks": d.chunks,
+            }
+            for name, d in report.outputs.items()
         ],
+        "exact_up_to": report.exact_up_to,
         "departs": report.departs,
         "notes": list(report.notes),
     }

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.report import exact_text
 from pulsify.report.facts import Facts, shape_text
+from pulsify.report.sheet import Column, Sheet, shortened
 
 MOST_ROWS = 40  # longer tables are cut; JSON has everything
-FOLDED = ("name", "output", "wire", "node", "state", "for node", "value", "pushed as")
+LABELS = ("name", "output", "wire", "node", "state", "for node")
+KEY = 20  # characters of a key in a summary
 
 
 # ---- a stream
@@ -35,6 +36,8 @@ def stream_lines(facts: Facts) -> list[tuple[str, str]]:
         lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
     lines.append(("lengths", lengths_text(facts["lengths"])))
     lines.append(("exact for", proof_text(facts["proof"])))
+    if facts["exact_up_to"] is not None:
+        lines.append(("forgets", exact_text(facts["exact_up_to"])))
     for o in facts["outputs"]:
         if o["axis"] is not None:
             lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
@@ -72,32 +75,32 @@ def lengths_text(lengths: Facts) -> str:
     return text + (f", at most {longest} (a table ends there)" if longest is not None else "")
 
 
-def port_table(facts: Facts) -> Table:
+def port_table(facts: Facts) -> Sheet:
     timed = facts["sample_rate"] is not None
     table = _table("", "name", "type", "shape of a pulse", "time axis", ">rate", ">frames", ">delay")
     if timed:
-        table.add_column("delay ms", justify="right")
+        table.columns.append(Column("delay ms", "number"))
     for i in facts["inputs"]:
-        table.add_row("in", i["name"], i["dtype"], shape_text(i["shape"]), str(i["axis"]), i["rate"], str(i["frames"]))
+        table.add("in", i["name"], i["dtype"], shape_text(i["shape"]), str(i["axis"]), i["rate"], str(i["frames"]))
     for s in facts["statics"]:
-        table.add_row("in", s["name"], s["dtype"], shape_text(s["shape"]), "given once")
+        table.add("in", s["name"], s["dtype"], shape_text(s["shape"]), "given once")
     for o in facts["outputs"]:
         row = ["out", o["name"], o["dtype"], shape_text(o["shape"])]
         if o["axis"] is None:
-            table.add_row(*row, "at the end")
+            table.add(*row, "at the end")
             continue
         late = [_rounded(o["delay_ms"])] if timed else []
-        table.add_row(*row, str(o["axis"]), o["rate"], str(o["frames"]), str(o["delay"]), *late)
+        table.add(*row, str(o["axis"]), o["rate"], str(o["frames"]), str(o["delay"]), *late)
     return table
 
 
-def state_table(facts: Facts) -> Table:
+def state_table(facts: Facts) -> Sheet:
     table = _table("state", "type", "shape", ">bytes", "for node")
     for s in facts["states"][:MOST_ROWS]:
-        table.add_row(s["name"], s["dtype"], shape_text(s["shape"]), f"{s['bytes']:,}", s["node"])
+        table.add(s["name"], s["dtype"], shape_text(s["shape"]), f"{s['bytes']:,}", s["node"])
     _rest(table, len(facts["states"]))
-    table.add_section()
-    table.add_row("total", "", "", f"{facts['state_bytes']:,}", "")
+    table.add()
+    table.add("total", "", "", f"{facts['state_bytes']:,}", "")
     return table
 
 
@@ -110,29 +113,29 @@ def verified_text(verified: Facts | None) -> str:
     return f"largest error {error_text(verified['error'])} of scale, limit {verified['tolerance']:g} ({runs})"
 
 
-def verified_table(verified: Facts) -> Table:
-    table = _table("output", ">largest error", ">at frame", ">of length", "pushed as", "")
+def verified_table(verified: Facts) -> Sheet:
+    table = _table("output", ">largest error", ">limit", ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
-        fine = isinstance(o["error"], float) and o["error"] <= verified["tolerance"]
         seen = bool(o["error"])
-        table.add_row(
+        table.add(
             o["name"],
             error_text(o["error"]),
+            f"{o['tolerance']:g}",
             str(o["frame"]) if seen and o["frame"] is not None else "",
             str(o["length"]) if seen and o["length"] is not None else "",
             o["chunks"] if seen else "",
-            Text("ok", "green") if fine else Text("wrong", "red"),
+            Text("ok", "green") if o["ok"] else Text("wrong", "red"),
         )
     return table
 
 
-def exact_table(rows: Sequence[Facts]) -> Table:
+def exact_table(rows: Sequence[Facts]) -> Sheet:
     table = _table(">length", ">streams", ">largest error of scale", "")
     for row in rows:
         fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
         word = "bit for bit" if row["error"] == 0 else "equal" if fine else "WRONG"
         verdict = Text(word, "green" if fine else "red")
-        table.add_row(f"{row['length']:,}", str(row["runs"]), error_text(row["error"]), verdict)
+        table.add(f"{row['length']:,}", str(row["runs"]), error_text(row["error"]), verdict)
     return table
 
 
@@ -165,14 +168,14 @@ def trace_line(trace: Facts) -> str:
     )
 
 
-def trace_table(trace: Facts) -> Table:
+def trace_table(trace: Facts) -> Sheet:
     """Every node: data or known; sizes that change with the length are given for each one traced."""
     table = _table("op", "node", "", "shape", "value")
     for row in trace["values"]:
         style = "" if row["data"] else "dim"
         what = "data" if row["data"] else "known"
         shape = traced_shape(row["dims"], row["batch_axes"], trace["batch"])
-        table.add_row(row["op"], row["node"], what, shape, _values(row["values"]), style=style)
+        table.add(row["op"], row["node"], what, shape, _values(row["values"]), style=style)
     return table
 
 
@@ -213,7 +216,7 @@ KINDS = {
 }
 
 
-def window_table(wires: Sequence[Facts], cut: bool = False) -> Table:
+def window_table(wires: Sequence[Facts], cut: bool = False) -> Sheet:
     """One line a wire: at pulse n it holds frames [n*p + start, n*p + end)."""
     table = _table("wire", "op", ">rate", ">p", "window", ">delay", ">kept")
     shown = wires[:MOST_ROWS] if cut else wires
@@ -221,9 +224,9 @@ def window_table(wires: Sequence[Facts], cut: bool = False) -> Table:
         if w["kind"] == "stream":
             start, end = w["window"]
             cells = [w["rate"], str(w["frames"]), f"[{start}, {end})", str(w["delay"]), str(w["kept"] or "")]
-            table.add_row(w["wire"], w["op"], *cells)
+            table.add(w["wire"], w["op"], *cells)
         else:
-            table.add_row(w["wire"], w["op"], "", "", KINDS.get(w["kind"], w["kind"]), style="dim")
+            table.add(w["wire"], w["op"], "", "", KINDS.get(w["kind"], str(w["kind"])), style="dim")
     if cut:
         _rest(table, len(wires), "--stage windows lists all")
     return table
@@ -232,7 +235,7 @@ def window_table(wires: Sequence[Facts], cut: bool = False) -> Table:
 # ---- speed and pictures
 
 
-def bench_table(bench: Facts) -> Table:
+def bench_table(bench: Facts) -> Sheet:
     table = _table("", "runs on", ">p50 us", ">p99 us", ">us a frame", ">stream is")
     pulse, window, length = bench["pulse"], bench["sliding"]["window"], bench["batch"]["length"]
     rows = [
@@ -243,7 +246,7 @@ def bench_table(bench: Facts) -> Table:
     for label, what, t in rows:
         ratio = t["per_frame_us"] / bench["stream"]["per_frame_us"]
         times = [f"{t['p50_us']:,.1f}", f"{t['p99_us']:,.1f}", f"{t['per_frame_us']:.3f}"]
-        table.add_row(label, what, *times, "" if t is bench["stream"] else ratio_text(ratio))
+        table.add(label, what, *times, "" if t is bench["stream"] else ratio_text(ratio))
     return table
 
 
@@ -260,11 +263,11 @@ def looks_text(bench: Facts) -> str:
     )
 
 
-def sweep_table(facts: Facts) -> Table:
+def sweep_table(facts: Facts) -> Sheet:
     """One line a pulse, frames being those of the first input; `load` is the work's share of real time."""
     timed, chosen = facts["sample_rate"] is not None, facts["choice"]["pulse"]
     late = [">ms", ">total ms", ">load"] if timed else [">frames/s"]
-    table = _table("", ">pulse", ">delay", ">latency", ">p50 us", ">p99 us", ">us/frame", *late, ">state")
+    table = _table("", ">pulse", ">delay", ">latency", ">p50 us", ">p99 us", ">us a frame", *late, ">state")
     for p in facts["sweep"]:
         mark = Text(">", "green") if p["pulse"] == chosen else ""
         cells = [f"{p['pulse']:,}", f"{p['delay_frames']:,}", f"{p['latency_frames']:,}"]
@@ -273,11 +276,11 @@ def sweep_table(facts: Facts) -> Table:
             cells += [_rounded(p["latency_ms"]), _rounded(p["total_ms"]), f"{p['real_time_factor']:.2%}"]
         else:
             cells.append(f"{p['frames_per_second']:,.0f}")
-        table.add_row(mark, *cells, size(p["state_bytes"]))
+        table.add(mark, *cells, size(p["state_bytes"]))
     return table
 
 
-def sweep_chart(facts: Facts, width: int = 40) -> Table:
+def sweep_chart(facts: Facts, width: int = 40) -> Sheet:
     """Latency (# pulse, = delay, . work) and work per frame (*), a bar each, at the scale of the longest."""
     points, timed = facts["sweep"], facts["sample_rate"] is not None
     table = _table(">pulse", "latency: # pulse, = delay" + ", . work" * timed, "work per frame")
@@ -288,7 +291,7 @@ def sweep_chart(facts: Facts, width: int = 40) -> Table:
         pulse = whole * (1 - p["delay_frames"] / p["latency_frames"])
         ends = [round(width * part / top) for part in (pulse, whole, p["total_ms"] if timed else whole)]
         bar = "#" * max(ends[0], 1) + "=" * (ends[1] - ends[0]) + "." * (ends[2] - ends[1])
-        table.add_row(f"{p['pulse']:,}", bar, "*" * max(round(width * p["per_frame_us"] / dear / 2), 1))
+        table.add(f"{p['pulse']:,}", bar, "*" * max(round(width * p["per_frame_us"] / dear / 2), 1))
     return table
 
 
@@ -332,42 +335,36 @@ def pyplot() -> Any:
     return importlib.import_module("matplotlib.pyplot")
 
 
-def picture(rows: Sequence[tuple[str, str, str]]) -> Table:
+def picture(rows: Sequence[tuple[str, str, str]]) -> Sheet:
     """A timeline, as `timeline` drew it."""
-    table = Table(box=None, show_header=False, padding=(0, 1))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(style="dim", no_wrap=True)
+    sheet = Sheet([Column("", "fixed", style) for style in ("bold", "", "dim")], headed=False, margin=1)
     for label, bar, note in rows:
-        table.add_row(label, bar, note)
-    return table
+        sheet.add(label, bar, note)
+    return sheet
 
 
 # ---- small things
 
 
-def summary(lines: Sequence[tuple[str, str]]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 1))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+def summary(lines: Sequence[tuple[str, str]]) -> Sheet:
+    sheet = Sheet([Column("", "fixed", "bold"), Column("")], headed=False, margin=1)
     for key, value in lines:
-        table.add_row(key, value)
-    return table
+        sheet.add(shortened(key, KEY), value)
+    return sheet
 
 
-def _table(*columns: str) -> Table:
-    """A header that starts with '>' makes a column of numbers. Where room is short, names are folded first."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="bold", show_edge=False)
-    for name in columns:
-        number = name.startswith(">")
-        side: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(name.removeprefix(">"), justify=side, overflow="fold", no_wrap=name not in FOLDED)
-    return table
+def _table(*columns: str) -> Sheet:
+    """A header that starts with '>' makes a column of numbers; names are labels, all else is text."""
+    return Sheet([_column(name) for name in columns])
 
 
-def _rest(table: Table, total: int, where: str = "--json lists all") -> None:
+def _column(name: str) -> Column:
+    return Column(name.removeprefix(">"), "number" if name.startswith(">") else "label" if name in LABELS else "text")
+
+
+def _rest(table: Sheet, total: int, where: str = "--json lists all") -> None:
     if total > MOST_ROWS:
-        table.add_row(f"... {total - MOST_ROWS} more ({where})", style="dim")
+        table.add(spans=f"... {total - MOST_ROWS} more ({where})", style="dim")
 
 
 def count(n: int, noun: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 12
 
 
-def timeline(spec: Spec, length: int, width: int = 64) -> list[tuple[str, str, str]]:
+def timeline(spec: Spec, length: int, width: int = 48) -> list[tuple[str, str, str]]:
     """Rows of (label, bar, note) for a stream of `length` units; empty if it has too many pulses to draw."""
     port = next((o for o in spec.outputs if o.axis is not None), None)
     if port is None:

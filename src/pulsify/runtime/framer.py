@@ -291,7 +291,8 @@ class Framer:
     def unfinished(self, total: int) -> bool:
         """Are there frames that have not come out yet?"""
         frames = self._frames(total)
-        return any(t.frames and self.pulses * t.frames - t.delay < frames[t.name] for t in self._ports.timed)
+        outputs = self.spec.outputs  # final states wait for the last frame too, though they have no time axis
+        return any(o.frames and self.pulses * o.frames - o.delay < frames[o.name] for o in outputs)
 
     def _total(self) -> int:
         """The stream's length in units of time; all inputs must agree."""

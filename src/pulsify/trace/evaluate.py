@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from pulsify.core.custom import CUSTOM, Custom, Shaped
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Body, Model, Node
@@ -370,6 +371,9 @@ def _shape_or_size(node: Node, dims: tuple[int, ...]) -> Array:
 def _infer_types(
     model: Model, node: Node, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto]
 ) -> dict[str, onnx.TypeProto]:
+    name = node.domain, node.op
+    if name in CUSTOM or name in model.bodies:
+        return _infer_custom(model, node, CUSTOM.get(name, Custom()), types)
     try:
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     except Exception as error:
@@ -377,7 +381,7 @@ def _infer_types(
             f"operator {node.domain or 'ai.onnx'}::{node.op} is not known",
             node=node.name,
             op=node.op,
-            hint="export the model with standard ONNX operators",
+            hint="export the model with standard ONNX operators, or make it known: pulsify.extend",
         ) from error
     opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
     try:
@@ -386,6 +390,29 @@ def _infer_types(
         )
     except Exception as error:
         raise CannotRun(node, str(error)[:200]) from error
+
+
+def _infer_custom(
+    model: Model, node: Node, custom: Custom, types: dict[str, onnx.TypeProto]
+) -> dict[str, onnx.TypeProto]:
+    """By the function registered for it, else through its body."""
+    if custom.shapes is not None:
+        given = [_shaped(types[i]) if i else None for i in node.inputs]
+        made = custom.shapes(node.attrs, given)
+        pairs = zip(node.outputs, made, strict=False)
+        return {name: helper.make_tensor_type_proto(int(s.dtype), s.dims) for name, s in pairs if name}
+    one = _single_node_model(model, node, [None] * len(types))
+    for port in one.graph.input:
+        port.type.CopyFrom(types[port.name])
+    try:
+        inferred = onnx.shape_inference.infer_shapes(one, strict_mode=True, data_prop=True)
+    except Exception as error:
+        raise CannotRun(node, str(error)[:200]) from error
+    return {o.name: o.type for o in inferred.graph.output if o.type.tensor_type.HasField("shape")}
+
+
+def _shaped(t: onnx.TypeProto) -> Shaped:
+    return Shaped(ir.DataType(t.tensor_type.elem_type), tuple(d.dim_value for d in t.tensor_type.shape.dim))
 
 
 def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
@@ -419,7 +446,10 @@ def _single_node_model(model: Model, node: Node, arrays: Sequence[Array | None])
     outputs = [onnx.ValueInfoProto(name=n) for n in node.outputs if n]
     graph = helper.make_graph([node.proto], "one", inputs, outputs)
     opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
+    body = model.bodies.get((node.domain, node.op))
+    return helper.make_model(
+        graph, opset_imports=opsets, ir_version=model.ir_version, functions=[] if body is None else [body]
+    )
 
 
 def _info(name: str, array: Array | None) -> onnx.ValueInfoProto:

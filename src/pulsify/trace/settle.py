@@ -25,6 +25,8 @@ from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, turns
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 from pulsify.trace.unroll import unrolled
 
+DECIDED = "the branch that is taken is written out; that it is taken at every length is proven"
+
 
 def settle(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""

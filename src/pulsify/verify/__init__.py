@@ -10,10 +10,10 @@ from typing import Any
 class _Callable(ModuleType):
     """Importing a submodule sets `pulsify.verify` to this module: it can be called as the function it hides."""
 
-    def __call__(self, source: Any, stream: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         from pulsify import api
 
-        return api.verify(source, stream, **options)
+        return api.verify(*arguments, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -9,28 +9,27 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from pulsify.core.runner import open_model
+from pulsify.core.arrays import Array
+from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import concrete
 from pulsify.verify.check import error, limit, make_inputs
 
 if TYPE_CHECKING:
-    from pulsify.api import Stream
-
-Array = np.ndarray[Any, Any]
+    from pulsify.verify.subject import Subject
 
 
-def first_departure(source: Any, stream: Stream, length: int, rng: np.random.Generator) -> str | None:
+def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Generator) -> str | None:
     """The name of a batch wire, or None if the stream does not know where its wires come from (it was loaded)."""
-    if not stream._taps:
+    if not stream.taps:
         return None
     proto = _proto(source)
-    order = [o for n in proto.graph.node for o in n.output if o in stream._taps]
+    order = [o for n in proto.graph.node for o in n.output if o in stream.taps]
     batch = open_model(_with_outputs(proto, order).SerializeToString(), optimize=False)
     feeds = make_inputs(batch, stream, length, rng)
-    whole = dict(zip([o.name for o in batch.get_outputs()], batch.run(None, feeds), strict=True))
+    whole = run_model(batch, feeds)
     pulses = _run_pulses(stream, feeds, length, order)
     for name in order:
-        _, window, axis = stream._taps[name]
+        _, window, axis = stream.taps[name]
         for n, piece in enumerate(pulses[name]):
             lo = n * window.p + window.start
             first, last = max(lo, 0), min(lo + window.frames, whole[name].shape[axis])
@@ -57,13 +56,12 @@ def _with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
     return out
 
 
-def _run_pulses(stream: Stream, feeds: Mapping[str, Array], length: int, order: list[str]) -> dict[str, list[Array]]:
+def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order: list[str]) -> dict[str, list[Array]]:
     """Every tapped wire at every pulse, until all frames have come out."""
     spec = stream.spec
-    tapped = {name: str(stream._taps[name][0].name) for name in order}
+    tapped = {name: str(stream.taps[name][0].name) for name in order}
     proto = _with_outputs(ir.to_proto(stream.model), sorted(set(tapped.values())))
     runner = open_model(proto.SerializeToString(), optimize=False)
-    names = [o.name for o in runner.get_outputs()]
     state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}
     fixed: dict[str, Array] = {s.name: feeds[s.name] for s in spec.statics}
     if spec.length:
@@ -76,7 +74,7 @@ def _run_pulses(stream: Stream, feeds: Mapping[str, Array], length: int, order: 
             piece = feeds[i.name][(slice(None),) * i.axis + (slice(n * i.frames, (n + 1) * i.frames),)]
             pads = [(0, i.frames - piece.shape[i.axis]) if a == i.axis else (0, 0) for a in range(piece.ndim)]
             chunk[i.name] = np.pad(piece, pads)
-        got = dict(zip(names, runner.run(None, {**chunk, **state, **fixed}), strict=True))
+        got = run_model(runner, {**chunk, **state, **fixed})
         state = {s.name: got[f"new_{s.name}"] for s in spec.states}
         for name, tap in tapped.items():
             out[name].append(got[tap])

@@ -9,6 +9,8 @@ from pulsify.convert.context import Context
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
 from pulsify.convert.proof.numbers import uncertain
+from pulsify.core.custom import WHOLE, split
+from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.model import Node
 
 Rule = Callable[[Context, Node], Plan | None]
@@ -28,16 +30,19 @@ RULES: dict[str, Entry] = {}
 
 
 def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
-    """Register a function as the rule of these operators.
+    """Register a function as the rule of these operators ("Conv"; "acme::Boost" if of another domain).
 
     The function gets the context and the node and returns a Plan; None means it has filed the facts itself.
     """
 
     def register(function: Rule) -> Rule:
         family = function.__module__.rsplit(".", 1)[-1]
-        text = says or (function.__doc__ or "").strip().splitlines()[0]
+        text = says or (function.__doc__ or function.__name__).strip().splitlines()[0]
         for op in ops:
-            assert op not in RULES, op
+            if op in RULES:
+                raise InvalidArgument(f"{op} has a rule already, in {RULES[op].rule.__module__}")
+            if "::" in op:
+                WHOLE.add(split(op))
             RULES[op] = Entry(op, family, function, text)
         return function
 
@@ -58,7 +63,7 @@ def _apply(ctx: Context, node: Node) -> None:
     if meets(ctx, node):
         field_rule(ctx, node)
         return
-    key = f"{node.domain}.{node.op}" if node.domain else node.op
+    key = f"{node.domain}::{node.op}" if node.domain else node.op
     entry = RULES.get(key)
     if entry is None:
         ctx.refuse(

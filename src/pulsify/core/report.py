@@ -1,0 +1,83 @@
+"""What a comparison of stream and batch model saw, output by output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far one output was from the batch model's at its worst, relative to the output's scale, and where.
+
+    tolerance: what is allowed, by the output's own type: a double has less room than a half.
+    """
+
+    error: float = 0.0
+    tolerance: float = 0.0
+    frame: int | None = None
+    length: int | None = None
+    chunks: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+    @property
+    def share(self) -> float:
+        """Of what is allowed; above 1 it is wrong."""
+        if self.tolerance:
+            return self.error / self.tolerance
+        return math.inf if self.error else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` saw. `exact_up_to`: longer streams were not compared, nor are they the batch model's result."""
+
+    lengths: tuple[int, ...] = ()
+    runs: int = 0
+    outputs: Mapping[str, Deviation] = field(default_factory=dict)
+    departs: str | None = None  # the first wire whose stream is not the batch model's
+    notes: tuple[str, ...] = ()  # what else there is to know about the comparison
+    exact_up_to: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Something was compared, and every output was within its own tolerance."""
+        return self.runs > 0 and not self.wrong
+
+    @property
+    def worst(self) -> Deviation:
+        """Of the output that is nearest to its tolerance, or furthest beyond it."""
+        return max(self.outputs.values(), key=lambda d: d.share, default=Deviation())
+
+    @property
+    def error(self) -> float:
+        """Of the worst output."""
+        return self.worst.error
+
+    @property
+    def tolerance(self) -> float:
+        """Of the worst output: `error <= tolerance` says that all are right."""
+        return self.worst.tolerance
+
+    @property
+    def wrong(self) -> tuple[Deviation, ...]:
+        """Of the outputs that depart."""
+        return tuple(d for d in self.outputs.values() if not d.ok)
+
+    def __str__(self) -> str:
+        lines = [f"{self.runs} streams at lengths {list(self.lengths)}"]
+        for name, d in self.outputs.items():
+            where = f" at frame {d.frame} of length {d.length} ({d.chunks})" if d.error and d.frame is not None else ""
+            lines.append(f"  {name}: largest error {d.error:.2g} of scale, limit {d.tolerance:g}{where}")
+        if self.departs:
+            lines.append(f"  the first wire that departs from batch is '{self.departs}'")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def exact_text(frames: int) -> str:
+    """What a stream says of itself that was told to forget (unbounded=N)."""
+    return f"exact up to {frames} frames: a longer stream forgets what the batch model still sees"

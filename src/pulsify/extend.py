@@ -1,0 +1,25 @@
+"""The door for operators of other domains: what to write a rule with.
+
+define("acme::Boost", shapes=..., body=...)          # core/custom.py: shapes, and what it is made of
+
+@rule("acme::Boost", says="frame by frame")          # how it is streamed
+def boost(ctx: Context, node: Node) -> Plan | None:
+    return pointwise(ctx, node)
+"""
+
+from __future__ import annotations
+
+import pulsify.convert.rules  # noqa: F401  the rules that are there come first
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.plan import Plan, Read
+from pulsify.convert.rules.pointwise import clone, pointwise
+from pulsify.convert.rules.registry import rule
+from pulsify.core.custom import Shaped, define
+from pulsify.core.reach import Reach
+from pulsify.frontend.model import Node
+
+__all__ = [
+    "Context", "Layout", "Node", "Plan", "Reach", "Read", "Shaped", "Window", "Wire", "clone", "define", "pointwise",
+    "rule",
+]  # fmt: skip

@@ -1,0 +1,36 @@
+"""What a check needs of a stream, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import onnx_ir as ir
+
+from pulsify.convert.facts import Window
+from pulsify.core.arrays import ArrayLike
+from pulsify.core.spec import Spec
+from pulsify.runtime.whole import Pushed
+
+
+class Subject(Protocol):
+    """A stream that is looked at."""
+
+    model: ir.Model
+    spec: Spec
+
+    @property
+    def taps(self) -> Mapping[str, tuple[ir.Value, Window, int]]:
+        """Where the frames of a batch wire are, and its time axis; a stream that was loaded does not know."""
+
+    @property
+    def quantised(self) -> bool: ...
+
+    @property
+    def warm(self) -> int: ...
+
+    def session(
+        self, *, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool, portable: bool, backend: str
+    ) -> Pushed: ...
+
+    def let_go(self, more_than: int = 0) -> None: ...
