@@ -349,17 +349,18 @@ def verify(
     chunkings: Sequence[str] = CHUNKINGS,
     tolerance: float | None = None,
     seed: int = 0,
+    backend: str = DEFAULT,
 ) -> Report:
     """Run batch and stream on many lengths and chunkings; a report, or Mismatch.
 
     lengths: those to run, instead of a choice of them. tolerance: the largest error relative to an output's scale,
-    instead of what the output's type allows. seed: of the random inputs.
+    instead of what the output's type allows. seed: of the random inputs. backend: what runs the stream.
     """
     from pulsify.verify.check import verify as run
 
     if not isinstance(stream, Stream):
         raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
-    return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed)
+    return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend)
 
 
 def source_hash(source: Model) -> str:

@@ -66,7 +66,7 @@ def assemble(
         results,
         nodes=nodes,
         initializers=initializers,
-        opset_imports=dict(ctx.model.opset_imports),
+        opset_imports=dict(ctx.ask.model.opset_imports),
         name="stream",
     )
     graph.sort()

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pulsify.convert.context import Context, Unclear
+from pulsify.convert.context import Context
 from pulsify.convert.facts import ALL, Offsets, Window
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.proof.claims import Claim, critical_lengths
 from pulsify.convert.proof.numbers import uncertain
+from pulsify.convert.questions import Unclear
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
@@ -52,15 +53,15 @@ def choose_view(
     looked: the cells that take part, at a length. What two lengths disagree about is without bound if both are so long
     that nothing new can show; otherwise longer ones are looked at. length: how many rows there are.
     """
-    views = [_view(ctx, node, looked(run), p, ends) for run in ctx.traces.runs]
+    views = [_view(ctx, node, looked(run), p, ends) for run in ctx.ask.traces.runs]
     longest, before = views[-1], views[-2]
     if longest.rows == before.rows and longest.cols == before.cols:
         return longest
     ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
     need = enough(ctx, node, looked)
-    if need > ctx.traces.lengths[0] and not ctx.longest_look:
+    if need > ctx.ask.traces.lengths[0] and not ctx.ask.longest_look:
         raise _without_bound(node, ahead, need)
-    if not ahead and ctx.unbounded != "refuse":
+    if not ahead and ctx.ask.unbounded != "refuse":
         return _unbounded(ctx, longest, length)
     raise _without_bound(node, ahead, 0)
 
@@ -70,13 +71,13 @@ def enough(ctx: Context, node: Node, looked: Callable[[Trace], Array]) -> int:
     what = "how far attention looks"
     claim = Claim(node, what, lambda run: looked(run) is not None, hidden=True)
     try:
-        return critical_lengths(ctx, claim)[0][-1] + 2 * ctx.pulse
+        return critical_lengths(ctx.ask, claim)[0][-1] + 2 * ctx.pulse
     except Unsure as problem:
-        if isinstance(ctx.unbounded, int):
+        if isinstance(ctx.ask.unbounded, int):
             return 0  # so many frames are kept, whatever the mask says
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, getattr(problem, "value", what), problem)
-        ctx.ledger.sampled[what] = str(problem)
+        if ctx.ask.proof != "sampled":
+            uncertain(ctx.ask, node, getattr(problem, "value", what), problem)
+        ctx.ask.ledger.sampled[what] = str(problem)
         return 0
 
 
@@ -98,13 +99,13 @@ def _without_bound(node: Node, ahead: bool, look: int) -> NotStreamable:
 def _unbounded(ctx: Context, view: View, length: Length) -> View:
     """Everything so far, or (no longer exact) the last N columns before those of the pulse."""
     rows, cols = view.rows, view.cols
-    if not isinstance(ctx.unbounded, int):
+    if not isinstance(ctx.ask.unbounded, int):
         return replace(view, cols=Window(cols.p, ALL, cols.end))
-    start = rows.start * cols.p // rows.p - ctx.unbounded
+    start = rows.start * cols.p // rows.p - ctx.ask.unbounded
     pulses = -start // cols.p + 1  # until the first column falls out of the window
     exact = _longest(length, pulses * rows.p + rows.start)
     if exact is not None:
-        ctx.kept = exact if ctx.kept is None else min(ctx.kept, exact)
+        ctx.ask.ledger.kept = exact if ctx.ask.ledger.kept is None else min(ctx.ask.ledger.kept, exact)
     return replace(view, cols=Window(cols.p, start, cols.end), whole=False)
 
 
@@ -117,7 +118,7 @@ def _longest(length: Length, frames: int) -> int | None:
 def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:
     some = needed.any(1)
     if not some.any():
-        ctx.refuse(node, "no frame looks at any other: everything is masked", "check the mask")
+        ctx.ask.refuse(node, "no frame looks at any other: everything is masked", "check the mask")
     i = np.flatnonzero(some)
     first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
     # Row i must wait for pulse `wait`, which brings the last column it looks at.

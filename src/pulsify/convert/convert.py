@@ -10,9 +10,10 @@ import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.assemble import assemble, position_state, taps
-from pulsify.convert.context import Context, Misaligned, Unclear
+from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
+from pulsify.convert.known_facts import coordinate_fact
 from pulsify.convert.ports import (
     file_inputs,
     output,
@@ -24,6 +25,7 @@ from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
 from pulsify.convert.proof.numbers import uncertain
+from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
@@ -74,7 +76,7 @@ def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "p
     pulse = 1
     while True:
         try:
-            return math.lcm(*analyse(tracer, pulse, unbounded, proof)[0].denominators, 1)
+            return math.lcm(*analyse(tracer, pulse, unbounded, proof)[0].ask.ledger.denominators, 1)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
 
@@ -96,10 +98,9 @@ def analyse(
         nothing_longer = problem is not None and traces.lengths[0] < at_least
         if problem is not None and nothing_longer and not problem.look:
             raise problem
-        builder = Builder()
-        builder.reserve(tracer.model.outputs)
-        ctx = Context(tracer.model, traces, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
-        ctx.unbounded, ctx.proof, ctx.longest_look = unbounded, proof, nothing_longer
+        ctx = _opened(tracer, traces, pulse)
+        ask = ctx.ask
+        ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except Unclear as error:
@@ -114,36 +115,44 @@ def analyse(
     raise problem
 
 
+def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
+    builder = Builder()
+    builder.reserve(tracer.model.outputs)
+    ask = Questions(tracer.model, traces, lambda name: coordinate_fact(ctx, name))
+    ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+    return ctx
+
+
 def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
     try:
         return _applied(ctx, time)
     except Unsure as problem:  # outside of any rule
-        uncertain(ctx, getattr(problem, "node", None), "a value of the model", problem)
+        uncertain(ctx.ask, getattr(problem, "node", None), "a value of the model", problem)
 
 
 def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     file_inputs(ctx, time)
-    wanted = _wanted(ctx.model)
-    nodes = [n for n in ctx.model.nodes if n.name in wanted and _is_data(ctx.traces, n)]
+    wanted = _wanted(ctx.ask.model)
+    nodes = [n for n in ctx.ask.model.nodes if n.name in wanted and _is_data(ctx.ask.traces, n)]
     for node in nodes:
         apply_rule(ctx, node)
-    outputs = [output(ctx, name) for name in ctx.model.outputs]
-    check_decisions(ctx)
-    check_batches(ctx, nodes)
+    outputs = [output(ctx, name) for name in ctx.ask.model.outputs]
+    check_decisions(ctx.ask)
+    check_batches(ctx.ask, nodes)
     _check_limit(ctx)
     return outputs
 
 
 def _check_limit(ctx: Context) -> None:
     """What the model counts must be exact long enough to be of use, and then a stream says where that ends."""
-    if ctx.ledger.limit >= (ctx.traces.tracer.time.longest or LARGEST):
-        ctx.ledger.limit = LONGEST
-    elif ctx.ledger.limit < LONG_ENOUGH:
+    if ctx.ask.ledger.limit >= (ctx.ask.traces.tracer.time.longest or LARGEST):
+        ctx.ask.ledger.limit = LONGEST
+    elif ctx.ask.ledger.limit < LONG_ENOUGH:
         raise NotStreamable(
-            f"the model counts in numbers that its types hold exactly only up to {ctx.ledger.limit} frames",
-            node=ctx.ledger.limited_by,
+            f"the model counts in numbers that its types hold exactly only up to {ctx.ask.ledger.limit} frames",
+            node=ctx.ask.ledger.limited_by,
             hint="count in smaller, whole numbers, or declare how long streams are: "
-            f'set={{"T": "<={ctx.ledger.limit}"}}',
+            f'set={{"T": "<={ctx.ask.ledger.limit}"}}',
         )
 
 
@@ -169,13 +178,13 @@ def _is_data(traces: Traces, node: Node) -> bool:
 
 def _require_seen_lengths(ctx: Context) -> None:
     """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
-    traces, tracer = ctx.traces, ctx.traces.tracer
+    traces, tracer = ctx.ask.traces, ctx.ask.traces.tracer
     if traces.step == tracer.time.step:
         return
     base = traces.lengths[0]
     near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
-    if any(tracer.works(s) != all(c.met(s) for c in ctx.conditions if c.at_most is None) for s in near):
-        ctx.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
+    if any(tracer.works(s) != all(c.met(s) for c in ctx.ask.ledger.conditions if c.at_most is None) for s in near):
+        ctx.ask.ledger.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
 
 
 def _widest_field(traces: Traces) -> int:
@@ -196,19 +205,21 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
-    lengths = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length]
-    unit = math.lcm(*ctx.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse)
+    lengths = [f.length for f in ctx.ask.facts.values() if isinstance(f, Wire) and f.length]
+    unit = math.lcm(
+        *ctx.ask.ledger.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse
+    )
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
     graph, named = assemble(ctx, outputs, states, unknown)
-    static = [p.name for p in ctx.model.inputs if p.name not in time.streams and p.name not in time.bound]
+    static = [p.name for p in ctx.ask.model.inputs if p.name not in time.streams and p.name not in time.bound]
     spec = Spec(
         pulse=pulse,
-        granularity=math.lcm(*ctx.denominators, 1),
+        granularity=math.lcm(*ctx.ask.ledger.denominators, 1),
         time=time.symbol,
         batch=time.batch,
         step=time.step,
-        shortest=shortest_length(ctx.conditions, time.step),
+        shortest=shortest_length(ctx.ask.ledger.conditions, time.step),
         inputs=tuple(stream_input(ctx, time, n) for n in time.streams),
         statics=tuple(static_input(ctx, time, n) for n in static),
         outputs=tuple(o for o, _ in outputs),
@@ -219,10 +230,10 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
         position=next((str(s.before.name) for s in named if s.kind == "clock"), None),
         rebase=0 if ctx.clock.absolute else unit,
         source="",
-        proof=ctx.ledger.proof(),
-        exact_up_to=ctx.kept,
+        proof=ctx.ask.ledger.proof(),
+        exact_up_to=ctx.ask.ledger.kept,
     )
-    model = ir.Model(graph, ir_version=ctx.model.ir_version, producer_name="pulsify")
+    model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, taps(ctx))
     ctx.release()
     return made
@@ -230,7 +241,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
 
 def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:
     """What bounds a stream comes last: it can be told before the end."""
-    found = dict(sorted(((c, None) for c in ctx.conditions), key=lambda c: c[0].at_most is not None))
+    found = dict(sorted(((c, None) for c in ctx.ask.ledger.conditions), key=lambda c: c[0].at_most is not None))
     if time.longest is not None:
         found[Condition("", Length(), at_most=time.longest)] = None
     return tuple(found)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.convert.primitives.boundary import along
 from pulsify.convert.proof.batches import by_batch
-from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, tabulated
+from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
 from pulsify.convert.proof.numbers import length_of, size_length
 from pulsify.core.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace, same
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 def coordinate_fact(ctx: Context, name: str) -> Fact:
     """The fact of a value that no data rule has filed: it is known, so look at it."""
-    if name in ctx.model.constants:
-        return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.model.constants[name]))
-    node = ctx.model.producers.get(name)
+    if name in ctx.ask.model.constants:
+        return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.ask.model.constants[name]))
+    node = ctx.ask.model.producers.get(name)
     if node is not None and _static_subgraph(ctx, node):
         return _copy(ctx, node, name)
-    axes = ctx.time_axes(name)
+    axes = ctx.ask.time_axes(name)
     if not axes:
         return _without_time(ctx, name, node)
     assert node is not None
     try:  # a formula of the position holds at every length
         ctx.node_rule(ctx, node)
-        return ctx.facts[name]
+        return ctx.ask.facts[name]
     except NotStreamable:
         wire = _looks_like(ctx, node, name, axes)
         if wire is None:
@@ -59,31 +59,33 @@ def _looks_like(ctx: Context, node: Node, name: str, axes: list[int]) -> Wire | 
 
 def _static_subgraph(ctx: Context, node: Node) -> bool:
     """Made of large constants only (weights being transposed, dequantised, ...): emitted as it stands."""
-    values = [ctx.traces.runs[0][o] for o in node.outputs if o]
+    values = [ctx.ask.traces.runs[0][o] for o in node.outputs if o]
     if not all(v.known and v._array is None for v in values):
         return False
-    return all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+    return all(not i or i in ctx.ask.model.constants or _from_constants(ctx, i) for i in node.inputs)
 
 
 def _from_constants(ctx: Context, name: str) -> bool:
-    node = ctx.model.producers.get(name)
-    return node is not None and all(not i or i in ctx.model.constants or _from_constants(ctx, i) for i in node.inputs)
+    node = ctx.ask.model.producers.get(name)
+    return node is not None and all(
+        not i or i in ctx.ask.model.constants or _from_constants(ctx, i) for i in node.inputs
+    )
 
 
 def _copy(ctx: Context, node: Node, name: str) -> Fact:
-    inputs = [ctx.operand(node, i) for i in node.inputs]
+    inputs = [ctx.ask.operand(node, i) for i in node.inputs]
     made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
     for output, value in zip(node.outputs, made, strict=True):
         if output:
-            ctx.facts[output] = Static(value)
-    return ctx.facts[name]
+            ctx.ask.facts[output] = Static(value)
+    return ctx.ask.facts[name]
 
 
 def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
-    arrays = [run[name].array for run in ctx.traces.runs]
-    if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx, node, name):
+    arrays = [run[name].array for run in ctx.ask.traces.runs]
+    if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx.ask, node, name):
         return Varying(name)
-    if node is not None and by_batch(ctx, name):
+    if node is not None and by_batch(ctx.ask, name):
         return _per_batch(ctx, node, name)
     return Static(ctx.builder.constant(arrays[0], name))
 
@@ -98,11 +100,11 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
         if not i:
             inputs.append(None)
             continue
-        arrays = [run[i].array for run in ctx.traces.runs]
+        arrays = [run[i].array for run in ctx.ask.traces.runs]
         if all(same(a, arrays[0]) for a in arrays):
-            inputs.append(ctx.operand(node, i))
+            inputs.append(ctx.ask.operand(node, i))
         else:  # e.g. a whole Shape of which only the batch entry is used further on
-            producer = ctx.model.producers[i]
+            producer = ctx.ask.model.producers[i]
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)
             inputs.append(fact.value)
@@ -113,7 +115,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
 def _shape(ctx: Context, node: Node) -> ir.Value:
     """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
     b = ctx.builder
-    sizes = ctx.sizes_static(node.inputs[0])
+    sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
     parts = [b.op("Mul", _streams(ctx), b.ints(-s)) if s < -1 else _streams(ctx) if s < 0 else b.ints(s) for s in sizes]
     whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
@@ -122,10 +124,10 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
 
 def _streams(ctx: Context) -> ir.Value:
     """How many streams go in step, int64 [1]."""
-    other = ctx.traces.other_batch
+    other = ctx.ask.traces.other_batch
     assert other is not None
     for name, value in ctx.builder.inputs.items():
-        for i, (x, y) in enumerate(zip(ctx.dims(name, 0), other[name].dims, strict=True)):
+        for i, (x, y) in enumerate(zip(ctx.ask.dims(name, 0), other[name].dims, strict=True)):
             if x != y:
                 return ctx.builder.size(value, i)
     raise AssertionError("a batch that no input has")
@@ -133,7 +135,7 @@ def _streams(ctx: Context) -> ir.Value:
 
 def _sizes(ctx: Context, name: str, axis: int) -> tuple[int, ...]:
     """Known values do not differ from stream to stream: a batch axis can be kept as one entry, if it is alike."""
-    return tuple(1 if s < 0 else s for s in ctx.sizes(name, axis))
+    return tuple(1 if s < 0 else s for s in ctx.ask.sizes(name, axis))
 
 
 def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
@@ -142,19 +144,19 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     def one(run: Trace) -> Array:
         array: Array = run[name].array
-        for i, s in enumerate(ctx.sizes(name, axis)):
+        for i, s in enumerate(ctx.ask.sizes(name, axis)):
             if s < 0 and array.shape[i]:
                 array = array[(slice(None),) * i + (slice(0, 1),)]
         return array[(slice(None),) * axis + (slice(0, 1),)]
 
-    frame = one(ctx.traces.runs[0])
+    frame = one(ctx.ask.traces.runs[0])
 
     def alike(run: Trace) -> bool:
         return same(np.broadcast_to(frame, run[name].dims), run[name].array)
 
-    if not frame.size or not all(alike(run) for run in ctx.traces.runs):
+    if not frame.size or not all(alike(run) for run in ctx.ask.traces.runs):
         return None
-    if not holds_everywhere(ctx, Claim(node, f"'{name}' being the same at every frame", alike)):
+    if not holds_everywhere(ctx.ask, Claim(node, f"'{name}' being the same at every frame", alike)):
         return None
     return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
 
@@ -167,7 +169,7 @@ def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
         dims[layout.axis] = window.frames
         return ctx.builder.op("Expand", frame, ctx.builder.ints(*dims))
 
-    return Wire(name, layout, ctx.dtype(name), None, None, take, held=frame)
+    return Wire(name, layout, ctx.ask.dtype(name), None, None, take, held=frame)
 
 
 def _by_frame(array: Array, axis: int) -> Array:
@@ -178,9 +180,9 @@ def _by_frame(array: Array, axis: int) -> Array:
 
 def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     """Integers that count up by a fixed step from frame to frame: a clock."""
-    if not ctx.dtype(name).is_integer() or any(s != 1 for i, s in enumerate(_sizes(ctx, name, axis)) if i != axis):
+    if not ctx.ask.dtype(name).is_integer() or any(s != 1 for i, s in enumerate(_sizes(ctx, name, axis)) if i != axis):
         return None
-    first = ctx.traces.runs[0][name].array.reshape(-1)
+    first = ctx.ask.traces.runs[0][name].array.reshape(-1)
     if first.size < 2:
         return None
     start, step = int(first[0]), int(first[1]) - int(first[0])
@@ -191,10 +193,14 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
             array, np.broadcast_to(start + step * np.arange(len(array))[:, None], array.shape).astype(array.dtype)
         )
 
-    if not all(counts(run) for run in ctx.traces.runs):
+    if not all(counts(run) for run in ctx.ask.traces.runs):
         return None
-    ctx.claim(
-        node, f"'{name}' counting {start}, {start + step}, ...", counts, slope={axis: Fraction(step)} if step else {}
+    prove(
+        ctx.ask,
+        node,
+        f"'{name}' counting {start}, {start + step}, ...",
+        counts,
+        slope={axis: Fraction(step)} if step else {},
     )
     return counter(ctx, name, axis, start, step)
 
@@ -204,7 +210,7 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     Until the end is known all frames given out lie in front of it: those that may not wait.
     """
-    if ctx.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in ctx.sizes(name, axis)):
+    if ctx.ask.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in ctx.ask.sizes(name, axis)):
         return None
 
     def shown(array: Array) -> int | None:
@@ -214,19 +220,20 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         regular = (flags == flags[:, :1]).all() and not first[count:].any()
         return count if regular else None
 
-    start = bool(ctx.traces.longest[name].array.reshape(-1)[0])
-    if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.traces.runs):
+    start = bool(ctx.ask.traces.longest[name].array.reshape(-1)[0])
+    if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.ask.traces.runs):
         return None
-    length = length_of(ctx, node, tabulated(ctx, node, name, lambda array: shown(array) or 0))
-    own = size_length(ctx, node, name, axis)
-    ctx.claim(
+    length = length_of(ctx.ask, node, tabulated(ctx.ask, node, name, lambda array: shown(array) or 0))
+    own = size_length(ctx.ask, node, name, axis)
+    prove(
+        ctx.ask,
         node,
         f"'{name}' ending with the stream",
         lambda run: shown(run[name].array) == length.at(run.length),
         ends=True,
         period=2 * length.period,
     )
-    layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.sizes(name, axis)), axis)
+    layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.ask.sizes(name, axis)), axis)
 
     def take(window: Window) -> ir.Value:
         before = "Less" if start else "GreaterOrEqual"
@@ -238,7 +245,7 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
 def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:
     """Frame k holds start + step * k. Each stream has its own clock: a free batch is folded in front of time."""
-    rank, dtype, b = len(ctx.dims(name)), ctx.dtype(name), ctx.builder
+    rank, dtype, b = len(ctx.ask.dims(name)), ctx.ask.dtype(name), ctx.builder
     outer = BATCHES if ctx.clock.batch else (1, 1)
     sizes = tuple(0 if i == axis else 1 for i in range(rank))
     layout = Layout(sizes, axis, outer)

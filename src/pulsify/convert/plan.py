@@ -58,7 +58,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     """Choose the latest window the data allow, emit the node for it, and file its outputs as wires."""
     for read in plan.reads:
         if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
-            ctx.refuse(
+            ctx.ask.refuse(
                 node,
                 "it reads across time where time is folded together with another axis",
                 "apply it before the reshape, or with time on an axis of its own",
@@ -75,11 +75,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for read in plan.reads:
         if read.wire.rows is not None:
             needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
-            ctx.require(node.name, needed, at_most=read.wire.rows)
+            ctx.ask.ledger.require(node.name, needed, at_most=read.wire.rows)
     for read in plan.reads:
         if plan.merges and read.wire.length not in (None, length):
-            ctx.require(node.name, length, equals=read.wire.length)
-        if plan.merges and read.wire.length is None and read.wire.name in ctx.traces.runs[0]:
+            ctx.ask.ledger.require(node.name, length, equals=read.wire.length)
+        if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
             _check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
@@ -110,8 +110,8 @@ def _known_end(ctx: Context, plan: Plan) -> int | None:
 def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
     try:
-        size = follower(ctx).sizes_of(wire.name)[wire.layout.axis]
-        expected = in_frames(ctx, length)
+        size = follower(ctx.ask).sizes_of(wire.name)[wire.layout.axis]
+        expected = in_frames(ctx.ask, length)
         folded = multiply(expected, constant(wire.layout.outer[0], size.unit))
     except (Unsure, KeyError):
         return
@@ -119,9 +119,9 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
         return
     off, alone = aligned(subtract(size, expected), compare(size, constant(1, size.unit), np.equal))[2]
     if ((off != 0) & alone).any():
-        as_expected(ctx, node, node.outputs[0], wire.layout.axis, size, expected)
+        as_expected(ctx.ask, node, node.outputs[0], wire.layout.axis, size, expected)
     elif off.any() and size.growth:  # batch fails where they differ; a table that ends is looked after elsewhere
-        ctx.require(node.name, length, equals=length_of(ctx, node, size))
+        ctx.ask.ledger.require(node.name, length, equals=length_of(ctx.ask, node, size))
 
 
 def _before_mirror(plan: Plan) -> bool:
@@ -144,9 +144,9 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     values = plan.emit([source.take(window)], window)
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
-            like = replace(source, name=name, layout=layout, dtype=ctx.dtype(name))
+            like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name))
             inner = ctx.filed(f"{name}#source", like, value, window)
-            ctx.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
+            ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
 
 def _own_window(ctx: Context, wire: Wire) -> Window:
@@ -190,8 +190,8 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) 
     rows = min((r.reach.latest_end(r.wire.rows) for r in plan.reads if r.wire.rows is not None), default=None)
     for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
         if name and layout is not None:
-            ctx.facts[name] = Wire(
-                name, layout, ctx.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
+            ctx.ask.facts[name] = Wire(
+                name, layout, ctx.ask.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
             )
 
 

@@ -20,44 +20,44 @@ from pulsify.frontend.time import TimeSpec
 
 
 def file_inputs(ctx: Context, time: TimeSpec) -> None:
-    for port in ctx.model.inputs:
+    for port in ctx.ask.model.inputs:
         dims = list(declared(port.name, ctx, time))
         if port.name in time.bound:
             continue
         if port.name not in time.streams:
-            ctx.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
+            ctx.ask.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
             continue
         axis, per = time.streams[port.name]
         p = ctx.frames(Fraction(per))
         dims[axis] = p
         value = ctx.builder.input(port.name, port.dtype, dims)
-        layout = Layout(ctx.sizes(port.name, axis), axis)
+        layout = Layout(ctx.ask.sizes(port.name, axis), axis)
         ctx.emitted(port.name, port.name, value, layout, Length().then(per), Window(p, 0, p))
 
 
 def declared(name: str, ctx: Context, time: TimeSpec) -> tuple[int | str, ...]:
     """An input's dimensions with the batch left open."""
-    sizes = ctx.sizes(name, time.streams[name][0]) if name in time.streams else ctx.sizes_static(name)
+    sizes = ctx.ask.sizes(name, time.streams[name][0]) if name in time.streams else ctx.ask.sizes_static(name)
     return tuple((time.batch or 1) if s == -1 else s if s >= 0 else f"{-s}*{time.batch}" for s in sizes)
 
 
 def stream_input(ctx: Context, time: TimeSpec, name: str) -> Input:
     axis, per = time.streams[name]
     dims = tuple(d if isinstance(d, int) else str(d) for d in ctx.builder.inputs[name].shape or ())
-    return Input(name, axis, Fraction(per), ctx.dtype(name).numpy(), dims)
+    return Input(name, axis, Fraction(per), ctx.ask.dtype(name).numpy(), dims)
 
 
 def static_input(ctx: Context, time: TimeSpec, name: str) -> StaticInput:
-    return StaticInput(name, ctx.dtype(name).numpy(), declared(name, ctx, time))
+    return StaticInput(name, ctx.ask.dtype(name).numpy(), declared(name, ctx, time))
 
 
 def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
-    fact = ctx.fact(name)
-    node = ctx.model.producers.get(name)
+    fact = ctx.ask.fact(name)
+    node = ctx.ask.model.producers.get(name)
     if isinstance(fact, Wire):
         return _stream_output(ctx, name, fact)
     if isinstance(fact, Static):
-        dims, dtype = _open_dims(ctx, ctx.sizes_static(name)), ctx.dtype(name).numpy()
+        dims, dtype = _open_dims(ctx, ctx.ask.sizes_static(name)), ctx.ask.dtype(name).numpy()
         if fact.final is not None:
             p, delay = fact.final.window.p, fact.final.window.p - fact.final.window.end
             out = Output(name, None, Fraction(0), delay, p, dtype, dims, fact.final.length)
@@ -66,7 +66,7 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
-    times = ctx.time_axes(name)
+    times = ctx.ask.time_axes(name)
     if len(times) > 1:
         raise NotStreamable(
             f"output '{name}' has {len(times)} time axes ({', '.join(map(str, times))}): every frame meets every "
@@ -89,10 +89,10 @@ def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
 
 
 def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Value]:
-    node = ctx.model.producers.get(name)
+    node = ctx.ask.model.producers.get(name)
     if wire.layout.folded and wire.end is not None:
         assert node is not None
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "an output has time folded together with another axis",
             "give it out before the reshape, time on its own axis",
@@ -101,7 +101,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
     if length is None:
         assert node is not None
         axis = wire.layout.axis
-        length = size_length(ctx, node, name, axis)
+        length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
     end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
     while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
@@ -117,8 +117,8 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     """An output that follows from the length alone (encoded_lengths): right once the length is known."""
-    node, dtype = ctx.model.producers[name], ctx.dtype(name)
-    cells = numbers(ctx, node, name).reshape(-1)
+    node, dtype = ctx.ask.model.producers[name], ctx.ask.dtype(name)
+    cells = numbers(ctx.ask, node, name).reshape(-1)
     if not dtype.is_integer() or not all(same_series(c, cells[0]) for c in cells):
         raise NotStreamable(
             f"output '{name}' depends on the total length in an irregular way",
@@ -126,8 +126,8 @@ def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
             op=node.op,
             hint="compute it outside the model, after the stream",
         )
-    length = length_of(ctx, node, cells[0])
-    b, sizes = ctx.builder, ctx.sizes_static(name)
+    length = length_of(ctx.ask, node, cells[0])
+    b, sizes = ctx.builder, ctx.ask.sizes_static(name)
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
     x = (
         b.reshape(x, [max(s, -1) for s in sizes])

@@ -153,6 +153,10 @@ class Spec:
     proof: Proof = Proof()
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
 
+    def after(self, state: str | None) -> str:
+        """The output that replaces a state."""
+        return next((s.after for s in self.states if s.name == state), "")
+
     def to_properties(self) -> dict[str, str]:
         tables: list[Table] = []
         _plain = partial(plain, tables=tables)

@@ -223,7 +223,7 @@ def _strip(model: ir.Model, spec: Spec) -> bool:
     counts = False
     if spec.position is not None:
         before = next(v for v in graph.inputs if v.name == spec.position)
-        after = next(v for v in graph.outputs if v.name == f"new_{spec.position}")
+        after = next(v for v in graph.outputs if v.name == spec.after(spec.position))
         chain = set(_behind(after))
         counts = any(use.node not in chain for use in before.uses())
         if not counts:

@@ -122,7 +122,12 @@ def window_facts(tracer: Tracer, pulse: int | None, unbounded: str | int = "refu
             pulse, ctx = _analysed(tracer, pulse, unbounded, proof)
         except NotStreamable:
             return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
-    return {"pulse": pulse, "granularity": math.lcm(*ctx.denominators, 1), "wires": _wires(ctx), "refusal": refusal}
+    return {
+        "pulse": pulse,
+        "granularity": math.lcm(*ctx.ask.ledger.denominators, 1),
+        "wires": _wires(ctx),
+        "refusal": refusal,
+    }
 
 
 def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str) -> tuple[int, Context]:
@@ -148,11 +153,11 @@ def _up_to(tracer: Tracer, name: str) -> Tracer:
 
 def _wires(ctx: Context) -> list[Facts]:
     rows: dict[str, Facts] = {}
-    for name in [p.name for p in ctx.model.inputs] + [o for n in ctx.model.nodes for o in n.outputs]:
-        fact = ctx.facts.get(name)
+    for name in [p.name for p in ctx.ask.model.inputs] + [o for n in ctx.ask.model.nodes for o in n.outputs]:
+        fact = ctx.ask.facts.get(name)
         if fact is None:
             continue
-        node = ctx.model.producers.get(name)
+        node = ctx.ask.model.producers.get(name)
         row: Facts = {"wire": name, "node": node.name if node else None, "op": node.op if node else "input"}
         if not isinstance(fact, Wire):
             row["kind"] = KINDS.get(type(fact), type(fact).__name__.lower())

@@ -11,9 +11,9 @@ class _Callable(ModuleType):
     """Importing a submodule sets `pulsify.verify` to this module: it can be called as the function it hides."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        from pulsify import api
+        from importlib import import_module  # the function stands above this package
 
-        return api.verify(*arguments, **options)
+        return import_module("pulsify.api").verify(*arguments, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

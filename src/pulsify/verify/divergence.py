@@ -75,7 +75,7 @@ def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order:
             pads = [(0, i.frames - piece.shape[i.axis]) if a == i.axis else (0, 0) for a in range(piece.ndim)]
             chunk[i.name] = np.pad(piece, pads)
         got = run_model(runner, {**chunk, **state, **fixed})
-        state = {s.name: got[f"new_{s.name}"] for s in spec.states}
+        state = {s.name: got[s.after] for s in spec.states}
         for name, tap in tapped.items():
             out[name].append(got[tap])
     return out

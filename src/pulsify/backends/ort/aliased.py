@@ -22,7 +22,7 @@ def expose_tails(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:
     """Changes forms of one model in place, all alike: where a state is a tail, what it is the tail of comes out."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    found = [{s.name: _tail(model, s.name) for s in spec.states} for model in models]
+    found = [{s.name: _tail(model, s.after) for s in spec.states} for model in models]
     tails: dict[str, Tail] = {}
     for s in spec.states:
         candidates = [f[s.name] for f in found]
@@ -37,8 +37,8 @@ def expose_tails(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:
             assert candidate is not None
             tail, full = candidate
             outputs = model.graph.outputs
-            at = next(i for i, v in enumerate(outputs) if v.name == f"new_{s.name}")
-            outputs[at].name = f"new_{s.name}/cut"
+            at = next(i for i, v in enumerate(outputs) if v.name == s.after)
+            outputs[at].name = f"{s.after}/cut"
             full.name = tail.full
             outputs[at] = full
     for model in models:
@@ -46,8 +46,8 @@ def expose_tails(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:
     return tails
 
 
-def _tail(model: ir.Model, state: str) -> tuple[Tail, ir.Value] | None:
-    out = next((v for v in model.graph.outputs if v.name == f"new_{state}"), None)
+def _tail(model: ir.Model, after: str) -> tuple[Tail, ir.Value] | None:
+    out = next((v for v in model.graph.outputs if v.name == after), None)
     kept = sizes(out)
     cut = None if out is None else out.producer()
     while cut is not None and cut.op_type == "Identity" and cut.inputs[0] is not None:
@@ -59,4 +59,4 @@ def _tail(model: ir.Model, state: str) -> tuple[Tail, ir.Value] | None:
     if full is None or dims is None or full in model.graph.outputs or full.producer() is None:
         return None
     last = stop == dims[axis] and kept == (*dims[:axis], stop - start, *dims[axis + 1 :])
-    return (Tail(f"full_{state}", dims, axis), full) if last and math.prod(dims[:axis]) == 1 else None
+    return (Tail(f"full_{after}", dims, axis), full) if last and math.prod(dims[:axis]) == 1 else None

@@ -79,7 +79,7 @@ def _candidates(model: ir.Model, spec: Spec) -> list[_Candidate]:
     found = []
     for state in spec.states:
         if state.nbytes >= SMALLEST and not state.grows and state.dtype.kind == "f":
-            candidate = _candidate(state, inputs[state.name], outputs[f"new_{state.name}"])
+            candidate = _candidate(state, inputs[state.name], outputs[state.after])
             if candidate is not None:
                 found.append(candidate)
     return found

@@ -119,7 +119,7 @@ def _convert(work: Work, node: ir.Node, wanted: set[ir.Value]) -> bool:
 
 def _settle_outputs(work: Work, spec: Spec) -> None:
     """States are rows on both sides or on none; outputs are, if they have become so."""
-    states = {f"new_{s.name}": s.name for s in spec.states}
+    states = {s.after: s.name for s in spec.states}
     for i, out in enumerate(list(work.graph.outputs)):
         name = str(out.name)
         is_rows = states[name] in work.ports if name in states else name in work.free and out in work.rows

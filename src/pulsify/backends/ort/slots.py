@@ -100,8 +100,8 @@ class Engine:
             attach(call.binding.bind_input, name, array)
             call.taken[name] = self._by_stream(name, array, count)
         for name in self._kept:
-            array = self._array(f"new_{name}", name, count)
-            attach(call.binding.bind_output, f"new_{name}", array)
+            array = self._array(spec.after(name), name, count)
+            attach(call.binding.bind_output, spec.after(name), array)
             call.kept[name] = self._by_stream(name, array, count)
         for output in (o for o in spec.outputs if o.name in gives):
             array = self._array(output.name, output.name, count)
@@ -110,7 +110,7 @@ class Engine:
         if spec.length is not None and spec.length in takes:
             attach(call.binding.bind_input, spec.length, call.length)
         position = spec.position or ""
-        for port, bind in ((position, binding.bind_input), (f"new_{position}", binding.bind_output)):
+        for port, bind in ((position, binding.bind_input), (spec.after(position), binding.bind_output)):
             if port in takes | gives:
                 call.position.append(np.zeros((count, 1), np.int32))
                 attach(bind, port, call.position[-1])
@@ -171,7 +171,7 @@ def _tried_apart(runner: ort.InferenceSession, spec: Spec, at: int) -> bool:
     kept = [s for s in spec.states if s.name != spec.position]
     ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in spec.inputs}
     ports |= {s.name: (s.shape, s.dtype) for s in kept}
-    made = {f"new_{s.name}": s.shape for s in kept} | {o.name: o.dims for o in spec.outputs if o.axis is not None}
+    made = {s.after: s.shape for s in kept} | {o.name: o.dims for o in spec.outputs if o.axis is not None}
     shapes = made | {name: dims for name, (dims, _) in ports.items()}
     axes = {name: axis for name, dims in shapes.items() if (axis := stream_axis(dims)) is not None}
     if len(axes) < len(shapes):

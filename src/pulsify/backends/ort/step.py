@@ -80,7 +80,7 @@ def layout(program: StepProgram, spec: Spec, batch: int) -> Layout:
 
     fixed = [s for s in spec.states if not s.grows and program.place(s.name).ring is None]
     counter = np.dtype(np.int32)
-    one, other = (tuple(spot(s.name, s.shape, s.dtype, f"new_{s.name}") for s in fixed) for _ in range(2))
+    one, other = (tuple(spot(s.name, s.shape, s.dtype, s.after) for s in fixed) for _ in range(2))
     inputs = tuple(spot(i.name, i.dims, i.dtype, "") for i in spec.inputs)
     outputs = tuple(spot(o.name, o.dims, o.dtype, o.name) for o in spec.outputs)
     length = spot(spec.length, (batch, 1), counter, "") if spec.length else None
@@ -206,7 +206,7 @@ class Step:
         assert binding is not None
         for name, array in self._caches.items():
             binding.bind_cpu_input(name, array)
-            binding.bind_output(f"new_{name}", "cpu")
+            binding.bind_output(self._on.spec.after(name), "cpu")
         runner.run_with_iobinding(binding)
         made = binding.get_outputs()[-len(self._caches) :]
         self._caches = {name: value.numpy() for name, value in zip(self._caches, made, strict=True)}

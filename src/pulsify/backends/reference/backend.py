@@ -36,7 +36,7 @@ class Step:
         made = dict(zip(self._on.gives, self._on.graph.run(None, feeds), strict=True))
         for name, array in self.outputs.items():
             array[...] = made[name]
-        self._states = {s.name: np.asarray(made[f"new_{s.name}"], s.dtype) for s in spec.states}
+        self._states = {s.name: np.asarray(made[s.after], s.dtype) for s in spec.states}
         return self.outputs
 
     def reset(self) -> None:

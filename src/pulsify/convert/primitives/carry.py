@@ -51,17 +51,17 @@ def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir
 
 def zero(ctx: Context, name: str) -> bool:
     """Is a first state zero, at every length?"""
-    arrays = ctx.known(name)
+    arrays = ctx.ask.known(name)
     return (
         arrays is not None
         and not any(a.any() for a in arrays)
-        and always_zero(ctx, ctx.model.producers.get(name), name)
+        and always_zero(ctx.ask, ctx.ask.model.producers.get(name), name)
     )
 
 
 def wanted_by_anyone(ctx: Context, name: str) -> bool:
     """Is a value an output, or read by a node?"""
-    return name in ctx.model.outputs or any(name in n.reads for n in ctx.model.nodes)
+    return name in ctx.ask.model.outputs or any(name in n.reads for n in ctx.ask.model.nodes)
 
 
 def per_stream(ctx: Context, x: ir.Value, sizes: Sizes) -> ir.Value:

@@ -29,14 +29,14 @@ IN_GRAPH = (
 )  # they read such a value where it is computed anew
 
 if TYPE_CHECKING:
-    from pulsify.convert.context import Context
+    from pulsify.convert.questions import Questions
     from pulsify.frontend.model import Node
 
 
-def _follower(ctx: Context) -> Follower:
+def _follower(ask: Questions) -> Follower:
     """As `proof.follower`, with the batch size in place of the stream's length."""
-    if ctx.batch_follower is None:
-        traces, other = ctx.traces, ctx.traces.other_batch
+    if ask.batch_follower is None:
+        traces, other = ask.traces, ask.traces.other_batch
         assert other is not None
         first = traces.runs[0]
 
@@ -44,8 +44,8 @@ def _follower(ctx: Context) -> Follower:
             pairs = zip(first[name].dims, other[name].dims, strict=True)
             return tuple(_line(x, y, first.batch, other.batch) for x, y in pairs)
 
-        ctx.batch_follower = Follower(
-            ctx.model,
+        ask.batch_follower = Follower(
+            ask.model,
             traces.tracer.evaluator,
             1,
             sizes,
@@ -53,7 +53,7 @@ def _follower(ctx: Context) -> Follower:
             first=lambda name: first[name],
             _found={name: _filled(first[name], sizes(name)) for name in traces.tracer.time.bound},
         )
-    return ctx.batch_follower
+    return ask.batch_follower
 
 
 def _filled(value: Traced, sizes: tuple[Series, ...]) -> Value:
@@ -73,66 +73,66 @@ def _line(x: int, y: int, at_x: int, at_y: int) -> Series:
     return Series(constant(int(start), 1).values, 0, growth, 1)
 
 
-def by_batch(ctx: Context, name: str) -> bool:
+def by_batch(ask: Questions, name: str) -> bool:
     """Does a known value follow from how many streams there are? What is not certain counts as following from it."""
-    if ctx.traces.other_batch is None:
+    if ask.traces.other_batch is None:
         return False
     try:
-        return not isinstance(_follower(ctx).value(name), Fixed)
+        return not isinstance(_follower(ask).value(name), Fixed)
     except Unsure:
         return True
 
 
-def check_batches(ctx: Context, nodes: list[Node]) -> None:
+def check_batches(ask: Questions, nodes: list[Node]) -> None:
     """Known values that some nodes read grow with the batch, or not at all; whatever else is refused."""
-    if ctx.traces.other_batch is None:
+    if ask.traces.other_batch is None:
         return
-    first, other = ctx.traces.runs[0], ctx.traces.other_batch
+    first, other = ask.traces.runs[0], ask.traces.other_batch
     for node in nodes:
-        _check_sizes(ctx, node)
+        _check_sizes(ask, node)
         for name in [*node.reads, *(o for o in node.outputs if o)]:
             if name and not first[name].known:
                 for x, y in zip(first[name].dims, other[name].dims, strict=True):
                     if x * other.batch != y * first.batch and x != y:
-                        _refuse(ctx, node, name, "it is no multiple of the batch size")
-            elif name and not (node.op in IN_GRAPH and not ctx.time_axes(name)):
-                _check_known(ctx, node, name)
-    for decision in ctx.model.decisions:
-        if by_batch(ctx, decision.name) and decision.axis is None:
-            _refuse(ctx, ctx.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
+                        _refuse(ask, node, name, "it is no multiple of the batch size")
+            elif name and not (node.op in IN_GRAPH and not ask.time_axes(name)):
+                _check_known(ask, node, name)
+    for decision in ask.model.decisions:
+        if by_batch(ask, decision.name) and decision.axis is None:
+            _refuse(ask, ask.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
 
 
-def _check_sizes(ctx: Context, node: Node) -> None:
+def _check_sizes(ask: Questions, node: Node) -> None:
     """What an operator makes of sizes must grow with the batch as it seems to: x[:3] along it does not."""
-    f, rule = _follower(ctx), OPERATORS.get(node.op) if node.domain == "" else None
+    f, rule = _follower(ask), OPERATORS.get(node.op) if node.domain == "" else None
     batched = any(not s.constant for i in node.inputs[:1] if i for s in f.sizes_of(i))
     if node.op == "Squeeze" and batched and not node.input(1) and not node.attr("axes"):
-        _refuse(ctx, node, node.outputs[0], "an axis of one stream would go")
+        _refuse(ask, node, node.outputs[0], "an axis of one stream would go")
     if rule is None or not batched or not (traits(node.op).moves or traits(node.op).shapes):
         return
     try:
-        made = rule(f, node, [_given(ctx, i) for i in node.inputs])
+        made = rule(f, node, [_given(ask, i) for i in node.inputs])
         found = made[0] if isinstance(made, list) else made
         if not all(alike(x, y) for x, y in zip(f.spread(found).sizes, f.sizes(node.outputs[0]), strict=True)):
-            _refuse(ctx, node, node.outputs[0], "its size is no multiple of the batch size")
+            _refuse(ask, node, node.outputs[0], "its size is no multiple of the batch size")
     except Unsure as problem:
-        _refuse(ctx, node, node.outputs[0], str(problem))
+        _refuse(ask, node, node.outputs[0], str(problem))
 
 
-def _given(ctx: Context, name: str) -> Value | None:
+def _given(ask: Questions, name: str) -> Value | None:
     if not name:
         return None
-    f = _follower(ctx)
-    return f.value(name) if ctx.traces.runs[0][name].known else Spread(f.sizes(name), lo=-FAR, hi=FAR)
+    f = _follower(ask)
+    return f.value(name) if ask.traces.runs[0][name].known else Spread(f.sizes(name), lo=-FAR, hi=FAR)
 
 
-def _check_known(ctx: Context, node: Node, name: str) -> None:
+def _check_known(ask: Questions, node: Node, name: str) -> None:
     try:
-        value = _follower(ctx).value(name)
+        value = _follower(ask).value(name)
     except Unsure as problem:
-        return _refuse(ctx, node, name, str(problem))
+        return _refuse(ask, node, name, str(problem))
     if not _regular(value):
-        _refuse(ctx, node, name, "it changes otherwise than by growing with the batch")
+        _refuse(ask, node, name, "it changes otherwise than by growing with the batch")
 
 
 def _regular(value: Value) -> bool:
@@ -145,9 +145,9 @@ def _regular(value: Value) -> bool:
     return sizes and not value.near and not value.slope and value.period == 1
 
 
-def _refuse(ctx: Context, node: Node | None, name: str, why: str) -> None:
-    if ctx.proof == "sampled":
-        ctx.ledger.sampled[name] = why
+def _refuse(ask: Questions, node: Node | None, name: str, why: str) -> None:
+    if ask.proof == "sampled":
+        ask.ledger.sampled[name] = why
         return
     raise NotStreamable(
         f"what '{name}' is follows from how many streams there are, and it is not certain for every number: {why}",

@@ -17,10 +17,11 @@ from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.known.spread import Spread, exactly, ragged, reps
 from pulsify.convert.proof.numbers import Looked, follower, longest, otherwise, uncertain
 from pulsify.convert.proof.values import known_at
+from pulsify.convert.questions import Questions, Unclear
 from pulsify.trace.evaluate import Array, CannotRun, same
 
 if TYPE_CHECKING:
-    from pulsify.convert.context import Context
+    from pulsify.convert.questions import Questions
     from pulsify.frontend.model import Node
 
 CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many
@@ -45,51 +46,51 @@ class Claim:
     hidden: bool = False
 
 
-def holds_everywhere(ctx: Context, claim: Claim) -> bool:
+def holds_everywhere(ask: Questions, claim: Claim) -> bool:
     """Looked at wherever it could fail. Refused if it is not certain where that is."""
     try:
-        lengths, opaque = critical_lengths(ctx, claim)
+        lengths, opaque = critical_lengths(ask, claim)
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, claim.node, getattr(problem, "value", claim.what), problem)
-        ctx.ledger.sampled[claim.what] = str(problem)
-        lengths, opaque = sampled_lengths(ctx), frozenset()
-    ctx.ledger.claims += 1
+        if ask.proof != "sampled":
+            uncertain(ask, claim.node, getattr(problem, "value", claim.what), problem)
+        ask.ledger.sampled[claim.what] = str(problem)
+        lengths, opaque = sampled_lengths(ask), frozenset()
+    ask.ledger.claims += 1
     looked = 0
     for s in lengths:
-        ctx.cells.clear()
+        ask.cells.clear()
         try:
-            if not claim.holds(Looked(ctx, s, opaque)):
-                ctx.cells.clear()
+            if not claim.holds(Looked(ask, s, opaque)):
+                ask.cells.clear()
                 return False
             looked += 1
         except CannotRun:
             continue
-    ctx.cells.clear()
+    ask.cells.clear()
     if not looked:
-        uncertain(ctx, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {lengths[-1]} frames"))
+        uncertain(ask, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {lengths[-1]} frames"))
     return True
 
 
-def sampled_lengths(ctx: Context) -> list[int]:
+def sampled_lengths(ask: Questions) -> list[int]:
     """A few lengths, where it is not known how far to look."""
-    step, base, longest = ctx.traces.step, ctx.traces.lengths[0], ctx.traces.lengths[-1]
-    return [*ctx.traces.lengths, *(base + n * step for n in range(2, 9)), base + 4 * longest // step * step]
+    step, base, longest = ask.traces.step, ask.traces.lengths[0], ask.traces.lengths[-1]
+    return [*ask.traces.lengths, *(base + n * step for n in range(2, 9)), base + 4 * longest // step * step]
 
 
-def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[str]]:
+def critical_lengths(ask: Questions, claim: Claim) -> tuple[list[int], frozenset[str]]:
     """Lengths at which every kind of place that the claim's values have is seen, and values taken for data."""
-    run = Looked(ctx, ctx.traces.longest.length)
-    ctx.cells.clear()
+    run = Looked(ask, ask.traces.longest.length)
+    ask.cells.clear()
     claim.holds(run)
-    ctx.cells.clear()
+    ask.cells.clear()
     spreads, opaque, names = [], set(), []
     for name in run.touched:
         try:
-            value = follower(ctx).value(name)
+            value = follower(ask).value(name)
             if isinstance(value, Fixed):
                 continue
-            v = follower(ctx).spread(value)
+            v = follower(ask).spread(value)
             if claim.slope and v.slope and v.slope != claim.slope:
                 raise Unsure("it does not go on along the line it seems to lie on")
             v = v if claim.slope else exactly(v)
@@ -97,9 +98,9 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
                 v = replace(v, period=2 * v.period)
             if claim.hidden and v.hide is not None and not _finite(v):
                 v = replace(v, near=v.hide)
-            if claim.hidden and not _finite(v) and v.longest >= longest(ctx):
+            if claim.hidden and not _finite(v) and v.longest >= longest(ask):
                 raise Unsure("it shows something new however far one looks")
-            reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ctx)))
+            reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ask)))
         except Unsure as problem:
             if not claim.hidden:
                 problem.value = name  # type: ignore[attr-defined]
@@ -108,30 +109,30 @@ def critical_lengths(ctx: Context, claim: Claim) -> tuple[list[int], frozenset[s
             continue
         spreads.append(v)
         names.append(name)
-        ctx.ledger.up_to(v.certain, name)
-    unit, end = ctx.traces.tracer.time.step, _end(ctx, spreads)
+        ask.ledger.up_to(v.certain, name)
+    unit, end = ask.traces.tracer.time.step, _end(ask, spreads)
     length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
     length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
-    if length == end < longest(ctx) and ctx.traces.tracer.works(end + unit):
+    if length == end < longest(ask) and ask.traces.tracer.works(end + unit):
         raise Unsure(f"its size stops growing at {end} frames")
-    ctx.ledger.saw(length, 1)
+    ask.ledger.saw(length, 1)
     if not by_length:
-        length = _runs_at(ctx, names, length)
+        length = _runs_at(ask, names, length)
         _affordable(spreads, [length])
         return [length], frozenset(opaque)
-    found = distinct(ctx, names, length // unit)
+    found = distinct(ask, names, length // unit)
     _affordable(spreads, found)
     return found, frozenset(opaque)
 
 
-def _end(ctx: Context, spreads: Iterable[Spread]) -> int:
+def _end(ask: Questions, spreads: Iterable[Spread]) -> int:
     """The longest stream for which all values go on: a table ends, and its last frame may be as long as several."""
-    unit, end = ctx.traces.tracer.time.step, longest(ctx)
+    unit, end = ask.traces.tracer.time.step, longest(ask)
     for v in spreads:
         if v.longest < end:
             slowest = max((1 / v.rate(a) for a in v.times), default=Fraction(1))
             lengths = range(v.longest, v.longest + math.ceil(slowest), unit)
-            end = max((s for s in lengths if ctx.traces.tracer.works(s)), default=v.longest)
+            end = max((s for s in lengths if ask.traces.tracer.works(s)), default=v.longest)
     return end
 
 
@@ -154,17 +155,17 @@ def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
         raise TooFar(lengths[-1])
 
 
-def _runs_at(ctx: Context, names: list[str], length: int) -> int:
+def _runs_at(ask: Questions, names: list[str], length: int) -> int:
     """This length, or the longest before it at which the values can be computed (a table may end before)."""
-    unit = ctx.traces.tracer.time.step
+    unit = ask.traces.tracer.time.step
 
     def runs(n: int) -> bool:
         try:
-            return all(known_at(ctx, name, n * unit).dims is not None for name in names)
+            return all(known_at(ask, name, n * unit).dims is not None for name in names)
         except CannotRun:
             return False
 
-    low, high, step = ctx.traces.lengths[0] // unit, length // unit, ctx.traces.step // unit
+    low, high, step = ask.traces.lengths[0] // unit, length // unit, ask.traces.step // unit
     taken = high + (low - high) % step  # the model may take only some lengths, as far from each other as those traced
     for n in (*range(high, high + 8), taken):
         if runs(n):
@@ -186,25 +187,25 @@ def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:
     return [(int(first[n]) + 1) * unit for n in order], np.argsort(order)[which.reshape(-1)]
 
 
-def distinct(ctx: Context, names: list[str], count: int) -> list[int]:
+def distinct(ask: Questions, names: list[str], count: int) -> list[int]:
     """Of the first `count` lengths, one of each kind: those at which all numbers the values are made of agree."""
-    unit, numbers = ctx.traces.tracer.time.step, numbers_behind(ctx, names)
+    unit, numbers = ask.traces.tracer.time.step, numbers_behind(ask, names)
     return kinds(numbers, count * unit)[0] if numbers else [count * unit]
 
 
-def numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
+def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:
     """All numbers that some values are made of."""
     found: list[Series] = []
     seen: set[str] = set()
     todo = list(names)
     while todo:
         name = todo.pop()
-        if name in seen or not name or not ctx.traces.runs[0][name].known:
+        if name in seen or not name or not ask.traces.runs[0][name].known:
             continue
         seen.add(name)
         value: Value | None
         try:
-            value = follower(ctx).value(name)
+            value = follower(ask).value(name)
         except Unsure:
             value = None
         if isinstance(value, Fixed):
@@ -212,90 +213,111 @@ def numbers_behind(ctx: Context, names: list[str]) -> list[Series]:
         if isinstance(value, Few) and all(isinstance(c, Series) for c in value.cells.flat):
             found.extend(c for c in value.cells.flat if not c.constant)
             continue
-        node = ctx.model.producers.get(name)
+        node = ask.model.producers.get(name)
         if node is None or node.op in ("Shape", "Size"):
-            found.append(one.length_itself(ctx.traces.tracer.time.step, 1, longest(ctx)))
+            found.append(one.length_itself(ask.traces.tracer.time.step, 1, longest(ask)))
             continue
         todo.extend(node.inputs)
     return found
 
 
-def tabulated(ctx: Context, node: Node, name: str, count: Callable[[Array], int]) -> Series:
+def tabulated(ask: Questions, node: Node, name: str, count: Callable[[Array], int]) -> Series:
     """A number read off a known value over one time axis (how many frames it shows), at every length."""
     try:
-        value = follower(ctx).value(name)
-        v = follower(ctx).spread(value)
+        value = follower(ask).value(name)
+        v = follower(ask).spread(value)
         period = math.lcm(v.period, *(v.sizes[a].repeats for a in v.times))
-        length, _ = reps([exactly(v)], {}, period, True, longest(ctx))
-        ctx.ledger.up_to(exactly(v).certain, name)
+        length, _ = reps([exactly(v)], {}, period, True, longest(ask))
+        ask.ledger.up_to(exactly(v).certain, name)
     except Unsure as problem:
-        cells = otherwise(ctx, node, name, problem, lambda s: np.array(count(known_at(ctx, name, s).array)))
+        cells = otherwise(ask, node, name, problem, lambda s: np.array(count(known_at(ask, name, s).array)))
         found: Series = cells.reshape(-1)[0]
         return found
-    unit = ctx.traces.tracer.time.step
+    unit = ask.traces.tracer.time.step
     period = math.lcm(v.period, unit, *(v.sizes[a].repeats for a in v.times)) // unit
     horizon = -(-length // unit)
-    numbers, count_of = numbers_behind(ctx, [name]), horizon + 2 * period
+    numbers, count_of = numbers_behind(ask, [name]), horizon + 2 * period
     lengths, which = kinds(numbers, count_of * unit) if numbers else ([count_of * unit], np.zeros(count_of, np.int64))
     values = np.zeros(len(lengths), np.int64)
     for n, s in enumerate(lengths):
         try:
-            values[n] = count(known_at(ctx, name, s).array)
+            values[n] = count(known_at(ask, name, s).array)
         except CannotRun:
             continue
     values = values[which]
     grown = values[horizon + period :] - values[horizon : horizon + period]
     if (grown != grown[0]).any():
-        uncertain(ctx, node, name, Unsure("it grows unevenly"))
-    return Series(values[: horizon + period], horizon, Fraction(int(grown[0])), unit, longest=longest(ctx)).reduced()
+        uncertain(ask, node, name, Unsure("it grows unevenly"))
+    return Series(values[: horizon + period], horizon, Fraction(int(grown[0])), unit, longest=longest(ask)).reduced()
 
 
 # ---- questions
 
 
-def fixed(ctx: Context, node: Node | None, name: str) -> bool:
+def fixed(ask: Questions, node: Node | None, name: str) -> bool:
     """Is a known value the same at every length?"""
-    if not name or name in ctx.model.constants:
+    if not name or name in ask.model.constants:
         return True
     try:
-        value = follower(ctx).value(name)
+        value = follower(ask).value(name)
     except Unsure as problem:
-        arrays = [run[name].array for run in ctx.traces.runs]
+        arrays = [run[name].array for run in ask.traces.runs]
         if not all(same(a, arrays[0]) for a in arrays):
             return False
-        unit = ctx.traces.tracer.time.step
-        if longest(ctx) // unit <= LOOKS:
-            return all(same(a, arrays[0]) for a in every(lambda s: known_at(ctx, name, s).array, unit, longest(ctx)))
-        if ctx.proof == "sampled":
-            ctx.ledger.sampled[name] = str(problem)
-            return all(same(a, arrays[0]) for a in sample(lambda s: known_at(ctx, name, s).array, unit))
-        uncertain(ctx, node, name, problem)
+        unit = ask.traces.tracer.time.step
+        if longest(ask) // unit <= LOOKS:
+            return all(same(a, arrays[0]) for a in every(lambda s: known_at(ask, name, s).array, unit, longest(ask)))
+        if ask.proof == "sampled":
+            ask.ledger.sampled[name] = str(problem)
+            return all(same(a, arrays[0]) for a in sample(lambda s: known_at(ask, name, s).array, unit))
+        uncertain(ask, node, name, problem)
     if isinstance(value, Fixed):
-        ctx.ledger.up_to(value.limit, name)
+        ask.ledger.up_to(value.limit, name)
         return True
     if isinstance(value, Few):
         return False  # a Few whose entries are all constant is Fixed
     if any(not s.constant for s in value.sizes):
         return False
     if value.until < LONGEST:
-        uncertain(ctx, node, name, Unsure(f"a table ends after {value.until} frames"))
-    ctx.ledger.up_to(value.certain, name)
+        uncertain(ask, node, name, Unsure(f"a table ends after {value.until} frames"))
+    ask.ledger.up_to(value.certain, name)
     if not value.uses and not value.slope:
         return True
-    first = ctx.traces.runs[0][name].array
-    if not all(same(run[name].array, first) for run in ctx.traces.runs):
+    first = ask.traces.runs[0][name].array
+    if not all(same(run[name].array, first) for run in ask.traces.runs):
         return False
     claim = Claim(node, f"'{name}' being the same at every length", lambda run: same(run[name].array, first))
-    return holds_everywhere(ctx, claim)
+    return holds_everywhere(ask, claim)
 
 
-def always_zero(ctx: Context, node: Node | None, name: str) -> bool:
+def always_zero(ask: Questions, node: Node | None, name: str) -> bool:
     """Is a known value zero at every length, however large it is?"""
     try:
-        value = follower(ctx).value(name)
+        value = follower(ask).value(name)
         if isinstance(value, Spread) and not value.slope and value.lo == value.hi == 0 and value.drift.none:
-            ctx.ledger.up_to(value.certain, name)
+            ask.ledger.up_to(value.certain, name)
             return True
     except Unsure:
         pass
-    return not ctx.traces.runs[0][name].array.any() and fixed(ctx, node, name)
+    return not ask.traces.runs[0][name].array.any() and fixed(ask, node, name)
+
+
+def fixed_value(ask: Questions, node: Node, name: str, what: str) -> Array:
+    """A value that is known and the same at every length."""
+    arrays = ask.known(name)
+    if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays) or not fixed(ask, node, name):
+        why = "depends on the data" if arrays is None else "changes with the length of the stream"
+        ask.refuse(node, f"its {what} {why}", "export the model with a constant there")
+    return arrays[0]
+
+
+def prove(ask: Questions, node: Node | None, what: str, holds: Callable[[Any], bool], **about: Any) -> None:
+    """Something read off the traces that must hold at every length (about: see `Claim`): proven, or refused."""
+    claim = Claim(node, what, holds, **about)
+    if not all(holds(run) for run in ask.traces.runs) or not holds_everywhere(ask, claim):
+        raise Unclear(
+            f"{what} does not hold at every length",
+            node=node.name if node else "",
+            op=node.op if node else "",
+            hint="make it a constant, or a value that follows from the position alone",
+        )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulsify.convert.context import Context
 from pulsify.convert.known.series import Series
 from pulsify.convert.proof.numbers import SHORT, numbers, sizes
+from pulsify.convert.questions import Questions
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Decision
 
 
-def check_decisions(ctx: Context) -> None:
+def check_decisions(ask: Questions) -> None:
     """Streams too short for what was decided are ruled out; whatever else is decided otherwise is refused."""
-    for decision in ctx.model.decisions:
-        series = _number(ctx, decision)
+    for decision in ask.model.decisions:
+        series = _number(ask, decision)
         seen = series.values.astype(np.int64)
         other = np.flatnonzero(seen != decision.taken)
         if series.growth or (other.size and other[-1] >= series.horizon):
@@ -24,13 +24,13 @@ def check_decisions(ctx: Context) -> None:
             continue
         if (int(other[-1]) + 1) * series.unit > SHORT:
             _refuse(decision, series, int(other[-1]))
-        ctx.require(decision.node, Length(), at_least=(int(other[-1]) + 2) * series.unit)
+        ask.ledger.require(decision.node, Length(), at_least=(int(other[-1]) + 2) * series.unit)
 
 
-def _number(ctx: Context, decision: Decision) -> Series:
+def _number(ask: Questions, decision: Decision) -> Series:
     if decision.axis is not None:
-        return sizes(ctx, ctx.model.producers.get(decision.name), decision.name)[decision.axis]
-    found: Series = numbers(ctx, ctx.model.producers.get(decision.name), decision.name).reshape(-1)[0]
+        return sizes(ask, ask.model.producers.get(decision.name), decision.name)[decision.axis]
+    found: Series = numbers(ask, ask.model.producers.get(decision.name), decision.name).reshape(-1)[0]
     return found
 
 

@@ -7,9 +7,8 @@ refused by name, unless the caller accepts what a sample of lengths says (`proof
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,67 +26,23 @@ from pulsify.convert.known.spread import FAR, Spread
 from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
-from pulsify.core.spec import Proof
 from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced, unknown
 
 if TYPE_CHECKING:
-    from pulsify.convert.context import Context
+    from pulsify.convert.questions import Questions
     from pulsify.frontend.model import Node
 
-CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
-
-
-@dataclass(eq=False)
-class Ledger:
-    """What was proven of a conversion, and what was only sampled."""
-
-    horizon: int = 1
-    period: int = 1
-    limit: int = LONGEST
-    limited_by: str = ""  # the value, or node, that is exact no further
-    claims: int = 0
-    critical: set[int] = field(default_factory=set)  # lengths around which something changes
-    sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
-
-    def saw(self, horizon: int, period: int) -> None:
-        self.horizon = max(self.horizon, horizon)
-        self.period = math.lcm(self.period, period) if period <= one.MOST else self.period
-        if horizon > 1:
-            self.critical.add(horizon)
-        if period > 1:
-            self.critical.add(horizon + period)
-
-    def up_to(self, limit: int, name: str) -> None:
-        """What is certain is so for streams of no more frames than this."""
-        if limit < self.limit:
-            self.limit, self.limited_by = limit, name
-
-    def proof(self) -> Proof:
-        """As the file has it."""
-        near = sorted(self.critical)
-        return Proof(
-            self.horizon,
-            self.period,
-            self.limit if self.limit < LONGEST else None,
-            (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
-            tuple(f"{what}: {why}" for what, why in self.sampled.items()),
-        )
-
-    def series(self, s: Series, name: str = "") -> None:
-        self.claims += 1
-        self.up_to(s.certain, name)
-        self.saw(s.settled if s.horizon else 1, s.repeats)
 
 
 class Looked(Trace):
     """All known values at one length, evaluated when asked for; remembers who was asked for."""
 
-    def __init__(self, ctx: Context, length: int, opaque: frozenset[str] = frozenset()) -> None:
-        super().__init__(length, ctx.traces.runs[0].batch)
-        self._ctx, self.opaque, self.touched = ctx, opaque, dict[str, None]()
+    def __init__(self, ask: Questions, length: int, opaque: frozenset[str] = frozenset()) -> None:
+        super().__init__(length, ask.traces.runs[0].batch)
+        self._ctx, self.opaque, self.touched = ask, opaque, dict[str, None]()
 
     def __getitem__(self, name: str) -> Traced:
         first = self._ctx.traces.runs[0][name]
@@ -103,49 +58,49 @@ class Looked(Trace):
 # ---- who knows
 
 
-def follower(ctx: Context) -> Follower:
-    if ctx.follower is None:
-        traces = ctx.traces
-        ctx.follower = Follower(
-            ctx.model,
+def follower(ask: Questions) -> Follower:
+    if ask.follower is None:
+        traces = ask.traces
+        ask.follower = Follower(
+            ask.model,
             traces.tracer.evaluator,
             traces.tracer.time.step,
-            lambda name: data_sizes(ctx, name),
-            lambda name, length: known_at(ctx, name, length),
+            lambda name: data_sizes(ask, name),
+            lambda name, length: known_at(ask, name, length),
             frozenset(traces.tracer.time.bound),
-            longest(ctx),
+            longest(ask),
             first=lambda name: traces.runs[0][name],
         )
-    return ctx.follower
+    return ask.follower
 
 
-def longest(ctx: Context) -> int:
+def longest(ask: Questions) -> int:
     """No stream is longer."""
-    return ctx.traces.tracer.time.longest or LONGEST
+    return ask.traces.tracer.time.longest or LONGEST
 
 
-def in_frames(ctx: Context, length: Length) -> Series:
+def in_frames(ask: Questions, length: Length) -> Series:
     """How many frames a wire has, at every length there is."""
-    return as_series(length, ctx.traces.tracer.time.step, longest(ctx))
+    return as_series(length, ask.traces.tracer.time.step, longest(ask))
 
 
-def data_sizes(ctx: Context, name: str) -> tuple[Series, ...]:
+def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     """The sizes of a value that depends on data."""
-    unit = ctx.traces.tracer.time.step
-    dims, fact = ctx.dims(name, 0), ctx.facts.get(name)
-    times = ctx.time_axes(name)
-    port = ctx.traces.tracer.time.streams.get(name)
+    unit = ask.traces.tracer.time.step
+    dims, fact = ask.dims(name, 0), ask.facts.get(name)
+    times = ask.time_axes(name)
+    port = ask.traces.tracer.time.streams.get(name)
     out = [constant(d, unit) for d in dims]
     if port is not None:
-        out[port[0]] = one.length_itself(unit, port[1], longest(ctx))
+        out[port[0]] = one.length_itself(unit, port[1], longest(ask))
     elif isinstance(fact, Wire) and fact.length is not None:
-        out[fact.layout.axis] = one.multiply(in_frames(ctx, fact.length), constant(fact.layout.outer[0], unit))
+        out[fact.layout.axis] = one.multiply(in_frames(ask, fact.length), constant(fact.layout.outer[0], unit))
     elif isinstance(fact, Field) and all(s.length is not None for s in fact.sides):
         for side in fact.sides:
             assert side.length is not None
-            out[side.axis] = in_frames(ctx, side.length)
+            out[side.axis] = in_frames(ask, side.length)
     elif times:
-        return sizes_by_operator(ctx, name)
+        return sizes_by_operator(ask, name)
     return tuple(out)
 
 
@@ -153,19 +108,19 @@ def _as_large(node: Node) -> bool:
     return node.op not in OPERATORS and traits(node.op, node.domain).keeps_size
 
 
-def sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
+def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
     """The sizes of data that no rule has seen: what the operator does with sizes, it does whatever the entries are."""
-    node, f = ctx.model.producers.get(name), follower(ctx)
+    node, f = ask.model.producers.get(name), follower(ask)
     if node is None:
         raise Unsure(f"nothing is known of the size of '{name}'")
     if node.op == "Conv" or node.op in ("MaxPool", "AveragePool", "LpPool"):
-        return _convolved(ctx, node)
+        return _convolved(ask, node)
     kind = "Identity" if _as_large(node) else node.op
     rule = OPERATORS.get(kind)
     if rule is None:
         raise Unsure(f"nothing is known of the size of '{name}'")
     inputs = [
-        None if not i else f.value(i) if ctx.traces.runs[0][i].known else Spread(f.sizes_of(i), lo=-FAR, hi=FAR)
+        None if not i else f.value(i) if ask.traces.runs[0][i].known else Spread(f.sizes_of(i), lo=-FAR, hi=FAR)
         for i in node.inputs
     ]
     made = rule(f, replace(node, outputs=node.outputs[:1]) if kind == "Identity" else node, inputs)
@@ -173,13 +128,13 @@ def sizes_by_operator(ctx: Context, name: str) -> tuple[Series, ...]:
     return tuple(f.spread(made).sizes)
 
 
-def _convolved(ctx: Context, node: Node) -> tuple[Series, ...]:
-    f = follower(ctx)
-    own, dims = f.sizes_of(node.inputs[0]), ctx.dims(node.outputs[0], 0)
+def _convolved(ask: Questions, node: Node) -> tuple[Series, ...]:
+    f = follower(ask)
+    own, dims = f.sizes_of(node.inputs[0]), ask.dims(node.outputs[0], 0)
     if node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attr("ceil_mode", 0):
         raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
     n = len(dims) - 2
-    kernel = node.attr("kernel_shape") or ctx.dims(node.inputs[1], 0)[2:]
+    kernel = node.attr("kernel_shape") or ask.dims(node.inputs[1], 0)[2:]
     strides, dilations = (node.attr(k) or (1,) * n for k in ("strides", "dilations"))
     pads = node.attr("pads") or (0,) * (2 * n)
     out = [constant(d, own[0].unit) for d in dims]
@@ -192,7 +147,7 @@ def _convolved(ctx: Context, node: Node) -> tuple[Series, ...]:
     return tuple(out)
 
 
-def uncertain(ctx: Context, node: Node | None, name: str, problem: Unsure) -> NoReturn:
+def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> NoReturn:
     """Refuse what is not certain, naming the node at which the trail is lost."""
     lost = getattr(problem, "node", node)
     where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
@@ -210,55 +165,55 @@ def uncertain(ctx: Context, node: Node | None, name: str, problem: Unsure) -> No
 # ---- numbers
 
 
-def numbers(ctx: Context, node: Node | None, name: str) -> Array:
+def numbers(ask: Questions, node: Node | None, name: str) -> Array:
     """A known value of few entries: a Series each, dtype object."""
     try:
-        value = follower(ctx).value(name)
+        value = follower(ask).value(name)
         if isinstance(value, Spread):
-            value = follower(ctx).count(name, value)
-        cells = follower(ctx).few(value)
+            value = follower(ask).count(name, value)
+        cells = follower(ask).few(value)
         if not all(isinstance(c, Series) for c in cells.flat):
             raise Unsure("it is no linear function of the length")
     except Unsure as problem:
-        cells = otherwise(ctx, node, name, problem, lambda s: known_at(ctx, name, s).array)
+        cells = otherwise(ask, node, name, problem, lambda s: known_at(ask, name, s).array)
     for c in cells.flat:
-        ctx.ledger.series(c, name)
+        ask.ledger.series(c, name)
     return cells
 
 
-def otherwise(ctx: Context, node: Node | None, name: str, problem: Unsure, at: Callable[[int], Array]) -> Array:
+def otherwise(ask: Questions, node: Node | None, name: str, problem: Unsure, at: Callable[[int], Array]) -> Array:
     """Numbers that cannot be followed: looked at in all lengths there are, if those are few; sampled, if accepted."""
-    unit = ctx.traces.tracer.time.step
-    if longest(ctx) // unit <= LOOKS:
-        return exhausted(at, unit, longest(ctx))
-    if ctx.proof != "sampled":
-        uncertain(ctx, node, name, problem)
-    ctx.ledger.sampled[name] = str(problem)
+    unit = ask.traces.tracer.time.step
+    if longest(ask) // unit <= LOOKS:
+        return exhausted(at, unit, longest(ask))
+    if ask.proof != "sampled":
+        uncertain(ask, node, name, problem)
+    ask.ledger.sampled[name] = str(problem)
     try:
         return guess(at, unit)
     except Unsure as still:
-        uncertain(ctx, node, name, still)
+        uncertain(ask, node, name, still)
 
 
-def sizes(ctx: Context, node: Node | None, name: str) -> tuple[Series, ...]:
+def sizes(ask: Questions, node: Node | None, name: str) -> tuple[Series, ...]:
     """The sizes of any value."""
     try:
-        return follower(ctx).sizes_of(name)
+        return follower(ask).sizes_of(name)
     except Unsure as problem:
-        return tuple(otherwise(ctx, node, name, problem, lambda s: np.array(Looked(ctx, s)[name].dims)))
+        return tuple(otherwise(ask, node, name, problem, lambda s: np.array(Looked(ask, s)[name].dims)))
 
 
-def familiar(ctx: Context) -> list[Length]:
+def familiar(ask: Questions) -> list[Length]:
     """The lengths that wires have already, the latest first."""
-    found = [f.length for f in ctx.facts.values() if isinstance(f, Wire) and f.length is not None]
-    return list(dict.fromkeys([*reversed(found), *ctx.lengths_found]))
+    found = [f.length for f in ask.facts.values() if isinstance(f, Wire) and f.length is not None]
+    return list(dict.fromkeys([*reversed(found), *ask.lengths_found]))
 
 
-def length_of(ctx: Context, node: Node, frames: Series) -> Length:
+def length_of(ask: Questions, node: Node, frames: Series) -> Length:
     """A number of frames as a Length; what is no regular function of the stream's length is refused."""
-    ctx.ledger.series(frames)
+    ask.ledger.series(frames)
     try:
-        found = as_length(frames, familiar(ctx))
+        found = as_length(frames, familiar(ask))
     except Unsure as problem:
         raise NotStreamable(
             f"the length of its output is no regular function of the stream's length: {problem}",
@@ -266,42 +221,42 @@ def length_of(ctx: Context, node: Node, frames: Series) -> Length:
             op=node.op,
             hint="cut or pad by a fixed amount, or to a multiple of a fixed number",
         ) from problem
-    ctx.lengths_found[found] = None
+    ask.lengths_found[found] = None
     return found
 
 
-def size_length(ctx: Context, node: Node, name: str, axis: int, outer: int = 1) -> Length:
+def size_length(ask: Questions, node: Node, name: str, axis: int, outer: int = 1) -> Length:
     """How many frames a known value has on its time axis."""
-    size = sizes(ctx, node, name)[axis]
-    runs_from(ctx, node, lambda s: known_at(ctx, name, s))
-    return length_of(ctx, node, one.divide(size, constant(outer, size.unit)))
+    size = sizes(ask, node, name)[axis]
+    runs_from(ask, node, lambda s: known_at(ask, name, s))
+    return length_of(ask, node, one.divide(size, constant(outer, size.unit)))
 
 
-def measured(ctx: Context, node: Node, wire: Wire) -> Wire:
+def measured(ask: Questions, node: Node, wire: Wire) -> Wire:
     """A known wire with its length, for those who look beyond its ends: all ones, but none behind the last frame."""
     if wire.length is not None:
         return wire
-    return replace(wire, length=size_length(ctx, node, wire.name, wire.layout.axis, wire.layout.outer[0]))
+    return replace(wire, length=size_length(ask, node, wire.name, wire.layout.axis, wire.layout.outer[0]))
 
 
-def check_target(ctx: Context, node: Node, target: str, expected: Mapping[int, Series]) -> None:
+def check_target(ask: Questions, node: Node, target: str, expected: Mapping[int, Series]) -> None:
     """A shape that a node is given (-1, 0: worked out from the rest) must be what the rule takes it for."""
-    for axis, size in enumerate(numbers(ctx, node, target).reshape(-1)):
+    for axis, size in enumerate(numbers(ask, node, target).reshape(-1)):
         if axis in expected and not (size.constant and size.item in (-1, 0)):
-            as_expected(ctx, node, node.outputs[0], axis, size, expected[axis])
+            as_expected(ask, node, node.outputs[0], axis, size, expected[axis])
 
 
-def runs_from(ctx: Context, node: Node, evaluate: Callable[[int], Any]) -> None:
+def runs_from(ask: Questions, node: Node, evaluate: Callable[[int], Any]) -> None:
     """Streams too short for a known value to be computed at all are ruled out."""
 
-    step = ctx.traces.tracer.time.step
-    for s in range(step, min(ctx.traces.lengths[0], LATE) + 1, step):
+    step = ask.traces.tracer.time.step
+    for s in range(step, min(ask.traces.lengths[0], LATE) + 1, step):
         try:
             evaluate(s)
         except CannotRun:
             continue
         if s > step:
-            ctx.require(node.name, Length(), at_least=s)
+            ask.ledger.require(node.name, Length(), at_least=s)
         return
 
 
@@ -310,10 +265,10 @@ def same_series(a: Series, b: Series) -> bool:
     return off.constant and not off.item
 
 
-def as_expected(ctx: Context, node: Node, name: str, axis: int, size: Series, expected: Series) -> None:
+def as_expected(ask: Questions, node: Node, name: str, axis: int, size: Series, expected: Series) -> None:
     """A size must be what the rule says it is, at every length; the shortest streams may be ruled out."""
 
-    ctx.ledger.series(size)
+    ask.ledger.series(size)
     off = one.subtract(size, expected)
     if off.constant and not off.item:
         return
@@ -326,4 +281,4 @@ def as_expected(ctx: Context, node: Node, name: str, axis: int, size: Series, ex
             op=node.op,
             hint='make it a constant, or declare the lengths you use: set={"T": "8*n"}',
         )
-    ctx.require(node.name, Length(), at_least=off.settled)
+    ask.ledger.require(node.name, Length(), at_least=off.settled)

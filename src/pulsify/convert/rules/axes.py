@@ -18,7 +18,7 @@ BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cu
 def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], what: str, hint: str = BOUNDED) -> None:
     """Refuse if the time axis of an input is one of the mixed axes."""
     if wire is not None and wire.layout.axis in {a % wire.layout.rank for a in mixed}:
-        ctx.refuse(node, f"it {what} over the whole stream", hint)
+        ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
 
 
 @rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time")
@@ -26,7 +26,7 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
     guard(
         ctx,
         node,
-        ctx.wire(node.inputs[0]),
+        ctx.ask.wire(node.inputs[0]),
         [node.attr("axis", -1)],
         "normalises",
         "a softmax needs a bounded mask or window",
@@ -36,19 +36,19 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
 
 @rule("ArgMax", "ArgMin", says="along any axis but time")
 def arg_extreme(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", 0)], "searches")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", 0)], "searches")
     return pointwise(ctx, node)
 
 
 @rule("TopK", says="along any axis but time")
 def top_k(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", -1)], "sorts")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", -1)], "sorts")
     return pointwise(ctx, node)
 
 
 @rule("LpNormalization", says="along any axis but time")
 def lp_normalization(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", -1)], "normalises")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", -1)], "normalises")
     return pointwise(ctx, node)
 
 
@@ -66,25 +66,27 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
     says="over any axes but time",
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
     return pointwise(ctx, node)
 
 
 @rule("LayerNormalization", "RMSNormalization", says="over axes behind time")
 def layer_norm(ctx: Context, node: Node) -> Plan | None:
-    rank = len(ctx.dims(node.inputs[0]))
+    rank = len(ctx.ask.dims(node.inputs[0]))
     first = node.attr("axis", -1) % rank
-    guard(ctx, node, ctx.wire(node.inputs[0]), range(first, rank), "normalises")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), range(first, rank), "normalises")
     return pointwise(ctx, node)
 
 
 @rule("BatchNormalization", says="in inference mode, channels not being time")
 def batch_norm(ctx: Context, node: Node) -> Plan | None:
     if node.attr("training_mode", 0):
-        ctx.refuse(node, "it is in training mode and normalises over the whole batch", "export the model in eval mode")
-    wire = ctx.wire(node.inputs[0])
+        ctx.ask.refuse(
+            node, "it is in training mode and normalises over the whole batch", "export the model in eval mode"
+        )
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is not None and wire.layout.axis == 1:
-        ctx.refuse(node, "time is its channel axis", "put time on another axis")
+        ctx.ask.refuse(node, "time is its channel axis", "put time on another axis")
     return pointwise(ctx, node)
 
 
@@ -99,7 +101,7 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
     says="with time folded into the batch axis only",
 )
 def over_features(ctx: Context, node: Node) -> Plan | None:
-    rank = len(ctx.dims(node.inputs[0]))
+    rank = len(ctx.ask.dims(node.inputs[0]))
     mixed: Iterable[int] = range(1, rank)
     if node.op == "InstanceNormalization" or node.op.startswith("Global"):
         mixed = range(2, rank)
@@ -108,7 +110,7 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
     elif node.op == "LRN":
         mixed = (1,)
     what = "pools" if node.op.startswith("Global") else "normalises"
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     guard(ctx, node, wire, mixed, what)
     if node.op == "InstanceNormalization":
         guard(ctx, node, wire, [1], "takes time as channels and normalises")
@@ -117,7 +119,7 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
 
 @rule("Trilu", says="on axes other than time")
 def trilu(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
     return pointwise(ctx, node)
 
 

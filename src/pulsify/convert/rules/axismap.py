@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pulsify.convert.context import Context
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 
@@ -13,12 +14,12 @@ AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there
 
 def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
     """For every input; None if the operator does not keep axes apart (a reshape that tears them, a gather)."""
-    out = len(ctx.dims(node.outputs[0]))
-    ranks = [len(ctx.dims(i)) if i else 0 for i in node.inputs]
+    out = len(ctx.ask.dims(node.outputs[0]))
+    ranks = [len(ctx.ask.dims(i)) if i else 0 for i in node.inputs]
     kind = traits(node.op, node.domain).axes
     if kind == "broadcast":
         return [{a: a + out - r for a in range(r)} for r in ranks]
-    if kind == "repeat" and _repeats_one(ctx.dims(node.inputs[0]), ctx.dims(node.outputs[0])):
+    if kind == "repeat" and _repeats_one(ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])):
         return [{a: a for a in range(out)}, {}]  # what is repeated is one frame: an Expand
     if kind == "matmul":
         return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
@@ -31,7 +32,7 @@ def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
         return [{a: a for a in range(ranks[0])}, *({} for _ in ranks[1:])]
     if kind == "join":
         joined = node.attr("axis") % out
-        if any(joined in ctx.time_axes(i) for i in node.inputs):
+        if any(joined in ctx.ask.time_axes(i) for i in node.inputs):
             return None
         return [{a: a for a in range(r)} for r in ranks]
     if kind == "regroup":
@@ -56,10 +57,10 @@ def _einsum(node: Node) -> list[AxisMap] | None:
 
 def reduced_axes(ctx: Context, node: Node) -> set[int]:
     """The axes a Reduce operator goes over: an attribute or an input, all of them if none is named."""
-    rank = len(ctx.dims(node.inputs[0]))
+    rank = len(ctx.ask.dims(node.inputs[0]))
     axes = node.attr("axes")
     if axes is None and node.input(1):
-        axes = [int(a) for a in ctx.constant(node, node.input(1), "axes").reshape(-1)]
+        axes = [int(a) for a in fixed_value(ctx.ask, node, node.input(1), "axes").reshape(-1)]
     if not axes:
         return set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
     return {a % rank for a in axes}
@@ -75,10 +76,10 @@ def _reduce(ctx: Context, node: Node, rank: int) -> AxisMap:
 def _reshape(ctx: Context, node: Node) -> AxisMap | None:
     """Time axes that stay axes of their own: the elements in front of, between and behind them stay the same."""
     name, made = node.inputs[0], node.outputs[0]
-    before, after = ctx.time_axes(name), ctx.time_axes(made)
+    before, after = ctx.ask.time_axes(name), ctx.ask.time_axes(made)
     if len(before) != len(after):
         return None
-    x, y = ctx.dims(name), ctx.dims(made)
+    x, y = ctx.ask.dims(name), ctx.ask.dims(made)
     for a, b in zip(before, after, strict=True):
         if x[a] != y[b] or math.prod(x[:a]) != math.prod(y[:b]):
             return None

@@ -23,11 +23,11 @@ from pulsify.frontend.model import Node
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")
 def concat(ctx: Context, node: Node) -> Plan | None:
-    facts = [ctx.fact(n) for n in node.inputs]
+    facts = [ctx.ask.fact(n) for n in node.inputs]
     wires = [f for f in facts if isinstance(f, Wire)]
     if not wires:
         return static(ctx, node)
-    axis = node.attr("axis") % len(ctx.dims(node.outputs[0]))
+    axis = node.attr("axis") % len(ctx.ask.dims(node.outputs[0]))
     if any(w.layout.axis != axis for w in wires):
         return _across(ctx, node, wires)
     return _on_time(ctx, node, axis)
@@ -35,7 +35,7 @@ def concat(ctx: Context, node: Node) -> Plan | None:
 
 def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
     if len({w.layout.axis for w in wires}) > 1 or len(wires) < len(node.inputs):
-        ctx.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
+        ctx.ask.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
     known = [w for w in wires if w.end is None]
     if not known or len(known) == len(wires):
         return pointwise(ctx, node)
@@ -49,7 +49,7 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
             parts.append(_batched(ctx, w, v, target, values[wires.index(_data(wires))], window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
-    return Plan(reads, (ctx.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
+    return Plan(reads, (ctx.ask.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
 
 
 def _data(wires: list[Wire]) -> Wire:
@@ -81,17 +81,17 @@ class Part:
 
 def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     """Frame k is front[k] below the front's size, then the stream, then the tail counted from the stream's end."""
-    streams = [i for i, n in enumerate(node.inputs) if isinstance(ctx.fact(n), Wire)]
+    streams = [i for i, n in enumerate(node.inputs) if isinstance(ctx.ask.fact(n), Wire)]
     if len(streams) > 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "it puts one stream behind the end of another, which never comes",
             "join them on another axis, or run them as two streams",
         )
     at = streams[0]
-    found = ctx.wire(node.inputs[at])
+    found = ctx.ask.wire(node.inputs[at])
     assert found is not None
-    wire = measured(ctx, node, found)
+    wire = measured(ctx.ask, node, found)
     front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
     tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
     if (
@@ -99,7 +99,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         or sum(p.prefix is not None for p in front) > 1
         or (len(front) > 1 and any(p.prefix for p in front))
     ):
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "it repeats the first frames of the stream later on",
             "feed them as a separate input without a time axis",
@@ -107,18 +107,18 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
         wire = _repeated(ctx, node, wire, front[0].frames)
         if not tail:
-            ctx.facts[node.outputs[0]] = wire
+            ctx.ask.facts[node.outputs[0]] = wire
             return None
         front = []
     before, after = sum(p.frames for p in front), sum(p.frames for p in tail)
     length = wire.length.then(add=before + after) if wire.length is not None else None
-    layout = ctx.layout(node, node.outputs[0])
+    layout = ctx.ask.layout(node, node.outputs[0])
     reads = [Read(wire, shift(-before))]
     if front and front[0].prefix:
         early = front[0].prefix.wire
         reads.append(Read(early))
         if early.length is not None:
-            ctx.require(node.name, early.length, at_least=front[0].frames)
+            ctx.ask.ledger.require(node.name, early.length, at_least=front[0].frames)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, x = ctx.builder, values[0]
@@ -142,31 +142,31 @@ def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
     """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
     own = wire.length
     assert own is not None
-    frames = in_frames(ctx, own)
+    frames = in_frames(ctx.ask, own)
     again = extreme(frames, constant(count, frames.unit), np.minimum)  # fewer, if there are fewer
-    length = length_of(ctx, node, add(frames, again))
+    length = length_of(ctx.ask, node, add(frames, again))
     source = settled(ctx, node, wire) if wire.mirror is not None else wire
     return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
 
 
 def _part(ctx: Context, node: Node, name: str, axis: int) -> Part:
-    fact = ctx.fact(name)
-    frames = ctx.dims(name)[axis]
+    fact = ctx.ask.fact(name)
+    frames = ctx.ask.dims(name)[axis]
     if isinstance(fact, Prefix):
         return Part(name, frames, fact)
-    ctx.operand(node, name)  # refuses what is neither constant nor static
+    ctx.ask.operand(node, name)  # refuses what is neither constant nor static
     return Part(name, frames, None)
 
 
 def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, window: Window) -> ir.Value:
     """The frames of constant parts at the given places (clamped; what lies outside is never used)."""
     b = ctx.builder
-    values = [f.value for p in parts if (f := ctx.fact(p.name)) and hasattr(f, "value")]
+    values = [f.value for p in parts if (f := ctx.ask.fact(p.name)) and hasattr(f, "value")]
     table = values[0] if len(values) == 1 else b.op("Concat", *values, axis=layout.axis)
     size = sum(p.frames for p in parts)
     place = b.op("Max", frames, b.constant(np.array(0, np.int32), "int"))
     place = b.op("Min", place, b.constant(np.array(size - 1, np.int32), "int"))
-    batched = ctx.sizes(parts[0].name, layout.axis)
+    batched = ctx.ask.sizes(parts[0].name, layout.axis)
     if layout.batch is not None and batched[layout.batch] == 1:  # one table for all streams
         flat = b.op("Gather", table, b.reshape(place, [-1]), axis=layout.axis)
         split = [max(s, 1) if i != layout.axis else -1 for i, s in enumerate(layout.sizes)]

@@ -13,6 +13,7 @@ from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import stretched
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import in_frames, measured
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
@@ -58,14 +59,14 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
 def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> tuple[int, int]:
     """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
     if any(d > 1 for d in node.attr("dilations", ())):
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "ONNX Runtime leaves the dilation out when it works out auto_pad",
             "export it with explicit pads",
         )
     found = set()
-    own = wire.length if wire.length is not None else constant(ctx.dims(wire.name)[wire.layout.axis])
-    sizes = in_frames(ctx, own)
+    own = wire.length if wire.length is not None else constant(ctx.ask.dims(wire.name)[wire.layout.axis])
+    sizes = in_frames(ctx.ask, own)
     turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
     for frames in dict.fromkeys(turns.values.tolist()):
         total = same_total(frames, span, stride)
@@ -73,7 +74,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
             found.add((same_front(node, total), total))
     befores = {b for b, _ in found}
     if len(befores) != 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             f"auto_pad={node.attr('auto_pad')} with stride {stride} pads the start differently depending on the length",
             f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
@@ -81,7 +82,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
     if wire.length is not None and span < stride and node.op in REFUSE_TO_CUT:
         # the last window has a first frame, and no frame behind its last
         begun = wire.length.then(1, stride - 1, stride)
-        ctx.require(node.name, begun, equals=wire.length.then(1, stride - span - 1, stride).then(add=1))
+        ctx.ask.ledger.require(node.name, begun, equals=wire.length.then(1, stride - span - 1, stride).then(add=1))
     before = befores.pop()
     return before, max(t for _, t in found) - before
 
@@ -117,7 +118,7 @@ def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -
     if not auto.startswith("SAME"):
         return attrs
     pads = [0] * (2 * n)
-    dims = ctx.dims(node.inputs[0])[2:]
+    dims = ctx.ask.dims(node.inputs[0])[2:]
     for i in range(n):
         if i == s:
             continue
@@ -125,7 +126,7 @@ def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -
         total = same_total(dims[i], kernel[i], stride)
         pads[i] = same_front(node, total)
         if pads[i] < 0:
-            ctx.refuse(node, f"its auto_pad cuts axis {i + 2} in front", "export it with explicit pads, or a slice")
+            ctx.ask.refuse(node, f"its auto_pad cuts axis {i + 2} in front", "export it with explicit pads, or a slice")
         pads[i + n] = max(total - pads[i], 0)
     attrs.pop("auto_pad")
     return {**attrs, "pads": tuple(pads)}
@@ -133,31 +134,31 @@ def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -
 
 @rule("Conv", "ConvInteger", "QLinearConv", says="any stride, dilation, groups, pads and auto_pad; 1-D to 3-D")
 def conv(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     weight = node.inputs[3 if node.op == "QLinearConv" else 1]
-    if ctx.wire(weight) is not None:
-        ctx.refuse(node, "its kernel varies over time", "use a constant kernel")
+    if ctx.ask.wire(weight) is not None:
+        ctx.ask.refuse(node, "its kernel varies over time", "use a constant kernel")
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis == 0:
         return pointwise(ctx, node)
     if wire.layout.axis == 1:
-        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
-    wire = measured(ctx, node, wire)
-    kernel = ctx.dims(weight)[2:]
+        ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx.ask, node, wire)
+    kernel = ctx.ask.dims(weight)[2:]
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     assert wire.length is not None
     length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
-    ctx.require(node.name, length, at_least=1)
+    ctx.ask.ledger.require(node.name, length, at_least=1)
     fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)
         return ctx.builder.ops(node.op, inputs, attrs, name=node.name)
 
-    return Plan((Read(wire, reach, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
 
 
 def _zero_point(ctx: Context, node: Node) -> int:
@@ -165,7 +166,7 @@ def _zero_point(ctx: Context, node: Node) -> int:
     at = {"ConvInteger": 2, "QLinearConv": 2}.get(node.op)
     if at is None or not node.input(at):
         return 0
-    return int(ctx.constant(node, node.input(at), "zero point").reshape(-1)[0])
+    return int(fixed_value(ctx.ask, node, node.input(at), "zero point").reshape(-1)[0])
 
 
 @rule("ConvTranspose", says="overlapping or not, output_padding, pads, groups, dilation")
@@ -176,19 +177,19 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     output   [ . . . . )                  an output is complete once the last input frame
                   [ . . . . )             that touches it is there
     """
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis == 0:
         return pointwise(ctx, node)
     if wire.layout.axis == 1:
-        ctx.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
-    wire = measured(ctx, node, wire)
-    kernel = ctx.dims(node.inputs[1])[2:]
+        ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+    wire = measured(ctx.ask, node, wire)
+    kernel = ctx.ask.dims(node.inputs[1])[2:]
     n = len(kernel)
     auto = node.attr("auto_pad", "NOTSET")
     if node.attr("output_shape") or auto.startswith("SAME"):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads"
         )
     t = taps(ctx, node, wire, kernel)
@@ -197,18 +198,18 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     reach = Reach(1, t.stride, first, t.before)
     assert wire.length is not None
     length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
-    ctx.require(node.name, length, at_least=1)
+    ctx.ask.ledger.require(node.name, length, at_least=1)
     if extra:
-        ctx.require(node.name, wire.length, at_least=1)  # the runtime adds no frames to none
+        ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime adds no frames to none
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = without_time_pads(node, n, t.spatial)
         padding = list(node.attr("output_padding", (0,) * n))
         padding[t.spatial] = max(0, t.stride - t.span)
         attrs["output_padding"] = tuple(padding)
-        inputs = [values[0], *(ctx.operand(node, i) for i in node.inputs[1:])]
+        inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
         out = ctx.builder.ops(node.op, inputs, attrs, name=node.name)[0]
         skip = window.start + t.before - reach.first(window.start) * t.stride
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
-    return Plan((Read(wire, reach, Fill()),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, reach, Fill()),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)

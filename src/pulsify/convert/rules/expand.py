@@ -20,17 +20,17 @@ from pulsify.frontend.model import Node
 
 @rule("Expand", says="across any axis; a value without time repeated at every frame")
 def expand(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return _over_time(ctx, node)
     name = node.outputs[0]
-    axes = ctx.time_axes(name)
-    if axes != [broadcast_axis(wire.layout, len(ctx.dims(name)))]:
-        ctx.refuse(
+    axes = ctx.ask.time_axes(name)
+    if axes != [broadcast_axis(wire.layout, len(ctx.ask.dims(name)))]:
+        ctx.ask.refuse(
             node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames"
         )
     _check_shape(ctx, node, axes[0])
-    layout = ctx.layout(node, name, wire.layout.outer)
+    layout = ctx.ask.layout(node, name, wire.layout.outer)
     targets = [1 if s <= 0 else s for s in layout.sizes]
     grows = _grows_with_batch(ctx, node, wire, layout)
 
@@ -61,29 +61,29 @@ def _batch_target(ctx: Context, node: Node, targets: list[int], layout: Layout) 
 
 def _over_time(ctx: Context, node: Node) -> Plan | None:
     name = node.outputs[0]
-    axes = ctx.time_axes(name)
+    axes = ctx.ask.time_axes(name)
     if not axes:
         return static(ctx, node)
     source = node.inputs[0]
-    at = axes[0] - (len(ctx.dims(name)) - len(ctx.dims(source)))
-    if len(axes) > 1 or (at >= 0 and ctx.dims(source)[at] != 1):
-        ctx.refuse(node, "it repeats more than one frame over time", "repeat a single frame")
+    at = axes[0] - (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source)))
+    if len(axes) > 1 or (at >= 0 and ctx.ask.dims(source)[at] != 1):
+        ctx.ask.refuse(node, "it repeats more than one frame over time", "repeat a single frame")
     _check_shape(ctx, node, axes[0])
-    value = ctx.operand(node, source)
+    value = ctx.ask.operand(node, source)
     assert value is not None
     b = ctx.builder
-    layout = ctx.layout(node, name)
-    ranked = b.reshape(value, [1] * (len(ctx.dims(name)) - len(ctx.dims(source))) + _kept(ctx, source))
+    layout = ctx.ask.layout(node, name)
+    ranked = b.reshape(value, [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source))
     targets = [1 if s <= 0 else s for s in layout.sizes]
     frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
-    ctx.facts[name] = held(ctx, name, frame, layout)
+    ctx.ask.facts[name] = held(ctx, name, frame, layout)
     return None
 
 
 def _check_shape(ctx: Context, node: Node, time: int) -> None:
     """Sizes are what they look like, at every length; a stream is repeated along time nowhere."""
-    dims, unit = ctx.dims(node.outputs[0]), ctx.traces.tracer.time.step
-    given, own = numbers(ctx, node, node.inputs[1]).reshape(-1), sizes(ctx, node, node.inputs[0])
+    dims, unit = ctx.ask.dims(node.outputs[0]), ctx.ask.traces.tracer.time.step
+    given, own = numbers(ctx.ask, node, node.inputs[1]).reshape(-1), sizes(ctx.ask, node, node.inputs[0])
     for back in range(1, len(given) + 1):
         axis, size = len(dims) - back, given[-back]
         before = own[-back] if back <= len(own) else constant(1, unit)
@@ -94,12 +94,12 @@ def _check_shape(ctx: Context, node: Node, time: int) -> None:
         if size.constant and size.item == 1 and node.op == "Expand":
             continue
         if axis != time or not before.constant:
-            as_expected(ctx, node, node.outputs[0], axis, size, expected)
+            as_expected(ctx.ask, node, node.outputs[0], axis, size, expected)
 
 
 def _kept(ctx: Context, name: str) -> list[int]:
-    dims = list(ctx.dims(name, 0))
-    other = ctx.traces.other_batch
+    dims = list(ctx.ask.dims(name, 0))
+    other = ctx.ask.traces.other_batch
     if other is not None:
         dims = [d if d == o else -1 for d, o in zip(dims, other[name].dims, strict=True)]
     return dims
@@ -107,17 +107,17 @@ def _kept(ctx: Context, name: str) -> list[int]:
 
 @rule("Tile", says="across any axis but time; a value without time repeated at every frame")
 def tile(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
-        return _over_time(ctx, node) if ctx.time_axes(node.outputs[0]) else static(ctx, node)
-    tables = ctx.known(node.inputs[1])
+        return _over_time(ctx, node) if ctx.ask.time_axes(node.outputs[0]) else static(ctx, node)
+    tables = ctx.ask.known(node.inputs[1])
     if tables is None:
-        ctx.refuse(node, "how often it repeats depends on the data", "repeat a fixed number of times")
-    if not fixed(ctx, node, node.inputs[1]):
-        ctx.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
+        ctx.ask.refuse(node, "how often it repeats depends on the data", "repeat a fixed number of times")
+    if not fixed(ctx.ask, node, node.inputs[1]):
+        ctx.ask.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
     repeats = [int(r) for r in tables[0].reshape(-1)]
     if repeats[wire.layout.axis] != 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "it repeats the whole stream, whose end never comes",
             "repeat every frame instead (unsqueeze, expand, reshape)",
@@ -126,5 +126,5 @@ def tile(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return (ctx.builder.op("Tile", values[0], ctx.builder.ints(*repeats), name=node.name),)
 
-    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)

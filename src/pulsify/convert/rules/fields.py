@@ -17,13 +17,13 @@ import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import choose_view
-from pulsify.convert.context import Context, Unclear
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
 from pulsify.convert.known.series import Unsure, constant
 from pulsify.convert.known.spread import T
 from pulsify.convert.mask_cells import Cells
 from pulsify.convert.primitives.boundary import along, bounded_wire, real_frames
-from pulsify.convert.proof.claims import Claim, holds_everywhere
+from pulsify.convert.proof.claims import Claim, holds_everywhere, prove
 from pulsify.convert.proof.numbers import (
     SHORT,
     Looked,
@@ -36,6 +36,7 @@ from pulsify.convert.proof.numbers import (
     uncertain,
 )
 from pulsify.convert.proof.values import known_at
+from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.axismap import AxisMap, axis_maps
 from pulsify.convert.rules.growing import grow, growing_template, horizon
 from pulsify.convert.rules.pointwise import aligned, clone
@@ -52,7 +53,7 @@ FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for 
 def meets(ctx: Context, node: Node) -> bool:
     """Does any value around this node have two time axes?"""
     names = [*(i for i in node.inputs if i), *(o for o in node.outputs if o)]
-    return any(len(ctx.time_axes(n)) > 1 for n in names)
+    return any(len(ctx.ask.time_axes(n)) > 1 for n in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,57 +88,61 @@ def field_rule(ctx: Context, node: Node) -> None:
 
 def _check_beside(ctx: Context, node: Node, operands: list[Operand]) -> None:
     """A known value has as many rows and columns as what it meets: where it has not, batch fails, and so do we."""
-    fact = ctx.facts[node.outputs[0]]
+    fact = ctx.ask.facts[node.outputs[0]]
     if not isinstance(fact, Field):
         return
     for o in operands:
         try:
-            own = follower(ctx).sizes_of(o.name) if ctx.known(o.name) is not None else ()
+            own = follower(ctx.ask).sizes_of(o.name) if ctx.ask.known(o.name) is not None else ()
         except Unsure:
             continue
         for axis, side in ((a, s) for a, out in o.axes.items() for s in fact.sides if s.axis == out and own):
-            if side.length is not None and own[axis].growth and not same_series(own[axis], in_frames(ctx, side.length)):
-                ctx.require(node.name, side.length, equals=length_of(ctx, node, own[axis]))
+            if (
+                side.length is not None
+                and own[axis].growth
+                and not same_series(own[axis], in_frames(ctx.ask, side.length))
+            ):
+                ctx.ask.ledger.require(node.name, side.length, equals=length_of(ctx.ask, node, own[axis]))
 
 
 def _check_shape(ctx: Context, node: Node) -> None:
     """The shape that a field is given must be what it was taken for, at every length."""
     name = node.outputs[0]
-    fact, unit = ctx.facts[name], ctx.traces.tracer.time.step
+    fact, unit = ctx.ask.facts[name], ctx.ask.traces.tracer.time.step
     try:
-        made = sizes_by_operator(ctx, name)
+        made = sizes_by_operator(ctx.ask, name)
     except Unsure as problem:
         if node.op == "Reshape":
             return  # it keeps as many entries, so that no other shape of these axes is possible
-        uncertain(ctx, node, node.inputs[1], problem)
-    for axis, (size, d) in enumerate(zip(made, ctx.dims(name, 0), strict=True)):
+        uncertain(ctx.ask, node, node.inputs[1], problem)
+    for axis, (size, d) in enumerate(zip(made, ctx.ask.dims(name, 0), strict=True)):
         side = next((s for s in fact.sides if s.axis == axis), None) if isinstance(fact, Field) else None
-        if side is None and axis not in ctx.time_axes(name):
-            as_expected(ctx, node, name, axis, size, constant(d, unit))
+        if side is None and axis not in ctx.ask.time_axes(name):
+            as_expected(ctx.ask, node, name, axis, size, constant(d, unit))
         elif side is not None and side.length is not None:
-            as_expected(ctx, node, name, axis, size, in_frames(ctx, side.length))
+            as_expected(ctx.ask, node, name, axis, size, in_frames(ctx.ask, side.length))
 
 
 def _operand(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap) -> Operand:
-    times = ctx.time_axes(name)
+    times = ctx.ask.time_axes(name)
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
-        ctx.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
-    if times and traits(node.op).elementwise and ctx.known(name) is not None:
+        ctx.ask.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
+    if times and traits(node.op).elementwise and ctx.ask.known(name) is not None:
         _check_alone(ctx, node, name, times)
-    if ctx.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
+    if ctx.ask.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
         constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
         return Operand(index, name, None if constant else _parts(ctx, node, name), axes)
-    fact = ctx.fact(name)
+    fact = ctx.ask.fact(name)
     if isinstance(fact, (Prefix, Varying)):
-        ctx.operand(node, name)  # refuses
+        ctx.ask.operand(node, name)  # refuses
     return Operand(index, name, fact if isinstance(fact, (Wire, Field)) else None, axes)
 
 
 def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
     """A known value that has a single row or column at some length would be spread over all there."""
     try:
-        own = follower(ctx).sizes_of(name)
+        own = follower(ctx.ask).sizes_of(name)
     except Unsure:
         return
     for size in (own[a] for a in times):
@@ -145,8 +150,8 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
         more = np.maximum.accumulate(seen) > 1  # one frame is all there is of a stream that is short
         alone = np.flatnonzero((seen == 1) & more)
         lengths = [(int(n) + 1) * size.unit for n in alone if (n + 1) * size.unit > SHORT]
-        if any(ctx.traces.tracer.works(s) for s in lengths[:4]):
-            ctx.refuse(
+        if any(ctx.ask.traces.tracer.works(s) for s in lengths[:4]):
+            ctx.ask.refuse(
                 node,
                 f"'{name}' has a single frame at length {lengths[0]}, which meets every other",
                 "give it as many frames as the stream has",
@@ -155,18 +160,18 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
 
 def _same_at_all_lengths(ctx: Context, name: str) -> bool:
     """Is cell (i, j) the same whatever the length? A mask may hide the last frame at some lengths only."""
-    if name not in ctx.same_cells:
-        ctx.same_cells[name] = _by_place_alone(ctx, name)
-    return ctx.same_cells[name]
+    if name not in ctx.ask.same_cells:
+        ctx.ask.same_cells[name] = _by_place_alone(ctx, name)
+    return ctx.ask.same_cells[name]
 
 
 def _by_place_alone(ctx: Context, name: str) -> bool:
     try:
-        if T not in follower(ctx).spread(follower(ctx).value(name)).uses:
+        if T not in follower(ctx.ask).spread(follower(ctx.ask).value(name)).uses:
             return True
     except Unsure:  # its parts may be certain, if it is not
-        return ctx.proof == "sampled"
-    full: Array = known_at(ctx, name, 2 * ctx.traces.longest.length).array
+        return ctx.ask.proof == "sampled"
+    full: Array = known_at(ctx.ask, name, 2 * ctx.ask.traces.longest.length).array
 
     def agrees(run: Trace) -> bool:
         value = run[name].array
@@ -174,7 +179,7 @@ def _by_place_alone(ctx: Context, name: str) -> bool:
         return same(value[both], full[both])
 
     try:
-        return holds_everywhere(ctx, Claim(None, f"'{name}' being the same at every length", agrees))
+        return holds_everywhere(ctx.ask, Claim(None, f"'{name}' being the same at every length", agrees))
     except NotStreamable:
         return False
 
@@ -182,9 +187,9 @@ def _by_place_alone(ctx: Context, name: str) -> bool:
 def _parts(ctx: Context, node: Node, name: str) -> Field:
     """A known value as the field its own operator makes of its inputs: what of it depends on the end waits for that."""
     with contextlib.suppress(NotStreamable):
-        if isinstance(fact := ctx.fact(name), Field):
+        if isinstance(fact := ctx.ask.fact(name), Field):
             return fact
-    ctx.refuse(
+    ctx.ask.refuse(
         node,
         f"'{name}' shows or hides some frames at some lengths of the stream only, in a way no rule is known for",
         "make it of comparisons with the length, joined by And, Or, Not, Where",
@@ -214,9 +219,9 @@ def _cells_of(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int])
 def _cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Trace], Cells]:
     def at(run: Trace) -> Cells:
         key = (node.outputs[0], run.length)
-        if key not in ctx.cells:
-            ctx.cells[key] = _compute_cells(ctx, node, operands, axes, run)
-        return ctx.cells[key]
+        if key not in ctx.ask.cells:
+            ctx.ask.cells[key] = _compute_cells(ctx, node, operands, axes, run)
+        return ctx.ask.cells[key]
 
     return at
 
@@ -226,7 +231,7 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
         return cell.data()
     inputs = [_cells_of(ctx, o, run, axes) for o in operands]
     if node.op in ("Softmax", "LogSoftmax"):
-        axis = node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))
+        axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
         if axis not in axes:
             return inputs[0]
         full = tuple(run[node.outputs[0]].dims[a] for a in axes)
@@ -239,10 +244,10 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
     def compute(values: list[Array]) -> Array:
         if not any(np.size(v) for v in values):
             return values[0]
-        given = [known(v.astype(ctx.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
+        given = [known(v.astype(ctx.ask.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
         placed = dict(zip([o.index for o in operands], given, strict=True))
         full = [placed.get(i) for i in range(len(node.inputs))]
-        return np.asarray(ctx.traces.tracer.evaluator.run(node, full)[0], np.float32)
+        return np.asarray(ctx.ask.traces.tracer.evaluator.run(node, full)[0], np.float32)
 
     return cell.combine(node.op, inputs, compute)
 
@@ -251,7 +256,7 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
 
 
 def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) -> None:
-    times = ctx.time_axes(name)
+    times = ctx.ask.time_axes(name)
     if len(times) != 2:
         raise Unclear(
             f"its output '{name}' has {len(times)} time axes", node=node.name, op=node.op, hint="see docs/design.md"
@@ -267,11 +272,11 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
             made[key] = _emit(ctx, node, operands, dict(zip(axes, windows, strict=True)), offsets)
         return made[key][at]
 
-    ctx.facts[name] = Field(
+    ctx.ask.facts[name] = Field(
         name=name,
-        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.sizes_static(name))),
+        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
         sides=(sides[0], sides[1]),
-        dtype=ctx.dtype(name),
+        dtype=ctx.ask.dtype(name),
         cells=_cells(ctx, node, operands, axes),
         take=take,
         bounded=_bounded(ctx, node, operands, axes),
@@ -281,7 +286,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
 
 def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
     if node.op == "Softmax":
-        return frozenset({node.attr("axis", -1) % len(ctx.dims(node.outputs[0]))}) & frozenset(axes)
+        return frozenset({node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))}) & frozenset(axes)
     if node.op in (  # not Where: rows without any real key are NaN, and it may show what was never there
         "Mul",
         "Identity",
@@ -326,14 +331,14 @@ def _emit(
     given = {o.index: _take(ctx, node, o, windows, offsets) for o in operands}
     inputs = [given.get(i) for i in range(len(node.inputs))]
     if node.op in ("Squeeze", "Unsqueeze"):
-        return clone(ctx, node, [inputs[0], *(ctx.operand(node, n) for n in node.inputs[1:])])
+        return clone(ctx, node, [inputs[0], *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
     if node.op in ("Reshape", "Flatten"):
-        sizes = ctx.sizes_static(node.outputs[0])
+        sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
         assert inputs[0] is not None
         return (ctx.builder.reshape(inputs[0], dims),)
     if node.op in ("Expand", "Tile"):
-        sizes = ctx.sizes_static(node.outputs[0])
+        sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
         return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
     if node.op == "Softmax":
@@ -348,7 +353,9 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
             return o.fact.held
         value = o.fact.take(windows[out])
         if o.fact.layout.folded and traits(node.op).elementwise:
-            target = Layout(tuple(0 if i == out else s for i, s in enumerate(ctx.sizes_static(node.outputs[0]))), out)
+            target = Layout(
+                tuple(0 if i == out else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0]))), out
+            )
             value = aligned(ctx, o.fact, value, target, windows[out])
         return value
     if isinstance(o.fact, Field):
@@ -358,16 +365,16 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
     if len(o.axes) == 2:
         return _template(ctx, node, o, windows)
     if len(o.axes) == 1:  # a known table over one axis, used as it stands
-        fact = ctx.fact(o.name)
+        fact = ctx.ask.fact(o.name)
         if isinstance(fact, Wire):
             return fact.take(windows[next(iter(o.axes.values()))])
-    return ctx.operand(node, o.name)
+    return ctx.ask.operand(node, o.name)
 
 
 def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: dict[int, Window]) -> ir.Value:
     """Scores with what lies outside the stream at -inf, so that a softmax gives it no weight."""
     assert x is not None
-    rank = len(ctx.dims(node.outputs[0]))
+    rank = len(ctx.ask.dims(node.outputs[0]))
     axis = node.attr("axis", -1) % rank
     if axis not in windows:
         return x
@@ -378,7 +385,7 @@ def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: d
         low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
         return ctx.builder.op("Where", shown, x, low)
     valid = real_frames(ctx, windows[axis], length, starts=True)
-    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.sizes_static(node.outputs[0])))
+    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0])))
     shown = along(ctx, valid, Layout(sizes, axis), windows[axis].frames)
     low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
     return ctx.builder.op("Where", shown, x, low)
@@ -393,15 +400,15 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
 
     def array(run: Trace) -> Array:
         out: Array = run[o.name].array
-        for i, s in enumerate(ctx.sizes_static(o.name)):
+        for i, s in enumerate(ctx.ask.sizes_static(o.name)):
             if s < 0:  # known values do not differ from stream to stream
                 one = out[(slice(None),) * i + (slice(0, 1),)]
                 if not np.array_equal(np.broadcast_to(one, out.shape), out):
-                    ctx.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
+                    ctx.ask.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
                 out = one
         return out
 
-    template = find(array(ctx.traces.longest), (a, b), pair)
+    template = find(array(ctx.ask.traces.longest), (a, b), pair)
     if template is None:
         raise Unclear(
             f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
@@ -410,7 +417,7 @@ def _template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) 
             "shares a factor with the chunk",
         )  # fmt: skip
     found = template
-    ctx.claim(node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
+    prove(ctx.ask, node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
     if len(template.phases) == 1:
         return ctx.builder.constant(template.phases[0], o.name)
     return _by_phase(ctx, node, np.stack(template.phases), o.name)
@@ -432,10 +439,10 @@ def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
     table = b.constant(stack, name)
     if ctx.clock.batch is None:
         return b.op("Gather", table, b.reshape(phase, []), axis=0)
-    rank, dims = len(ctx.dims(node.outputs[0])), stack.shape[1:]
+    rank, dims = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:]
     full = (1,) * (rank - len(dims)) + dims
-    if full[0] != 1 or ctx.sizes_static(node.outputs[0])[0] != -1:
-        ctx.refuse(
+    if full[0] != 1 or ctx.ask.sizes_static(node.outputs[0])[0] != -1:
+        ctx.ask.refuse(
             node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
         )
     return b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full[1:]])
@@ -449,7 +456,7 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     name = node.outputs[0]
     fields = [o for o in operands if len(o.axes) == 2]
     if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "it sums over time where two fields of frames meet",
             "sum scores times values only, with a bounded mask on the scores",
         )  # fmt: skip
@@ -458,14 +465,14 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
     (row,) = (a for a, out in field.axes.items() if out != -1)
     values = [o for o in summed if o is not field]
     if len(values) != 1 or not isinstance(values[0].fact, Wire):
-        ctx.refuse(node, "it sums over time", "sum scores times values only, with a bounded mask on the scores")
+        ctx.ask.refuse(node, "it sums over time", "sum scores times values only, with a bounded mask on the scores")
     value = values[0].fact
     sides = _field_sides(ctx, node, field)
     length = sides[row].length or value.length
     if length is None or value.length is None:
-        ctx.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
-    if isinstance(field.fact, Field) and field.fact.cells(ctx.traces.longest).soft:
-        ctx.refuse(
+        ctx.ask.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
+    if isinstance(field.fact, Field) and field.fact.cells(ctx.ask.traces.longest).soft:
+        ctx.ask.refuse(
             node,
             "where the data hide every key of a row with a finite score, batch looks at the whole stream",
             "fill with -inf, or set the weights to zero behind the softmax",
@@ -480,8 +487,10 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
         looks = _looks(ctx, field, row, col, view)
         reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
         near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
-        ctx.claim(node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
-        _check_last_rows(ctx, node, _needed(ctx, field, ctx.traces.longest, row, col), (length, value.length), looks)
+        prove(ctx.ask, node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
+        _check_last_rows(
+            ctx, node, _needed(ctx, field, ctx.ask.traces.longest, row, col), (length, value.length), looks
+        )
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
         grow(ctx, node, value, view, lambda run: _needed(ctx, field, run, row, col))
@@ -500,27 +509,27 @@ def _sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand
         elif o is values[0]:
             given[o.index] = bounded_wire(ctx, value).take(view.cols)
         else:
-            given[o.index] = ctx.operand(node, o.name)
+            given[o.index] = ctx.ask.operand(node, o.name)
     out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
-    ctx.emitted(name, node.name, out, ctx.layout(node, name), length, view.rows)
-    ctx.cells.clear()  # they grow with the square of the length
+    ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), length, view.rows)
+    ctx.ask.cells.clear()  # they grow with the square of the length
 
 
 def _by_data(ctx: Context, name: str) -> NotStreamable | None:
     """If a mask made of data alone is what should have bounded a sum: say so, at that mask."""
     todo, seen = [name], {name}
     while todo:
-        node = ctx.model.producers.get(todo.pop())
+        node = ctx.ask.model.producers.get(todo.pop())
         if node is None:
             continue
-        run = ctx.traces.longest
+        run = ctx.ask.traces.longest
         if node.op == "Where" and not run[node.inputs[0]].known:
             return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
                 hint="mask a window of positions as well (a chunk, so many frames back and ahead)",
             )  # fmt: skip
-        fields = [i for i in node.inputs if i and i not in seen and len(ctx.time_axes(i)) > 1 and not run[i].known]
+        fields = [i for i in node.inputs if i and i not in seen and len(ctx.ask.time_axes(i)) > 1 and not run[i].known]
         seen.update(fields)
         todo.extend(fields)
     return None
@@ -567,17 +576,17 @@ def _check_last_rows(
     ctx: Context, node: Node, needed: Array, sides: tuple[Length, Length], looks: Callable[[Trace], bool]
 ) -> None:
     """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
-    (rows, cols), unit = sides, ctx.traces.tracer.time.step
+    (rows, cols), unit = sides, ctx.ask.traces.tracer.time.step
     first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
     turn = math.lcm(rows.period, cols.period, ctx.pulse, unit)
-    lengths = np.arange(unit, max(ctx.traces.lengths[-1], rows.settled, cols.settled) + turn, unit)
+    lengths = np.arange(unit, max(ctx.ask.traces.lengths[-1], rows.settled, cols.settled) + turn, unit)
     r, c = rows.each(lengths), cols.each(lengths)
     within = (r > 0) & (r <= len(first))
     blind = np.flatnonzero(within & (first[np.where(within, r, 1) - 1] >= c))
     kinds = {(int(r[i]), int(c[i])): int(lengths[i]) for i in blind}
     for s in sorted(kinds.values()):
-        if ctx.traces.tracer.works(s) and not looks(Looked(ctx, s)):
-            ctx.refuse(
+        if ctx.ask.traces.tracer.works(s) and not looks(Looked(ctx.ask, s)):
+            ctx.ask.refuse(
                 node,
                 f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",
                 "fill with -inf, set such weights to zero behind the softmax, or let there be as many keys as rows",
@@ -596,12 +605,12 @@ def _scores(
     else:
         x = _template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
     if windows[col].grows:
-        shown = horizon(ctx, node, windows, col, value.length, len(ctx.dims(o.name)))
-        zero = ctx.builder.constant(np.array(0, ctx.dtype(o.name).numpy()), "zero")
+        shown = horizon(ctx, node, windows, col, value.length, len(ctx.ask.dims(o.name)))
+        zero = ctx.builder.constant(np.array(0, ctx.ask.dtype(o.name).numpy()), "zero")
         return ctx.builder.op("Where", shown, x, zero)
     valid = real_frames(ctx, windows[col], value.length, starts=True)
-    sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.sizes_static(o.name)))
-    zero = ctx.builder.constant(np.array(0, ctx.dtype(o.name).numpy()), "zero")
+    sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.ask.sizes_static(o.name)))
+    zero = ctx.builder.constant(np.array(0, ctx.ask.dtype(o.name).numpy()), "zero")
     return ctx.builder.op("Where", along(ctx, valid, Layout(sizes, col), windows[col].frames), x, zero)
 
 
@@ -611,21 +620,21 @@ def _scores(
 def _moved(ctx: Context, node: Node) -> None:
     """Pads, reshapes, slices and joins that move cells to other places: kept as a list until someone looks."""
     name = node.outputs[0]
-    fields = [i for i, n in enumerate(node.inputs) if n and isinstance(ctx.facts.get(n), Field)]
+    fields = [i for i, n in enumerate(node.inputs) if n and isinstance(ctx.ask.facts.get(n), Field)]
     known_rest = all(
-        run[n].known for run in ctx.traces.runs for i, n in enumerate(node.inputs) if n and i not in fields
+        run[n].known for run in ctx.ask.traces.runs for i, n in enumerate(node.inputs) if n and i not in fields
     )
     if len(fields) != 1 or not known_rest:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             f"no streaming rule is known for operator {node.op} where every frame meets every other",
             "see docs/operators.md for what attention may be made of",
         )
-    source = ctx.facts[node.inputs[fields[0]]]
+    source = ctx.ask.facts[node.inputs[fields[0]]]
     assert isinstance(source, Field)
     origin = source.origin or source
     moves = (*source.moves, (node, fields[0]))
-    times = ctx.time_axes(name)
+    times = ctx.ask.time_axes(name)
     axes = (times[0], times[1]) if len(times) == 2 else (source.sides[0].axis, source.sides[1].axis)
 
     def take(windows: Windows, offsets: Offsets) -> ir.Value:
@@ -634,11 +643,11 @@ def _moved(ctx: Context, node: Node) -> None:
         return skewed(ctx, node, origin, moves, axes, windows, offsets)
 
     side = origin.sides[0]
-    ctx.facts[name] = Field(
+    ctx.ask.facts[name] = Field(
         name=name,
-        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.sizes_static(name))),
+        sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
         sides=(Side(axes[0], side.length, side.end), Side(axes[1], None, None)),
-        dtype=ctx.dtype(name),
+        dtype=ctx.ask.dtype(name),
         cells=lambda run: cell.data(),
         take=take,
         origin=origin,

@@ -15,7 +15,7 @@ from pulsify.convert.known.series import LONGEST, Unsure
 from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import gather_frames
-from pulsify.convert.proof.claims import Claim, holds_everywhere
+from pulsify.convert.proof.claims import Claim, fixed_value, holds_everywhere, prove
 from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
@@ -30,74 +30,74 @@ from pulsify.trace.evaluate import Array, CannotRun, Trace
 
 @rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")
 def gather(ctx: Context, node: Node) -> Plan | None:
-    data, index = ctx.fact(node.inputs[0]), node.inputs[1]
-    axis = node.attr("axis", 0) % len(ctx.dims(node.inputs[0]))
+    data, index = ctx.ask.fact(node.inputs[0]), node.inputs[1]
+    axis = node.attr("axis", 0) % len(ctx.ask.dims(node.inputs[0]))
     if isinstance(data, Wire) and data.layout.axis == axis:
         return _frames(ctx, node, data, index, axis)
     if not isinstance(data, Wire):
         counted = _counted_rows(ctx, node, index)
         if counted is not None:
             return table_rows(ctx, node, axis, *counted)
-        if ctx.known(index) is not None and ctx.wire(index) is not None:
+        if ctx.ask.known(index) is not None and ctx.ask.wire(index) is not None:
             return _looked_up(ctx, node, index, axis)
-        computed = ctx.wire(index) if index in ctx.model.producers else None
+        computed = ctx.ask.wire(index) if index in ctx.ask.model.producers else None
         if computed is not None:
             return _embedded(ctx, node, computed, axis)
-    elif ctx.wire(index) is not None:
-        ctx.refuse(node, "it looks up a stream with another stream", "use GatherElements with both aligned in time")
+    elif ctx.ask.wire(index) is not None:
+        ctx.ask.refuse(node, "it looks up a stream with another stream", "use GatherElements with both aligned in time")
     return pointwise(ctx, node)
 
 
 def _embedded(ctx: Context, node: Node, wire: Wire, axis: int) -> Plan:
     """A table looked up with computed indices: those of frames that are not real are held inside the table."""
-    rows = ctx.dims(node.inputs[0])[axis]
-    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    rows = ctx.ask.dims(node.inputs[0])[axis]
+    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
         low, high = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (-rows, rows - 1))
         place = b.op("Min", b.op("Max", values[0], low), high)
-        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+        return (b.op("Gather", ctx.ask.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (layout,), wire.length, emit)
 
 
 def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
     """A table at known places that follow from the position: held inside the table, whose end is noticed in time."""
-    wire = ctx.wire(index)
+    wire = ctx.ask.wire(index)
     assert wire is not None
-    size = ctx.dims(node.inputs[0])[axis]
+    size = ctx.ask.dims(node.inputs[0])[axis]
     rows = _frames_inside(ctx, node, index, size)
     if rows is not None:
         wire = replace(wire, rows=rows if wire.rows is None else min(rows, wire.rows))
-    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        b, dtype = ctx.builder, ctx.dtype(index).numpy()
+        b, dtype = ctx.builder, ctx.ask.dtype(index).numpy()
         place = b.op("Max", values[0], b.constant(np.array(-size, dtype), "int"))  # below zero: from the table's end
         place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
-        return (b.op("Gather", ctx.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+        return (b.op("Gather", ctx.ask.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (known,), wire.length, emit)
 
 
 def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | None:
     """How many frames find their row in a table of this size; None if all of them do, however many there are."""
-    (at,) = ctx.time_axes(index)
+    (at,) = ctx.ask.time_axes(index)
     try:
-        v = follower(ctx).spread(follower(ctx).value(index))
+        v = follower(ctx.ask).spread(follower(ctx.ask).value(index))
         if T in v.uses:
             raise Unsure("which rows it takes depends on the total length")
         v = exactly(v) if not v.slope else replace(with_near(v, plane(v, size + most(v))), slope={})
         length, _ = reps([v], {}, 1, False)
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, index, problem)
-        ctx.ledger.sampled[index] = str(problem)
-        length = ctx.traces.lengths[-1]
-    step = ctx.traces.tracer.time.step
-    table = known_at(ctx, index, -(-2 * length // step) * step).array
+        if ctx.ask.proof != "sampled":
+            uncertain(ctx.ask, node, index, problem)
+        ctx.ask.ledger.sampled[index] = str(problem)
+        length = ctx.ask.traces.lengths[-1]
+    step = ctx.ask.traces.tracer.time.step
+    table = known_at(ctx.ask, index, -(-2 * length // step) * step).array
     rows = np.moveaxis(table, at, 0).reshape(table.shape[at], -1)
     outside = np.flatnonzero(((rows < -size) | (rows >= size)).any(1))
     return int(outside[0]) if outside.size else None
@@ -105,10 +105,10 @@ def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | Non
 
 def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | None:
     """(start, step) of a table indexed by a plain count: rows by position (so that running out of rows is noticed)."""
-    if ctx.known(index) is None or len(ctx.time_axes(index)) != 1 or len(ctx.dims(index)) != 1:
+    if ctx.ask.known(index) is None or len(ctx.ask.time_axes(index)) != 1 or len(ctx.ask.dims(index)) != 1:
         return None
     try:
-        v = follower(ctx).spread(follower(ctx).value(index))
+        v = follower(ctx.ask).spread(follower(ctx.ask).value(index))
     except Unsure:
         return None
     step = v.slope.get(0, Fraction(0))
@@ -128,10 +128,10 @@ def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | Non
 @rule("GatherND", says="frames by an index table, as exporters write advanced indexing; values without time")
 def gather_nd(ctx: Context, node: Node) -> Plan | None:
     """With one coordinate and no batch dimensions it is a Gather on axis 0."""
-    data = ctx.fact(node.inputs[0])
+    data = ctx.ask.fact(node.inputs[0])
     if isinstance(data, Wire):
-        if node.attr("batch_dims", 0) or ctx.dims(node.inputs[1])[-1] != 1:
-            ctx.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
+        if node.attr("batch_dims", 0) or ctx.ask.dims(node.inputs[1])[-1] != 1:
+            ctx.ask.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
         if data.layout.axis == 0:
             return _frames(ctx, node, data, node.inputs[1], 0)
     return pointwise(ctx, node)
@@ -164,11 +164,11 @@ class IndexTable:
 
 
 def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
-    if ctx.known(index) is None:
-        ctx.refuse(node, "which frames it takes depends on the data", "choose frames by position")
-    grown = ctx.time_axes(index)
-    if not grown and ctx.dims(index) in ((), (1,)) and not ctx.constant(node, index, "index").any():
-        ctx.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.dims(index) == ())
+    if ctx.ask.known(index) is None:
+        ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
+    grown = ctx.ask.time_axes(index)
+    if not grown and ctx.ask.dims(index) in ((), (1,)) and not fixed_value(ctx.ask, node, index, "index").any():
+        ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
         return None
     if len(grown) != 1:
         reason = (
@@ -176,11 +176,11 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
             if not grown
             else "its index grows along two axes"
         )
-        ctx.refuse(node, reason, "feed such frames as a separate input without a time axis")
+        ctx.ask.refuse(node, reason, "feed such frames as a separate input without a time axis")
     if wire.length is None:
-        ctx.refuse(node, "it takes frames of something that does not stream", "index the data instead")
-    length = size_length(ctx, node, index, grown[0])
-    ctx.require(node.name, length, at_least=1)
+        ctx.ask.refuse(node, "it takes frames of something that does not stream", "index the data instead")
+    length = size_length(ctx.ask, node, index, grown[0])
+    ctx.ask.ledger.require(node.name, length, at_least=1)
     table = _index_table(ctx, node, index, grown[0], length, wire.length, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -190,7 +190,7 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         places = np.moveaxis(table.regular(k) - table.reach.first(window.start), 0, table.axis).astype(np.int64)
         return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
 
-    return Plan((Read(wire, table.reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, table.reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
 
 
 def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, own: Length, axis: int) -> IndexTable:
@@ -200,21 +200,25 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
         return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
 
     step = own.rate / length.rate
-    reaches = [_cover(rows(run), step) for run in ctx.traces.runs]
+    reaches = [_cover(rows(run), step) for run in ctx.ask.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "how far its index table looks depends on the total length (it runs backwards, or from the end)",
             "index frames relative to the current one",
         )
-    longest = rows(ctx.traces.longest)
+    longest = rows(ctx.ask.traces.longest)
     table = _read(longest, reaches[0], at)
-    if not table.clipped and not holds_everywhere(ctx, _regular(node, rows, table, length, axis)):
+    if not table.clipped and not holds_everywhere(ctx.ask, _regular(node, rows, table, length, axis)):
         table = replace(table, clipped=True)  # at other residues the end is
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
-        ctx.refuse(node, "its index table is irregular near the ends of the stream", "pad first, then index regularly")
+        ctx.ask.refuse(
+            node, "its index table is irregular near the ends of the stream", "pad first, then index regularly"
+        )
     claim = _regular(node, rows, table, length, axis)
-    ctx.claim(node, claim.what, claim.holds, near=claim.near, period=claim.period, ends=claim.ends, slope=claim.slope)
+    prove(
+        ctx.ask, node, claim.what, claim.holds, near=claim.near, period=claim.period, ends=claim.ends, slope=claim.slope
+    )
     _require_inside(ctx, node, rows, axis, index)
     return table
 
@@ -242,12 +246,12 @@ def _require_inside(ctx: Context, node: Node, rows: Callable[[Trace], Array], ax
     """Streams so short that the table points outside of them are ruled out: the batch model fails there."""
 
     def evaluate(s: int) -> None:
-        run = Looked(ctx, s)
+        run = Looked(ctx.ask, s)
         frames, found = run[node.inputs[0]].dims[axis], rows(run)
         if not found.size or found.min() < 0 or found.max() >= frames:
             raise CannotRun(node, "its index table points outside the stream")
 
-    runs_from(ctx, node, evaluate)
+    runs_from(ctx.ask, node, evaluate)
 
 
 def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
@@ -322,15 +326,15 @@ def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir
 
 @rule("GatherElements", says="along any axis but time")
 def gather_elements(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.wire(node.inputs[0]), [node.attr("axis", 0)], "picks frames")
-    wires = [ctx.wire(n) for n in node.inputs]
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", 0)], "picks frames")
+    wires = [ctx.ask.wire(n) for n in node.inputs]
     if (wires[0] is None) != (wires[1] is None):
-        ctx.refuse(node, "only one of data and index streams", "give both the same time axis")
+        ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)
 
 
 @rule("Compress", says="of values without a time axis")
 def compress(ctx: Context, node: Node) -> Plan | None:
-    if any(ctx.wire(n) for n in node.inputs):
-        ctx.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
+    if any(ctx.ask.wire(n) for n in node.inputs):
+        ctx.ask.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
     return static(ctx, node)

@@ -23,6 +23,7 @@ from pulsify.convert.known.follow import Fixed
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known.spread import T, exactly
 from pulsify.convert.primitives.boundary import bounded_wire
+from pulsify.convert.proof.claims import prove
 from pulsify.convert.proof.numbers import follower, uncertain
 from pulsify.convert.template import MOST_PHASES
 from pulsify.core.length import Length
@@ -52,20 +53,20 @@ class Horizon:
 
 def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Trace], Array]) -> None:
     """Set up a growing window of columns, or refuse if rows do not see all of the past."""
-    cells = needed(ctx.traces.longest)
+    cells = needed(ctx.ask.traces.longest)
     last = cells.shape[1] - 1 - cells[:, ::-1].argmax(1)
     if not np.array_equal(cells, np.arange(cells.shape[1])[None] <= last[:, None]):
-        ctx.refuse(node, "it looks back without bound, but not at everything", "bound the look-back in the mask")
+        ctx.ask.refuse(node, "it looks back without bound, but not at everything", "bound the look-back in the mask")
     if value.end != view.cols.end or (value.end or 0) > view.cols.p:
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "keys and values come earlier than they are used, and all of them are kept", "bound the look-back"
         )
     seen = Horizon(view.rows, view.cols, _phases(ctx, node, last, view), needed)
     ahead = float(max(abs(int((last - np.arange(len(last))).max())), 1)) * ctx.pulse / view.rows.p
     near = {"start": ctx.pulse + ahead, "pair": ahead, "end": ctx.pulse + ahead}
     what = "that every frame sees all of the past"
-    ctx.claim(node, what, seen.holds, near=near, period=len(seen.phases) * ctx.pulse, hidden=True)
-    ctx.horizons[view.cols] = seen
+    prove(ctx.ask, node, what, seen.holds, near=near, period=len(seen.phases) * ctx.pulse, hidden=True)
+    ctx.ask.horizons[view.cols] = seen
     measured = value if value.copies else bounded_wire(ctx, value)  # whichever is cached
     axis = value.layout.axis
     ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), axis)
@@ -80,7 +81,7 @@ def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:
         if len(seen) > 2 * count and all(np.array_equal(s, seen[i % count]) for i, s in enumerate(seen)):
             shift = inside[0] % count
             return np.stack([seen[(n - shift) % count] for n in range(count)])
-    ctx.refuse(
+    ctx.ask.refuse(
         node, "how far it looks ahead does not repeat with the pulses", "use a pulse that is a multiple of the chunk"
     )
 
@@ -91,7 +92,7 @@ def horizon(
     """Which cells are seen, bool, laid out over the row and column axes of a tensor of this rank."""
     b, cols = ctx.builder, windows[col]
     (row,) = (a for a in windows if a != col)
-    seen: Horizon = ctx.horizons[cols]
+    seen: Horizon = ctx.ask.horizons[cols]
     frames = ctx.clock.frames(cols)  # [B, W]
     valid = b.op("GreaterOrEqual", frames, b.constant(np.array(0, np.int32), "int"))
     if length is not None:
@@ -115,8 +116,8 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
     """A known array over rows and growing columns: one value wherever it counts, or a slope over the distance."""
     (col,) = (a for a, w in windows.items() if w.grows)
     (row,) = (a for a in windows if a != col)
-    seen: Horizon = ctx.horizons[windows[col]]
-    run = ctx.traces.longest
+    seen: Horizon = ctx.ask.horizons[windows[col]]
+    run = ctx.ask.traces.longest
     array = run[name].array
     lead = tuple(i for i in range(array.ndim) if i not in (row, col))
     flat = array.transpose(*lead, row, col).reshape(-1, array.shape[row], array.shape[col])
@@ -131,10 +132,10 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
             return bool((found[:, seen.needed(at)] == cells[:, :1]).all())
 
         _check_followed(ctx, node, name)
-        ctx.claim(node, f"'{name}' being the same wherever it counts", alike, hidden=True)
+        prove(ctx.ask, node, f"'{name}' being the same wherever it counts", alike, hidden=True)
         return ctx.builder.constant(cells[:, 0].reshape(shape), name)
     if not _straight(ctx, name):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, f"'{name}' is not certain to be linear over the distance, and the past is unbounded",
             "bound the look-back in the mask",
         )  # fmt: skip
@@ -146,7 +147,7 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
     if array.dtype.kind != "f" or not np.allclose(
         x, base[:, None] + slope[:, None] * (j - i)[None], rtol=1e-6, atol=1e-6
     ):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, f"'{name}' is neither constant nor linear over the distance, and the past is unbounded",
             "bound the look-back in the mask",
         )  # fmt: skip
@@ -156,17 +157,17 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
 def _check_followed(ctx: Context, node: Node, name: str) -> None:
     """What is claimed of a value's entries cannot be proven if they never repeat."""
     try:
-        v = exactly(follower(ctx).spread(follower(ctx).value(name)))
+        v = exactly(follower(ctx.ask).spread(follower(ctx.ask).value(name)))
         if not all(math.isfinite(g) for g in v.near.values()):
             raise Unsure("it shows something new however far one looks")
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, name, problem)
+        if ctx.ask.proof != "sampled":
+            uncertain(ctx.ask, node, name, problem)
 
 
 def _straight(ctx: Context, name: str) -> bool:
     """Is a known value sure to go on over the distance as it begins: a line, perhaps bent where that is zero?"""
-    f, node = follower(ctx), ctx.model.producers.get(name)
+    f, node = follower(ctx.ask), ctx.ask.model.producers.get(name)
     try:
         value = f.value(name)
     except Unsure:
@@ -177,10 +178,10 @@ def _straight(ctx: Context, name: str) -> bool:
     if len(v.slope) == 2 and v.lo == v.hi and v.period == 1 and not v.near:
         return True
     if not v.slope and v.period == 1 and all(math.isfinite(g) for g in v.near.values()) and T not in v.uses:
-        return max(v.near.values(), default=0.0) < ctx.traces.lengths[0] / 2  # settled where it was looked at
+        return max(v.near.values(), default=0.0) < ctx.ask.traces.lengths[0] / 2  # settled where it was looked at
     if node is None or not traits(node.op).straight or not all(_straight(ctx, i) for i in node.inputs if i):
         return False
-    if node.op in ("Div", "Cast") and not ctx.dtype(name).is_floating_point():
+    if node.op in ("Div", "Cast") and not ctx.ask.dtype(name).is_floating_point():
         return False  # whole numbers of a line are steps
     return not traits(node.op).bends or _bent_within(ctx, node.inputs[0])
 
@@ -188,17 +189,17 @@ def _straight(ctx: Context, name: str) -> bool:
 def _bent_within(ctx: Context, name: str) -> bool:
     """Is a line zero, and so bent by some operators, within the distances that were looked at?"""
     try:
-        v = follower(ctx).spread(follower(ctx).value(name))
+        v = follower(ctx.ask).spread(follower(ctx.ask).value(name))
     except Unsure:
         return False
     steepest = max((abs(float(q)) for q in v.slope.values()), default=0.0)
-    return not v.slope or max(abs(v.lo), abs(v.hi)) < steepest * ctx.traces.lengths[0] / 2
+    return not v.slope or max(abs(v.lo), abs(v.hi)) < steepest * ctx.ask.traces.lengths[0] / 2
 
 
 def _slope(
     ctx: Context, name: str, windows: dict[int, Window], axes: tuple[int, int], slope: Array, base: Array, rank: int
 ) -> ir.Value:
-    b, dtype = ctx.builder, ctx.dtype(name)
+    b, dtype = ctx.builder, ctx.ask.dtype(name)
     row, col = axes
     r, c = ctx.clock.frames(windows[row]), ctx.clock.frames(windows[col])
     other = 1 if row < col else 2

@@ -16,7 +16,7 @@ CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bound
 @rule("MatMul", "MatMulInteger", "QLinearMatMul", says="time on a row, column or batch axis, never summed over")
 def matmul(ctx: Context, node: Node) -> Plan | None:
     second = 3 if node.op == "QLinearMatMul" else 1
-    left, right = ctx.wire(node.inputs[0]), ctx.wire(node.inputs[second])
+    left, right = ctx.ask.wire(node.inputs[0]), ctx.ask.wire(node.inputs[second])
     guard(ctx, node, left, [-1], "sums", CONTRACTION)
     if right is not None:
         guard(ctx, node, right, [-2 if right.layout.rank > 1 else -1], "sums", CONTRACTION)
@@ -29,7 +29,7 @@ def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | No
         return
     from_end = left.layout.rank - left.layout.axis, right.layout.rank - right.layout.axis
     if from_end[0] != from_end[1] or from_end[0] <= 2:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "attention needs a bounded mask; attention is not supported yet",
@@ -38,7 +38,7 @@ def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | No
 
 @rule("Gemm", says="time on the rows or columns that stay")
 def gemm(ctx: Context, node: Node) -> Plan | None:
-    left, right = ctx.wire(node.inputs[0]), ctx.wire(node.inputs[1])
+    left, right = ctx.ask.wire(node.inputs[0]), ctx.ask.wire(node.inputs[1])
     guard(ctx, node, left, [0 if node.attr("transA", 0) else 1], "sums", CONTRACTION)
     guard(ctx, node, right, [1 if node.attr("transB", 0) else 0], "sums", CONTRACTION)
     _one_time_axis(ctx, node, left, right)
@@ -51,19 +51,19 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
     terms, _, result = equation.partition("->")
     letters = set()
     if "..." in equation or "->" not in equation:
-        ctx.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
+        ctx.ask.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
     for name, term in zip(node.inputs, terms.split(","), strict=True):
-        wire = ctx.wire(name)
+        wire = ctx.ask.wire(name)
         if wire is None:
             continue
         letter = term[wire.layout.axis]
         letters.add(letter)
         if letter not in result:
-            ctx.refuse(node, "it sums over the whole stream", CONTRACTION)
+            ctx.ask.refuse(node, "it sums over the whole stream", CONTRACTION)
         if term.count(letter) > 1:
-            ctx.refuse(node, "it takes a diagonal over time", "index the frames another way")
+            ctx.ask.refuse(node, "it takes a diagonal over time", "index the frames another way")
     if len(letters) > 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "attention needs a bounded mask; attention is not supported yet",

@@ -21,6 +21,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
+from pulsify.convert.proof.claims import fixed_value, prove
 from pulsify.convert.proof.numbers import length_of, measured, numbers
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
@@ -33,30 +34,30 @@ from pulsify.trace.evaluate import Array, Trace
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
 def col2im(ctx: Context, node: Node) -> Plan | None:
     """[B, C * block, frames] -> [B, C, ..., samples]: a transposed convolution with a kernel of ones."""
-    found = ctx.wire(node.inputs[0])
+    found = ctx.ask.wire(node.inputs[0])
     if found is None:
         return static(ctx, node)
     if found.layout.axis == 0:
         return pointwise(ctx, node)
-    block = [int(v) for v in ctx.constant(node, node.inputs[2], "block shape")]
-    out = ctx.layout(node, node.outputs[0])
-    n, image = len(block), ctx.sizes(node.outputs[0], out.axis)[2:]
+    block = [int(v) for v in fixed_value(ctx.ask, node, node.inputs[2], "block shape")]
+    out = ctx.ask.layout(node, node.outputs[0])
+    n, image = len(block), ctx.ask.sizes(node.outputs[0], out.axis)[2:]
     if found.layout.axis != 2 or out.axis != n + 1 or any(b != s for b, s in zip(block[:-1], image, strict=False)):
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "its blocks do not follow one another along time alone",
             "fold along time, which must be the last axis",
         )
-    wire = measured(ctx, node, found)
+    wire = measured(ctx.ask, node, found)
     assert wire.length is not None
     stride, dilation = (int((node.attr(k) or (1,) * n)[-1]) for k in ("strides", "dilations"))
     pads = node.attr("pads") or (0,) * (2 * n)
     before, size = int(pads[n - 1]), block[-1]
     span = (size - 1) * dilation + 1
     reach = Reach(1, stride, min(before - span + stride, before), before)
-    length = length_of(ctx, node, numbers(ctx, node, node.inputs[1]).reshape(-1)[-1])
-    ctx.require(node.name, wire.length, at_least=1)
-    channels = abs(ctx.sizes_static(node.inputs[0])[1]) // size
+    length = length_of(ctx.ask, node, numbers(ctx.ask, node, node.inputs[1]).reshape(-1)[-1])
+    ctx.ask.ledger.require(node.name, wire.length, at_least=1)
+    channels = abs(ctx.ask.sizes_static(node.inputs[0])[1]) // size
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
@@ -85,28 +86,28 @@ class Places:
 
 @rule("ScatterND", "ScatterElements", says="reduction='add' along time at places that move on with time (overlap-add)")
 def scatter(ctx: Context, node: Node) -> Plan | None:
-    if not any(ctx.wire(n) for n in (node.inputs[0], node.inputs[2])):
+    if not any(ctx.ask.wire(n) for n in (node.inputs[0], node.inputs[2])):
         return static(ctx, node)
-    axis = node.attr("axis", 0) % len(ctx.dims(node.inputs[0])) if node.op == "ScatterElements" else 0
-    updates, base = ctx.wire(node.inputs[2]), ctx.wire(node.inputs[0])
+    axis = node.attr("axis", 0) % len(ctx.ask.dims(node.inputs[0])) if node.op == "ScatterElements" else 0
+    updates, base = ctx.ask.wire(node.inputs[2]), ctx.ask.wire(node.inputs[0])
     if node.attr("reduction", "none") != "add":
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "it overwrites frames of a whole stream", "sum up (reduction='add'), or join the parts instead"
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:
-        ctx.refuse(node, "time is not the axis it scatters along", "scatter along time, with one index a frame")
-    wire = measured(ctx, node, updates)
+        ctx.ask.refuse(node, "time is not the axis it scatters along", "scatter along time, with one index a frame")
+    wire = measured(ctx.ask, node, updates)
     assert wire.length is not None
-    length = base.length or measured(ctx, node, base).length
+    length = base.length or measured(ctx.ask, node, base).length
     assert length is not None
     places = _places(ctx, node, wire, length, axis)
     reach = _reach(ctx, node, wire, length, axis)
-    ctx.require(node.name, wire.length, at_least=1)
-    silent = all(not run[node.inputs[0]].array.any() for run in ctx.traces.runs if run[node.inputs[0]].known)
-    silent = silent and ctx.known(node.inputs[0]) is not None
+    ctx.ask.ledger.require(node.name, wire.length, at_least=1)
+    silent = all(not run[node.inputs[0]].array.any() for run in ctx.ask.traces.runs if run[node.inputs[0]].known)
+    silent = silent and ctx.ask.known(node.inputs[0]) is not None
     if silent:
-        ctx.claim(node, "what it adds to being zero", lambda run: not run[node.inputs[0]].array.any())
-    out = ctx.layout(node, node.outputs[0])
+        prove(ctx.ask, node, "what it adds to being zero", lambda run: not run[node.inputs[0]].array.any())
+    out = ctx.ask.layout(node, node.outputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         summed = _summed(ctx, wire, values[0], places, reach, window)
@@ -120,17 +121,19 @@ def _table(ctx: Context, node: Node, run: Trace, axis: int) -> Array:
     """One place for every update along time."""
     value = run[node.inputs[1]]
     if not value.known:
-        ctx.refuse(node, "where it scatters depends on the data", "scatter to places that follow from the position")
+        ctx.ask.refuse(node, "where it scatters depends on the data", "scatter to places that follow from the position")
     table = value.array
     if node.op == "ScatterND":
         if table.ndim != 2 or table.shape[1] != 1:
-            ctx.refuse(node, "it scatters single elements", "scatter whole frames: indices of shape [count, 1]")
+            ctx.ask.refuse(node, "it scatters single elements", "scatter whole frames: indices of shape [count, 1]")
         rows = table[:, 0]
     else:
         flat = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)
         others = [d for i, d in enumerate(table.shape) if i != axis]
         if others != [d for i, d in enumerate(run[node.inputs[0]].dims) if i != axis] or (flat != flat[:, :1]).any():
-            ctx.refuse(node, "it scatters single elements", "scatter whole frames: the same index across other axes")
+            ctx.ask.refuse(
+                node, "it scatters single elements", "scatter whole frames: the same index across other axes"
+            )
         rows = flat[:, 0]
     return np.where(rows < 0, rows + run[node.inputs[0]].dims[axis], rows)
 
@@ -138,23 +141,23 @@ def _table(ctx: Context, node: Node, run: Trace, axis: int) -> Array:
 def _places(ctx: Context, node: Node, wire: Wire, length: Length, axis: int) -> Places:
     """The table, read at the longest trace; claimed to move on with every pulse like that."""
     count, step = ctx.frames(wire.rate), ctx.frames(length.rate)
-    found = Places(_table(ctx, node, ctx.traces.longest, axis)[:count], step)
+    found = Places(_table(ctx, node, ctx.ask.traces.longest, axis)[:count], step)
 
     def regular(run: Trace) -> bool:
         table = _table(ctx, node, run, axis)
         return np.array_equal(table, found.at(np.arange(len(table))))
 
     if len(found.first) < count:
-        ctx.refuse(node, "the pulse is longer than any stream looked at", "use a shorter pulse")
+        ctx.ask.refuse(node, "the pulse is longer than any stream looked at", "use a shorter pulse")
     line = {0 if node.op == "ScatterND" else axis: Fraction(step, count)}
     turn = (Fraction(count) / wire.rate).numerator
-    ctx.claim(node, "its table of places moving on with time", regular, slope=line, period=turn)
+    prove(ctx.ask, node, "its table of places moving on with time", regular, slope=line, period=turn)
     return found
 
 
 def _reach(ctx: Context, node: Node, wire: Wire, length: Length, axis: int) -> Reach:
     """Which updates an output frame is made of."""
-    table = _table(ctx, node, ctx.traces.longest, axis)
+    table = _table(ctx, node, ctx.ask.traces.longest, axis)
     ratio = Fraction(wire.rate) / length.rate
     num, den = ratio.numerator, ratio.denominator
     i = np.arange(len(table))

@@ -12,6 +12,7 @@ from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Series, add, compare, constant, extreme
 from pulsify.convert.plan import Plan, Read, settled
 from pulsify.convert.primitives.boundary import Fill, mirrored_wire
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.pointwise import static
@@ -25,27 +26,27 @@ MODES = ("constant", "edge", "reflect")
 
 @rule("Pad", says="constant, edge and reflect, negative pads, amounts computed by the model")
 def pad(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     axes = _axes(ctx, node, wire)
-    if ctx.known(node.inputs[1]) is None:
-        ctx.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
+    if ctx.ask.known(node.inputs[1]) is None:
+        ctx.ask.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
     before, back, others = _amounts(ctx, node, wire, axes)
     after = int(back.item) if back.constant else None
     if before == 0 and after == 0:
         return _plan(ctx, node, wire, others, None, shift(0), wire.length)
     mode = node.attr("mode", "constant")
     if mode not in MODES:
-        ctx.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
-    wire = measured(ctx, node, wire)
+        ctx.ask.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
+    wire = measured(ctx.ask, node, wire)
     length = _length(ctx, node, wire, before, back)
     if after is None and mode == "reflect":
         _require_varying(ctx, node, wire, back)
     _require(ctx, node, wire, mode, before, after or 0)
     if mode != "constant" and length is not None and after is not None and not any(others):
         source = settled(ctx, node, wire) if wire.mirror is not None else wire
-        ctx.facts[node.outputs[0]] = mirrored_wire(ctx, node.outputs[0], source, before, after, mode, length)
+        ctx.ask.facts[node.outputs[0]] = mirrored_wire(ctx, node.outputs[0], source, before, after, mode, length)
         return None
     return _plan(ctx, node, wire, others, Fill(mode, _value(ctx, node)), shift(-before), length)
 
@@ -58,11 +59,11 @@ def _plan(
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         if not any(others):
             return (values[0],)
-        value = ctx.operand(node, node.input(2))
+        value = ctx.ask.operand(node, node.input(2))
         mode = node.attr("mode", "constant")
         return (ctx.builder.op("Pad", values[0], ctx.builder.ints(*others), value, mode=mode, name=node.name),)
 
-    layout = ctx.layout(node, node.outputs[0], wire.layout.outer)
+    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     return Plan((Read(wire, reach, fill),), (layout,), length, emit)
 
 
@@ -70,13 +71,13 @@ def _axes(ctx: Context, node: Node, wire: Wire) -> list[int]:
     rank = wire.layout.rank
     if not node.input(3):
         return list(range(rank))
-    return [int(a) % rank for a in ctx.constant(node, node.input(3), "axes").reshape(-1)]
+    return [int(a) % rank for a in fixed_value(ctx.ask, node, node.input(3), "axes").reshape(-1)]
 
 
 def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int, Series, list[int]]:
     """Pads in front of and behind time (a number that goes with the length), and those of the other axes."""
-    rank, n, unit = wire.layout.rank, len(axes), ctx.traces.tracer.time.step
-    pads = numbers(ctx, node, node.inputs[1]).reshape(-1)
+    rank, n, unit = wire.layout.rank, len(axes), ctx.ask.traces.tracer.time.step
+    pads = numbers(ctx.ask, node, node.inputs[1]).reshape(-1)
     front, back = constant(0, unit), constant(0, unit)
     others = [0] * (2 * rank)
     for i, axis in enumerate(axes):
@@ -84,20 +85,20 @@ def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int
             front, back = pads[i], pads[i + n]
             continue
         if not pads[i].constant or not pads[i + n].constant:
-            ctx.refuse(
+            ctx.ask.refuse(
                 node,
                 f"how much it pads axis {axis} changes with the length of the stream",
                 'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
             )
         others[axis], others[axis + rank] = int(pads[i].item), int(pads[i + n].item)
     if not front.constant:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "how much it pads in front depends on the total length",
             'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
         )
     if not back.constant:
-        runs_from(ctx, node, lambda s: known_at(ctx, node.inputs[1], s))
+        runs_from(ctx.ask, node, lambda s: known_at(ctx.ask, node.inputs[1], s))
     return int(front.item), back, others
 
 
@@ -105,17 +106,17 @@ def _require_varying(ctx: Context, node: Node, wire: Wire, back: Series) -> None
     """Streams must be longer than the longest that has too few frames to show again behind it."""
     if wire.length is None:
         return
-    frames = in_frames(ctx, wire.length)
+    frames = in_frames(ctx.ask, wire.length)
     few = compare(back, extreme(frames, constant(1, back.unit), np.maximum), np.greater_equal)
     if few.values[few.horizon :].any():
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "at some lengths, however long, it mirrors more frames than there are",
             'declare the lengths you use, e.g. set={"T": "4*n"}',
         )
     short = np.flatnonzero(few.values)
     least = int(frames.look(int(short[-1]) + 1)[-1]) + 1 if short.size else 1
-    ctx.require(node.name, wire.length, at_least=least)
+    ctx.ask.ledger.require(node.name, wire.length, at_least=least)
 
 
 def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> Length | None:
@@ -124,10 +125,10 @@ def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> 
     if back.constant:
         more = before + int(back.item)
         return wire.length.then(add=more, floor=more < 0)
-    frames = in_frames(ctx, wire.length)
-    made = length_of(ctx, node, add(add(frames, constant(before, back.unit)), back))
+    frames = in_frames(ctx.ask, wire.length)
+    made = length_of(ctx.ask, node, add(add(frames, constant(before, back.unit)), back))
     if made.rate != wire.length.rate:
-        ctx.refuse(node, "how much it pads grows with the stream", "pad a fixed amount, or to a multiple")
+        ctx.ask.refuse(node, "how much it pads grows with the stream", "pad a fixed amount, or to a multiple")
     return made
 
 
@@ -136,16 +137,16 @@ def _require(ctx: Context, node: Node, wire: Wire, mode: str, before: int, after
     if wire.length is None:
         return
     if mode == "constant":  # a cut may reach into the padding on the other side
-        ctx.require(node.name, wire.length, at_least=max(-before - after, 0))
+        ctx.ask.ledger.require(node.name, wire.length, at_least=max(-before - after, 0))
         return
     cut = max(-before, 0) + max(-after, 0)
     shown = {"edge": 1, "reflect": max(before, after, 0) + 1}[mode]
     if cut + shown:
-        ctx.require(node.name, wire.length, at_least=cut + shown)
+        ctx.ask.ledger.require(node.name, wire.length, at_least=cut + shown)
 
 
 def _value(ctx: Context, node: Node) -> float | int:
     if not node.input(2):
         return 0
-    array = ctx.constant(node, node.input(2), "padding value").reshape(-1)
+    array = fixed_value(ctx.ask, node, node.input(2), "padding value").reshape(-1)
     return array[0].item() if array.size else 0

@@ -24,14 +24,14 @@ from pulsify.frontend.model import Node
 @rule(*sorted(ELEMENTWISE), says="frame by frame, any operand on any side, with broadcasting")
 def elementwise(ctx: Context, node: Node) -> Plan | None:
     """Elementwise with broadcasting: the operands' time axes must fall on the same axis of the output."""
-    if not any(ctx.wire(i) for i in node.inputs):
+    if not any(ctx.ask.wire(i) for i in node.inputs):
         return static(ctx, node)
     name = node.outputs[0]
-    rank = len(ctx.dims(name))
-    wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.wire(n)) is not None}
+    rank = len(ctx.ask.dims(name))
+    wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.ask.wire(n)) is not None}
     axes = {broadcast_axis(w.layout, rank) for w in wires.values()}
     if len(axes) > 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "time stands on different axes of its operands, so every frame meets every other",
             "a bounded mask is needed where frames meet frames",
@@ -43,7 +43,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
         inputs = [
-            aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.operand(node, n)
+            aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.ask.operand(node, n)
             for i, n in enumerate(node.inputs)
         ]
         if node.op in ("Div", "Mod") and 1 in given and wires[1].dtype.is_integer():
@@ -66,9 +66,11 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     data = [w for w in wires if w.end is not None] or wires
     outers = {w.layout.outer for w in data if w.held is None} or {(1, 1)}
     if len(outers) > 1:
-        ctx.refuse(node, "time is folded with another axis in one operand and not in the other", "reshape both alike")
+        ctx.ask.refuse(
+            node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
+        )
     outer = outers.pop()
-    layout = ctx.layout(node, node.outputs[0], outer)
+    layout = ctx.ask.layout(node, node.outputs[0], outer)
     if all(w.end is None for w in wires):  # a known value keeps one entry for all streams
         return Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, outer)
     return layout
@@ -109,20 +111,24 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
 
     Before: the caller has made sure that the time axis is not among the axes the operator mixes.
     """
-    wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.wire(n)) is not None}
+    wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.ask.wire(n)) is not None}
     if not wires:
         return static(ctx, node)
     check_operands(ctx, node, wires)
     outers = {w.layout.outer for w in wires.values()}
     if len(outers) > 1:
-        ctx.refuse(node, "time is folded with another axis in one operand and not in the other", "reshape both alike")
+        ctx.ask.refuse(
+            node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
+        )
     outer = outers.pop()
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
-        return clone(ctx, node, [given[i] if i in given else ctx.operand(node, n) for i, n in enumerate(node.inputs)])
+        return clone(
+            ctx, node, [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
+        )
 
-    layouts = tuple(ctx.layout(node, o, outer) if o else None for o in node.outputs)
+    layouts = tuple(ctx.ask.layout(node, o, outer) if o else None for o in node.outputs)
     reads = tuple(Read(w) for w in wires.values())
     copies = node.op == "Transpose" and reads[0].wire.copies
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, copies=copies)
@@ -132,7 +138,7 @@ def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:
     """Refuse what has no time axis and yet is not fixed, before anything is emitted."""
     for i, name in enumerate(node.inputs):
         if i not in wires:
-            ctx.operand(node, name)
+            ctx.ask.operand(node, name)
 
 
 def common_length(wires: list[Wire]) -> Length | None:
@@ -146,13 +152,13 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
 
 def static(ctx: Context, node: Node) -> Plan | None:
     """No input has a time axis: the node is copied, its outputs are the same at every pulse (or final, as they are)."""
-    facts = {n: ctx.fact(n) for n in node.inputs if n}
+    facts = {n: ctx.ask.fact(n) for n in node.inputs if n}
     final = next((f.final for f in facts.values() if isinstance(f, Static) and f.final is not None), None)
     inputs = []
     for name in node.inputs:
         fact = facts.get(name)
-        inputs.append(fact.value if isinstance(fact, Static) else ctx.operand(node, name))
+        inputs.append(fact.value if isinstance(fact, Static) else ctx.ask.operand(node, name))
     for output, value in zip(node.outputs, clone(ctx, node, inputs), strict=True):
         if output:
-            ctx.facts[output] = Static(value, final)
+            ctx.ask.facts[output] = Static(value, final)
     return None

@@ -22,22 +22,22 @@ from pulsify.frontend.model import Node
 
 @rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")
 def pool(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis < 2:
         return pointwise(ctx, node)
     if len(node.outputs) > 1 and node.outputs[1]:
-        ctx.refuse(node, "its indices count over the whole stream", "use only the pooled values")
-    wire = measured(ctx, node, wire)
+        ctx.ask.refuse(node, "its indices count over the whole stream", "use only the pooled values")
+    wire = measured(ctx.ask, node, wire)
     kernel = node.attr("kernel_shape")
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     length = None
     if wire.length is not None:
         length = _length(wire.length, t, bool(node.attr("ceil_mode", 0)))
-        ctx.require(node.name, length, at_least=1)
-        ctx.require(node.name, wire.length, at_least=1)  # the runtime pools no empty input
+        ctx.ask.ledger.require(node.name, length, at_least=1)
+        ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime pools no empty input
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)
@@ -50,7 +50,7 @@ def pool(ctx: Context, node: Node) -> Plan | None:
         return (_corrected(ctx, node, wire, t, reach, length, window, out),)
 
     fill = Fill(value=_neutral(node, wire)) if reach.lo < 0 or _looks_past_end(wire, reach, length) else None
-    return Plan((Read(wire, reach, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
 
 
 def _length(length: Length, t: Taps, ceil: bool) -> Length:

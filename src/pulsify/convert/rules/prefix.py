@@ -13,6 +13,7 @@ from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import along, real_frames
 from pulsify.convert.primitives.carry import carry
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.range import exact_up_to
 from pulsify.convert.rules.registry import rule
@@ -23,17 +24,19 @@ NEUTRAL = {"CumSum": 0, "CumProd": 1}
 
 @rule("CumSum", "CumProd", says="forward along time, inclusive or exclusive; along any other axis")
 def cumulative(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
-    axis = int(ctx.constant(node, node.inputs[1], "axis").reshape(-1)[0])
+    wire = ctx.ask.wire(node.inputs[0])
+    axis = int(fixed_value(ctx.ask, node, node.inputs[1], "axis").reshape(-1)[0])
     if wire is None or wire.layout.axis != axis % wire.layout.rank:
         return pointwise(ctx, node)
     if node.attr("reverse", 0):
-        ctx.refuse(node, "it accumulates from the end of the stream", "accumulate from the start")
+        ctx.ask.refuse(node, "it accumulates from the end of the stream", "accumulate from the start")
     if wire.held is not None and node.op == "CumSum" and (counted := _counted(ctx, node, wire)) is not None:
-        ctx.facts[node.outputs[0]] = counted
+        ctx.ask.facts[node.outputs[0]] = counted
         return None
     if wire.layout.folded or wire.end is None or wire.length is None:
-        ctx.refuse(node, "it accumulates over time folded with another axis, or over no data", "use a plain time axis")
+        ctx.ask.refuse(
+            node, "it accumulates over time folded with another axis, or over no data", "use a plain time axis"
+        )
     time, sum_up = wire.layout.axis, node.op == "CumSum"
     sizes = tuple(1 if i == time else s for i, s in enumerate(wire.layout.sizes))
 
@@ -46,7 +49,7 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
         start = None if sum_up else b.op("Expand", neutral, b.ints(*([1] * len(sizes))))
         so_far = carry(ctx, node.name, wire.dtype, sizes, start, window)
         join = "Add" if sum_up else "Mul"
-        here = b.ops(node.op, [x, ctx.operand(node, node.inputs[1])], node.attrs, name=node.name)[0]
+        here = b.ops(node.op, [x, ctx.ask.operand(node, node.inputs[1])], node.attrs, name=node.name)[0]
         out = b.op(join, here, so_far.value)
         last = b.slice(out, time, window.frames - 1, window.frames)
         if node.attr("exclusive", 0):
@@ -60,7 +63,7 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
 def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
     """The sum of frames that are all alike: frame k holds k + 1 of them."""
     name = node.outputs[0]
-    frame = ctx.traces.runs[0][node.inputs[0]]
+    frame = ctx.ask.traces.runs[0][node.inputs[0]]
     if not frame.known or (frame.array.dtype.kind == "f" and (frame.array * 1024 % 1).any()):  # sums that round
         return None
     for each in np.unique(frame.array) if frame.array.dtype.kind == "f" else ():

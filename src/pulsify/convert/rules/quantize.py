@@ -11,20 +11,20 @@ from pulsify.frontend.model import Node
 
 @rule("QuantizeLinear", "DequantizeLinear", says="constant scales, per tensor or per channel")
 def quantize(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if (
         wire is not None
-        and ctx.dims(node.inputs[1]) not in ((), (1,))
+        and ctx.ask.dims(node.inputs[1]) not in ((), (1,))
         and wire.layout.axis == node.attr("axis", 1) % wire.layout.rank
     ):
-        ctx.refuse(node, "it has a scale of its own for every frame", "quantise per tensor or per channel")
+        ctx.ask.refuse(node, "it has a scale of its own for every frame", "quantise per tensor or per channel")
     return pointwise(ctx, node)
 
 
 @rule("DynamicQuantizeLinear", says="refused: the scale follows from the whole input")
 def dynamic(ctx: Context, node: Node) -> Plan | None:
-    if ctx.wire(node.inputs[0]) is not None:
-        ctx.refuse(
+    if ctx.ask.wire(node.inputs[0]) is not None:
+        ctx.ask.refuse(
             node, "its scale is computed from the whole stream", "use static quantisation (QDQ with calibrated scales)"
         )
     return pointwise(ctx, node)

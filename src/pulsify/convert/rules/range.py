@@ -10,6 +10,7 @@ import numpy as np
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
@@ -19,24 +20,24 @@ from pulsify.frontend.model import Node
 @rule("Range", says="from a fixed start: the stream's own clock")
 def range_(ctx: Context, node: Node) -> Plan | None:
     name = node.outputs[0]
-    if not ctx.time_axes(name):
+    if not ctx.ask.time_axes(name):
         return static(ctx, node)
-    start = ctx.constant(node, node.inputs[0], "start").reshape(-1)[0]
-    step = ctx.constant(node, node.inputs[2], "step").reshape(-1)[0]
+    start = fixed_value(ctx.ask, node, node.inputs[0], "start").reshape(-1)[0]
+    step = fixed_value(ctx.ask, node, node.inputs[2], "step").reshape(-1)[0]
     if not all(float(v) * 1024 == int(float(v) * 1024) for v in (start, step)):
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             f"ONNX Runtime adds its step of {step} up, and rounds every time: no frame is start + k * step",
             "count in whole numbers, and multiply",
         )
     exact_up_to(ctx, name, start.item(), step.item())
-    ctx.facts[name] = counter(ctx, name, 0, start.item(), step.item())
+    ctx.ask.facts[name] = counter(ctx, name, 0, start.item(), step.item())
     return None
 
 
 def exact_up_to(ctx: Context, name: str, start: float, step: float) -> None:
     """Floats that are added up are exact as long as they are short enough: multiples of a power of two."""
-    dtype = ctx.dtype(name)
+    dtype = ctx.ask.dtype(name)
     if not dtype.is_floating_point() or not step:
         return
     digits = np.finfo(dtype.numpy()).nmant + 1
@@ -44,14 +45,14 @@ def exact_up_to(ctx: Context, name: str, start: float, step: float) -> None:
     whole = [int(Fraction(v) / unit) for v in (start, step) if v]
     unit *= math.gcd(*whole) & -math.gcd(*whole)
     frames = (unit * 2**digits - abs(Fraction(start))) / abs(Fraction(step))
-    rate = sizes(ctx, ctx.model.producers.get(name), name)[ctx.time_axes(name)[0]].rate
-    ctx.ledger.up_to(max(int(frames / max(rate, Fraction(1))), 1), name)
+    rate = sizes(ctx.ask, ctx.ask.model.producers.get(name), name)[ctx.ask.time_axes(name)[0]].rate
+    ctx.ask.ledger.up_to(max(int(frames / max(rate, Fraction(1))), 1), name)
 
 
 @rule("ConstantOfShape", "Shape", "Size", "NonZero", "EyeLike", says="evaluated; never part of the stream's data")
 def evaluated(ctx: Context, node: Node) -> Plan | None:
-    if not ctx.time_axes(node.outputs[0]) and not any(ctx.wire(i) for i in node.inputs):
+    if not ctx.ask.time_axes(node.outputs[0]) and not any(ctx.ask.wire(i) for i in node.inputs):
         return static(ctx, node)
-    ctx.refuse(
+    ctx.ask.refuse(
         node, "its value depends on the total length or on the data", "use a value that is known while streaming"
     )

@@ -23,31 +23,31 @@ LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
 
 @rule("LSTM", "GRU", "RNN", says="forward over time with any initial state; any direction over other axes")
 def recurrent(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis == 2:
-        ctx.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
+        ctx.ask.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
     if wire.layout.axis == 1:
         return _over_another_axis(ctx, node)
     if node.attr("direction", "forward") != "forward":
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             f"it runs {node.attr('direction')} over time, so it reads the whole future",
             "use a forward recurrence, or run it over another axis",
         )
     if wire.length is None or wire.layout.folded:
-        ctx.refuse(node, "it runs over time folded with another axis, or over no data", "use a plain time axis")
+        ctx.ask.refuse(node, "it runs over time folded with another axis, or over no data", "use a plain time axis")
     _check_lengths(ctx, node, wire)
     wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
     if node.op == "GRU":  # the runtime takes no empty sequence there
-        ctx.require(node.name, wire.length, at_least=1)
+        ctx.ask.ledger.require(node.name, wire.length, at_least=1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         return _emit(ctx, node, wire, values[0], window, wanted)
 
     first = node.outputs[0]
-    layouts = (ctx.layout(node, first) if first else None,)
+    layouts = (ctx.ask.layout(node, first) if first else None,)
     return Plan((Read(wire),), layouts, wire.length, emit, exact=True)
 
 
@@ -67,9 +67,9 @@ def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
         return
     own = wire.length
     assert own is not None
-    frames = in_frames(ctx, own)
-    if ctx.known(name) is None or not all(same_series(c, frames) for c in numbers(ctx, node, name).flat):
-        ctx.refuse(
+    frames = in_frames(ctx.ask, own)
+    if ctx.ask.known(name) is None or not all(same_series(c, frames) for c in numbers(ctx.ask, node, name).flat):
+        ctx.ask.refuse(
             node,
             "its sequence lengths are data, or not the length of the stream",
             "leave them out, or bind them to the stream's length",
@@ -81,12 +81,12 @@ def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
     name = node.input(index)
     if not name:
         return None
-    return None if zero(ctx, name) else ctx.operand(node, name)
+    return None if zero(ctx, name) else ctx.ask.operand(node, name)
 
 
 def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:
     """Sizes of Y_h and Y_c: one direction, the input's batch axis, the hidden size."""
-    return (1, wire.layout.sizes[1], ctx.dims(node.inputs[2])[2])
+    return (1, wire.layout.sizes[1], ctx.ask.dims(node.inputs[2])[2])
 
 
 def _emit(
@@ -105,7 +105,7 @@ def _emit(
     if skip is not None:  # bring the first real frame to the front
         x = gather_frames(ctx, x, _turned(ctx, skip, window, 1), wire.layout, window.frames)
     weights = (1, 2, 3, 7)  # W, R, B and the peepholes
-    inputs = [ctx.operand(node, n) if n and i in weights else None for i, n in enumerate(node.inputs)]
+    inputs = [ctx.ask.operand(node, n) if n and i in weights else None for i, n in enumerate(node.inputs)]
     inputs += [None] * (FIRST_STATE + count - len(inputs))
     inputs[0], inputs[LENGTHS] = x, None if real is None else _per_row(ctx, real, sizes)
     for i, c in enumerate(carries):
@@ -119,7 +119,7 @@ def _emit(
         c.keep(after)
     _file_finals(ctx, node, wire, window, made)
     if skip is not None and node.outputs[0]:
-        layout = ctx.layout(node, node.outputs[0])
+        layout = ctx.ask.layout(node, node.outputs[0])
         made[0] = gather_frames(ctx, made[0], _turned(ctx, skip, window, -1), layout, window.frames)
     return (made[0],)
 
@@ -128,7 +128,7 @@ def _file_finals(ctx: Context, node: Node, wire: Wire, window: Window, made: lis
     assert wire.length is not None
     for name, value in zip(node.outputs[1:], made[1:], strict=False):
         if name:
-            ctx.facts[name] = Static(value, Final(wire.length, window))
+            ctx.ask.facts[name] = Static(value, Final(wire.length, window))
 
 
 def _turned(ctx: Context, skip: ir.Value, window: Window, by: int) -> ir.Value:

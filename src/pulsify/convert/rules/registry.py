@@ -54,7 +54,7 @@ def apply_rule(ctx: Context, node: Node) -> None:
     try:
         _apply(ctx, node)
     except Unsure as problem:
-        uncertain(ctx, node, node.outputs[0], problem)
+        uncertain(ctx.ask, node, node.outputs[0], problem)
 
 
 def _apply(ctx: Context, node: Node) -> None:
@@ -66,7 +66,7 @@ def _apply(ctx: Context, node: Node) -> None:
     key = f"{node.domain}::{node.op}" if node.domain else node.op
     entry = RULES.get(key)
     if entry is None:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             f"no streaming rule is known for operator {key}",
             "replace it by operators listed in docs/operators.md, or keep it outside the streamed model",

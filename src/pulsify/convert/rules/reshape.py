@@ -19,6 +19,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.series import constant, divide, multiply
 from pulsify.convert.plan import Plan, Read
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import check_target, measured, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
@@ -34,22 +35,22 @@ from pulsify.frontend.model import Node
     says="time kept, merged into or split from other axes, folded into batch",
 )
 def reshape(ctx: Context, node: Node) -> Plan | None:
-    fact, name = ctx.fact(node.inputs[0]), node.outputs[0]
-    if isinstance(fact, Prefix) and fact.bare and ctx.sizes_static(name) == _one_frame(fact.wire.layout):
-        ctx.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
+    fact, name = ctx.ask.fact(node.inputs[0]), node.outputs[0]
+    if isinstance(fact, Prefix) and fact.bare and ctx.ask.sizes_static(name) == _one_frame(fact.wire.layout):
+        ctx.ask.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
         return None
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     if node.op in ("Squeeze", "Unsqueeze") and node.input(1):
-        ctx.constant(node, node.input(1), "axes")
+        fixed_value(ctx.ask, node, node.input(1), "axes")
     elif node.op == "Squeeze" and not node.attr("axes"):  # a single frame would be squeezed too
-        own = measured(ctx, node, wire).length
+        own = measured(ctx.ask, node, wire).length
         assert own is not None
-        ctx.require(node.name, own, at_least=2)
-    axes = ctx.time_axes(name)
+        ctx.ask.ledger.require(node.name, own, at_least=2)
+    axes = ctx.ask.time_axes(name)
     if len(axes) != 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "time cannot be followed through this reshape: "
             + ("no axis" if not axes else "more than one axis")
@@ -60,7 +61,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
     _check_inner_batch(ctx, node, wire, name, axis)
     outer = _outer(ctx, node, wire, name, axis)
-    layout = Layout(ctx.sizes(name, axis), axis, outer)
+    layout = Layout(ctx.ask.sizes(name, axis), axis, outer)
     g = math.gcd(inner_in, inner_out)
     num, den = inner_out // g, inner_in // g
     reach = Reach(num, den, 0, num - 1)
@@ -68,7 +69,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     if wire.length is not None:
         length = wire.length.then(den, 0, num)
         if num > 1:
-            ctx.require(node.name, wire.length, multiple=num // math.gcd(num, den))
+            ctx.ask.ledger.require(node.name, wire.length, multiple=num // math.gcd(num, den))
 
     if node.op == "Reshape":
         _check_shape(ctx, node, wire, layout, den, num)
@@ -83,12 +84,12 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
 
 def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
     """The shape it is given is what it looks like, at every length."""
-    unit, dims = ctx.traces.tracer.time.step, ctx.dims(node.outputs[0])
+    unit, dims = ctx.ask.traces.tracer.time.step, ctx.ask.dims(node.outputs[0])
     expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
-    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    own = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     elements = multiply(own, constant(den * layout.outer[0], unit))
     expected[layout.axis] = divide(elements, constant(num * wire.layout.outer[0], unit))
-    check_target(ctx, node, node.inputs[1], expected)
+    check_target(ctx.ask, node, node.inputs[1], expected)
 
 
 def _one_frame(layout: Layout) -> tuple[int, ...]:
@@ -97,29 +98,29 @@ def _one_frame(layout: Layout) -> tuple[int, ...]:
 
 def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> None:
     """Merged behind time, a free batch would make the rate depend on how many streams there are."""
-    other = ctx.traces.other_batch
+    other = ctx.ask.traces.other_batch
     if other is None:
         return
     here = [(math.prod(run[wire.name].dims[wire.layout.axis + 1 :]), math.prod(run[name].dims[axis + 1 :]))
-            for run in (ctx.traces.runs[0], other)]  # fmt: skip
+            for run in (ctx.ask.traces.runs[0], other)]  # fmt: skip
     if here[0][0] * here[1][1] != here[1][0] * here[0][1]:
-        ctx.refuse(node, "the batch is folded behind time on one axis", 'fix the batch size, e.g. set={"B": 1}')
+        ctx.ask.refuse(node, "the batch is folded behind time on one axis", 'fix the batch size, e.g. set={"B": 1}')
 
 
 def _inner(ctx: Context, name: str, axis: int) -> int:
     """Elements behind the time axis."""
-    return math.prod(ctx.dims(name)[axis + 1 :])
+    return math.prod(ctx.ask.dims(name)[axis + 1 :])
 
 
 def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> tuple[int, int]:
     """What is folded in front of time on the output's time axis, at both batch sizes."""
     out = []
-    runs = [ctx.traces.runs[0], ctx.traces.other_batch or ctx.traces.runs[0]]
+    runs = [ctx.ask.traces.runs[0], ctx.ask.traces.other_batch or ctx.ask.traces.runs[0]]
     for run, folded in zip(runs, wire.layout.outer, strict=True):
         ahead = math.prod(run[wire.name].dims[: wire.layout.axis]) * folded
         kept = math.prod(run[name].dims[:axis])
         if kept == 0 or ahead % kept:
-            ctx.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
+            ctx.ask.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
         out.append(ahead // kept)
     return out[0], out[1]
 
@@ -137,7 +138,7 @@ def _regroup(
 
 @rule("DepthToSpace", says="blocks unfolded into time")
 def depth_to_space(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     return _blocks(ctx, node, wire, Reach(1, node.attr("blocksize")))
@@ -145,18 +146,18 @@ def depth_to_space(ctx: Context, node: Node) -> Plan | None:
 
 @rule("SpaceToDepth", says="blocks of frames folded into channels")
 def space_to_depth(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     size = node.attr("blocksize")
     if wire.length is not None and wire.layout.axis > 1:
-        ctx.require(node.name, wire.length, multiple=size)
+        ctx.ask.ledger.require(node.name, wire.length, multiple=size)
     return _blocks(ctx, node, wire, Reach(size, 1, 0, size - 1))
 
 
 def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
     if wire.layout.axis == 1:
-        ctx.refuse(node, "time is its channel axis", "put time on a spatial axis")
+        ctx.ask.refuse(node, "time is its channel axis", "put time on a spatial axis")
     if wire.layout.axis == 0:
         reach = Reach()
     length = wire.length.then(reach.den, 0, reach.num) if wire.length is not None else None
@@ -171,4 +172,4 @@ def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
             return (out,)
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
-    return Plan((Read(wire, reach),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)

@@ -15,6 +15,7 @@ from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import constant, multiply
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, gather_frames
+from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import as_expected, measured, numbers, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
@@ -30,15 +31,15 @@ MANY = 8  # output frames for one of the input
 
 @rule("Resize", "Upsample", says="nearest, linear, cubic; half_pixel, pytorch_half_pixel, asymmetric")
 def resize(ctx: Context, node: Node) -> Plan | None:
-    found = ctx.wire(node.inputs[0])
+    found = ctx.ask.wire(node.inputs[0])
     if found is None:
         return static(ctx, node)
-    wire = measured(ctx, node, found)
+    wire = measured(ctx.ask, node, found)
     factor = _factor(ctx, node, wire)
     if factor == 1:
         return Plan(
             (Read(wire),),
-            (ctx.layout(node, node.outputs[0], wire.layout.outer),),
+            (ctx.ask.layout(node, node.outputs[0], wire.layout.outer),),
             wire.length,
             lambda values, window: (_emit(ctx, node, wire, values[0], factor),),
         )
@@ -47,11 +48,11 @@ def resize(ctx: Context, node: Node) -> Plan | None:
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
     if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
         # An output of one frame alone is placed by a rule of its own, which nobody can know before the end.
-        ctx.require(node.name, length, at_least=2)
+        ctx.ask.ledger.require(node.name, length, at_least=2)
     scale = float(np.float32(float(factor)))
     if wire.length is not None and _scales(ctx, node) and scale != factor:
         # at some lengths far out the runtime counts one frame more than there are
-        ctx.require(node.name, wire.length, equals=length, scaled=scale)
+        ctx.ask.ledger.require(node.name, wire.length, equals=length, scaled=scale)
     if length is not None and _rounds(node, wire, factor):
         return _by_clock(ctx, node, wire, factor, length)
 
@@ -75,7 +76,7 @@ def resize(ctx: Context, node: Node) -> Plan | None:
 
     past = {"linear": 1, "cubic": 2}.get(_mode(node), 0)
     fill = Fill("edge", past=past)
-    return Plan((Read(wire, wider, fill),), (ctx.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, wider, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
 
 
 def _rounds(node: Node, wire: Wire, factor: Fraction) -> bool:
@@ -121,8 +122,8 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
     ends = wire.length
     margin, furthest = _margin(node, factor)
     reach = _reach(node, factor, margin)
-    ctx.require(node.name, ends, at_most=furthest)
-    layout = ctx.layout(node, node.outputs[0])
+    ctx.ask.ledger.require(node.name, ends, at_most=furthest)
+    layout = ctx.ask.layout(node, node.outputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
@@ -142,7 +143,7 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
         out = parts[0]
         for part in parts[1:]:
             out = b.op("Add", out, part)
-        dims = zip(ctx.dims(node.outputs[0]), ctx.dims(node.inputs[0]), strict=True)
+        dims = zip(ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0]), strict=True)
         alone = all(m == r for i, (m, r) in enumerate(dims) if i != layout.axis)
         return (out if alone else _emit(ctx, node, wire, out, Fraction(1)),)
 
@@ -222,7 +223,7 @@ def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
     """Output frames per input frame, the same at every length, or a refusal."""
     axis, scales = wire.layout.axis, _scales(ctx, node)
     if scales:
-        table = ctx.constant(node, scales, "scales").reshape(-1)
+        table = fixed_value(ctx.ask, node, scales, "scales").reshape(-1)
         axes = list(node.attr("axes") or range(wire.layout.rank))
         at = [a % wire.layout.rank for a in axes]
         if axis not in at:
@@ -230,12 +231,14 @@ def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
         value = float(table[at.index(axis)])
         factor = Fraction(value).limit_denominator(1000)
         if np.float32(float(factor)) != np.float32(value):
-            ctx.refuse(node, f"its factor {value} is no simple fraction", "resample by a ratio of small numbers")
+            ctx.ask.refuse(node, f"its factor {value} is no simple fraction", "resample by a ratio of small numbers")
     else:
         out, name = node.outputs[0], node.inputs[0]
-        factors = {Fraction(run[out].dims[axis], run[name].dims[axis]) for run in ctx.traces.runs}
+        factors = {Fraction(run[out].dims[axis], run[name].dims[axis]) for run in ctx.ask.traces.runs}
         if len(factors) > 1:
-            ctx.refuse(node, "its factor depends on the total length", "resize by a fixed factor instead of to a size")
+            ctx.ask.refuse(
+                node, "its factor depends on the total length", "resize by a fixed factor instead of to a size"
+            )
         factor = factors.pop()
         _check_sizes(ctx, node, wire, factor)
     return factor
@@ -243,31 +246,31 @@ def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
 
 def _check_sizes(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> None:
     """The sizes it is given are so many times its input's, at every length."""
-    unit, dims = ctx.traces.tracer.time.step, ctx.dims(node.outputs[0])
-    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    unit, dims = ctx.ask.traces.tracer.time.step, ctx.ask.dims(node.outputs[0])
+    own = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     axes = [a % wire.layout.rank for a in (node.attr("axes") or range(wire.layout.rank))]
-    for axis, size in zip(axes, numbers(ctx, node, node.input(3)).reshape(-1), strict=True):
+    for axis, size in zip(axes, numbers(ctx.ask, node, node.input(3)).reshape(-1), strict=True):
         if axis == wire.layout.axis:
             grown = multiply(size, constant(factor.denominator, unit))
-            as_expected(ctx, node, node.outputs[0], axis, grown, multiply(own, constant(factor.numerator, unit)))
+            as_expected(ctx.ask, node, node.outputs[0], axis, grown, multiply(own, constant(factor.numerator, unit)))
         else:
-            as_expected(ctx, node, node.outputs[0], axis, size, constant(dims[axis], unit))
+            as_expected(ctx.ask, node, node.outputs[0], axis, size, constant(dims[axis], unit))
 
 
 def _scales(ctx: Context, node: Node) -> str:
     """The input that says by how much; empty if the node is told the sizes."""
     given = node.input(1) if node.op == "Upsample" else node.input(2)
-    return given if given and ctx.dims(given) != (0,) else ""
+    return given if given and ctx.ask.dims(given) != (0,) else ""
 
 
 def _check(ctx: Context, node: Node) -> None:
     mode = _coordinates(node)
     if mode in ("align_corners", "tf_crop_and_resize"):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, f"with {mode} every position depends on the total length", "export it with align_corners=False"
         )
     if node.attr("antialias", 0) or node.attr("exclude_outside", 0):
-        ctx.refuse(node, "antialias and exclude_outside are not supported along time", "export it without them")
+        ctx.ask.refuse(node, "antialias and exclude_outside are not supported along time", "export it without them")
 
 
 def _coordinates(node: Node) -> str:
@@ -318,13 +321,13 @@ def _nearest(node: Node, x: Fraction) -> int:
 def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction) -> ir.Value:
     """The node itself on one window, by scales (the sizes of a window are not the model's)."""
     b, rank = ctx.builder, wire.layout.rank
-    made, read = ctx.dims(node.outputs[0]), ctx.dims(node.inputs[0])
+    made, read = ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0])
     scales = [1.0 if s < 0 else made[i] / read[i] for i, s in enumerate(wire.layout.sizes)]
     scales[wire.layout.axis] = float(factor)
     given = _scales(ctx, node)
     if given:
         axes = [a % rank for a in (node.attr("axes") or range(rank))]
-        for axis, scale in zip(axes, ctx.constant(node, given, "scales").reshape(-1), strict=True):
+        for axis, scale in zip(axes, fixed_value(ctx.ask, node, given, "scales").reshape(-1), strict=True):
             scales[axis] = float(scale)
     table = b.constant(np.array(scales, np.float32), "scales")
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}

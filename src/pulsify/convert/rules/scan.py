@@ -37,8 +37,8 @@ def scan(ctx: Context, node: Node) -> Plan:
     _check(ctx, node, body, parts)
     lengths = [w.length for w in wires if w.length is not None]
     if not lengths:
-        ctx.refuse(node, "it turns for every frame without reading any", "let it read the frames of an input")
-    ctx.require(node.name, lengths[0], at_least=1)  # the runtime takes no empty scan
+        ctx.ask.refuse(node, "it turns for every frame without reading any", "let it read the frames of an input")
+    ctx.ask.ledger.require(node.name, lengths[0], at_least=1)  # the runtime takes no empty scan
     finals = [c.final for c in parts.carried if c.final and wanted_by_anyone(ctx, c.final)]
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
@@ -47,7 +47,7 @@ def scan(ctx: Context, node: Node) -> Plan:
         if finals or window.start < 0:
             real = _one_stream(ctx, real_frames(ctx, window, length, starts=window.start < 0), window)
         b = ctx.builder
-        kept = [_Kept(ctx.dtype(c.start), ctx.sizes_static(c.start)) for c in parts.carried]
+        kept = [_Kept(ctx.ask.dtype(c.start), ctx.ask.sizes_static(c.start)) for c in parts.carried]
         starts = [_start(ctx, node, c.start) for c in parts.carried]
         carries = [
             k.carry(ctx, f"{node.name}_{i}", s, window) for i, (k, s) in enumerate(zip(kept, starts, strict=True))
@@ -60,12 +60,12 @@ def scan(ctx: Context, node: Node) -> Plan:
         for c, k, state, value in zip(carries, kept, parts.carried, after, strict=True):
             c.keep(k.left(b, value))
             if state.final:
-                ctx.facts[state.final] = Static(value, Final(lengths[0], window))
+                ctx.ask.facts[state.final] = Static(value, Final(lengths[0], window))
         return [*(None for _ in parts.carried), *collected]
 
     layouts = [
         *(None for _ in parts.carried),
-        *(ctx.layout(node, a.outer) if a.outer else None for a in parts.collected),
+        *(ctx.ask.layout(node, a.outer) if a.outer else None for a in parts.collected),
     ]
     reads = tuple(Read(w) for w in wires)
     return Plan(reads, tuple(layouts), lengths[0], emit, exact=True, merges=True)
@@ -73,7 +73,7 @@ def scan(ctx: Context, node: Node) -> Plan:
 
 @rule("Loop", says="where it is a scan over time; or turns a fixed number of times")
 def loop(ctx: Context, node: Node) -> Plan:
-    ctx.refuse(
+    ctx.ask.refuse(
         node,
         "it is no scan over time: it may end early, look at other frames than its own, or carry whole streams",
         "gather the frame by the loop's counter, append results to a list and stack that; or use Scan",
@@ -81,11 +81,11 @@ def loop(ctx: Context, node: Node) -> Plan:
 
 
 def _scanned(ctx: Context, node: Node, name: str, axis: int, reverse: bool) -> Wire:
-    wire = ctx.wire(name)
+    wire = ctx.ask.wire(name)
     if reverse:
-        ctx.refuse(node, "it runs backwards over time, so it reads the whole future", "scan forwards")
+        ctx.ask.refuse(node, "it runs backwards over time, so it reads the whole future", "scan forwards")
     if wire is None or (wire.layout.folded and wire.end is not None) or wire.layout.axis != axis % wire.layout.rank:
-        ctx.refuse(
+        ctx.ask.refuse(
             node, f"it scans '{name}' along another axis than time", "put time on the axis that is scanned, by itself"
         )
     return wire
@@ -93,28 +93,30 @@ def _scanned(ctx: Context, node: Node, name: str, axis: int, reverse: bool) -> W
 
 def _check(ctx: Context, node: Node, body: Body, parts: Looped) -> None:
     if any(a.reverse for a in parts.collected):
-        ctx.refuse(node, "it writes its frames from the last to the first", "scan forwards")
+        ctx.ask.refuse(node, "it writes its frames from the last to the first", "scan forwards")
     for name in body.captured:
-        if len(ctx.time_axes(name)):
-            ctx.refuse(
+        if len(ctx.ask.time_axes(name)):
+            ctx.ask.refuse(
                 node,
                 f"every turn reads all of '{name}', whatever the frame",
                 "make it a scan input, or bound what is read",
             )
     for c in parts.carried:
-        if ctx.time_axes(c.start) or (c.final and ctx.time_axes(c.final)):
-            ctx.refuse(node, f"it carries '{c.before}', which holds the whole stream", "carry a state of fixed size")
-        if c.final and ctx.dims(c.final) != ctx.dims(c.start):
-            ctx.refuse(
+        if ctx.ask.time_axes(c.start) or (c.final and ctx.ask.time_axes(c.final)):
+            ctx.ask.refuse(
+                node, f"it carries '{c.before}', which holds the whole stream", "carry a state of fixed size"
+            )
+        if c.final and ctx.ask.dims(c.final) != ctx.ask.dims(c.start):
+            ctx.ask.refuse(
                 node,
-                f"'{c.before}' changes its shape from {list(ctx.dims(c.start))} to {list(ctx.dims(c.final))}",
+                f"'{c.before}' changes its shape from {list(ctx.ask.dims(c.start))} to {list(ctx.ask.dims(c.final))}",
                 "start with a state of the shape it keeps",
             )
 
 
 def _start(ctx: Context, node: Node, name: str) -> ir.Value | None:
     """The first state, or None if it is zero."""
-    return None if zero(ctx, name) else ctx.operand(node, name)
+    return None if zero(ctx, name) else ctx.ask.operand(node, name)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class _Turns:
     ) -> None:
         self.ctx, self.node, self.body, self.parts = ctx, node, body, parts
         self.scanned, self.frames = scanned, frames
-        self.captured = {n: ctx.operand(node, n) for n in body.captured}
+        self.captured = {n: ctx.ask.operand(node, n) for n in body.captured}
 
     def written_out(
         self, states: list[ir.Value], real: ir.Value | None
@@ -191,7 +193,7 @@ class _Turns:
     def scan(self, before: list[ir.Value], real: ir.Value | None) -> tuple[list[ir.Value], list[ir.Value | None]]:
         b, parts, ctx = self.ctx.builder, self.parts, self.ctx
         inner = b.inside()
-        dtypes = [ctx.dtype(c.start) for c in parts.carried] + [ctx.dtype(a.outer) for a in parts.scanned]
+        dtypes = [ctx.ask.dtype(c.start) for c in parts.carried] + [ctx.ask.dtype(a.outer) for a in parts.scanned]
         ports = [ir.Value(name=b.unique(f"{self.node.name}/in"), type=ir.TensorType(t)) for t in dtypes]
         names = dict(zip([*(c.before for c in parts.carried), *(a.inner for a in parts.scanned)], ports, strict=True))
         given, axes = [*self.scanned], [a.axis for a in parts.scanned]
@@ -233,5 +235,5 @@ class _Turns:
         after = [made[c.after] for c in self.parts.carried]
         if real is None:
             return after
-        types = [self.ctx.dtype(c.start) for c in self.parts.carried]
+        types = [self.ctx.ask.dtype(c.start) for c in self.parts.carried]
         return [choose(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]

@@ -72,17 +72,17 @@ def lengths_and_places(
         shift = _followed(ctx, node, origin, moves, offsets)
         more = Settles()
         for offset in offsets:
-            more |= pinned(follower(ctx), name, ctx.time_axes(name)[0], shift.at(offset))
+            more |= pinned(follower(ctx.ask), name, ctx.ask.time_axes(name)[0], shift.at(offset))
     except Unsure as problem:
-        if ctx.proof != "sampled":
-            uncertain(ctx, node, name, problem)
-        ctx.ledger.sampled[name] = str(problem)
-        return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.traces.lengths}
+        if ctx.ask.proof != "sampled":
+            uncertain(ctx.ask, node, name, problem)
+        ctx.ask.ledger.sampled[name] = str(problem)
+        return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths}
     further = min(more.until + 2 * more.period, shift.end)
-    ctx.ledger.saw(max(shift.far, further), 1)
-    lengths, _ = kinds([*shift.numbers, *numbers_behind(ctx, [name])], further)
+    ctx.ask.ledger.saw(max(shift.far, further), 1)
+    lengths, _ = kinds([*shift.numbers, *numbers_behind(ctx.ask, [name])], further)
     if len(lengths) > MOST_KINDS:
-        uncertain(ctx, node, name, TooFar(further))
+        uncertain(ctx.ask, node, name, TooFar(further))
     longest_seen = max(shift.places)  # every offset is there
     places = {s: shift.places.get(s) or _tried(ctx, node, origin, moves, s, offsets) for s in lengths}
     return {**places, longest_seen: shift.places[longest_seen]}
@@ -91,22 +91,22 @@ def lengths_and_places(
 def _followed(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shift:
     """Layers shift alike: one of them is followed."""
     given = [n for move, i in moves for k, n in enumerate(move.inputs) if n and k != i and not _joined(move, k, i)]
-    numbers = [*numbers_behind(ctx, given), *(s for s in sizes(ctx, node, origin.name) if not s.constant)]
+    numbers = [*numbers_behind(ctx.ask, given), *(s for s in sizes(ctx.ask, node, origin.name) if not s.constant)]
     numbers = list({_signature(s): s for s in numbers}.values())
     end = _end(ctx, node, numbers)
     key = _key(ctx, node, origin, moves, given, offsets)
-    if key is not None and key in ctx.shifts:
-        found: Shift = ctx.shifts[key]
+    if key is not None and key in ctx.ask.shifts:
+        found: Shift = ctx.ask.shifts[key]
         return found
     lines = [_line(s, end) for s in numbers]
     far = min(_settled(lines, _amounts(ctx, moves), max(map(abs, offsets))), end)
     lengths, which = kinds(numbers, far)
-    cells = math.prod(s.at(lengths[-1]) for s in sizes(ctx, node, origin.name))
+    cells = math.prod(s.at(lengths[-1]) for s in sizes(ctx.ask, node, origin.name))
     if len(lengths) > MOST_KINDS or len(lengths) * cells > MOST_CELLS:
         raise TooFar(far)
     made = Shift(numbers, far, end, which, {s: _tried(ctx, node, origin, moves, s, offsets) for s in lengths})
     if key is not None:
-        ctx.shifts[key] = made
+        ctx.ask.shifts[key] = made
     return made
 
 
@@ -118,10 +118,10 @@ def _key(
     ctx: Context, node: Node, origin: Field, moves: Moves, given: list[str], offsets: tuple[int, int]
 ) -> Hashable | None:
     """Equal for shifts that move cells alike at every length; None if that cannot be told."""
-    parts: list[Hashable] = [offsets, tuple(_signature(s) for s in sizes(ctx, node, origin.name))]
+    parts: list[Hashable] = [offsets, tuple(_signature(s) for s in sizes(ctx.ask, node, origin.name))]
     parts += [(move.op, at, repr(sorted(move.attrs.items()))) for move, at in moves]
     for name in given:
-        value = follower(ctx).value(name)
+        value = follower(ctx.ask).value(name)
         if isinstance(value, Fixed):
             parts.append(value.array().tobytes())
         elif isinstance(value, Few) and all(isinstance(c, Series) for c in value.cells.flat):
@@ -173,8 +173,8 @@ def _amounts(ctx: Context, moves: Moves) -> float:
     total = 0.0
     for move, _ in moves:
         for name in move.inputs[1:3] if move.op in ("Pad", "Slice") else ():
-            value = ctx.traces.runs[0][name] if name else None
-            if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ctx, move, name):
+            value = ctx.ask.traces.runs[0][name] if name else None
+            if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ctx.ask, move, name):
                 amounts = np.abs(value.array.astype(np.float64))
                 total += float(amounts[amounts < LONGEST].sum())
     return total
@@ -185,13 +185,13 @@ def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
 
     Where batch does not fail there (a slice that wraps around gives it other rows), the stream is turned down.
     """
-    unit, end, behind = ctx.traces.tracer.time.step, longest(ctx), set[int]()
+    unit, end, behind = ctx.ask.traces.tracer.time.step, longest(ctx.ask), set[int]()
     for s in numbers:
         if not s.growth and s.horizon and (steady := _steady(s)) is not None:
             end = min(end, steady[1] * unit)
             behind |= {(n + k) * unit for n in (steady[1], s.horizon) for k in (1, 2, 3)}
-    if any(n > end and ctx.traces.tracer.works(n) for n in behind):
-        ctx.require(node.name, Length(), at_most=end)
+    if any(n > end and ctx.ask.traces.tracer.works(n) for n in behind):
+        ctx.ask.ledger.require(node.name, Length(), at_most=end)
     return end
 
 
@@ -208,10 +208,10 @@ def _joined(move: Node, index: int, at: int) -> bool:
 
 def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: int, hi: int) -> dict[int, int]:
     """For every offset lo ... hi that there is, the table row that all cells (i, i + offset) show."""
-    run = Looked(ctx, s)
+    run = Looked(ctx.ask, s)
     dims = run[origin.name].dims
     moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
-    evaluator = ctx.traces.tracer.evaluator
+    evaluator = ctx.ask.traces.tracer.evaluator
     for move, at in moves:
         inputs = [run[n] if n and i != at else None for i, n in enumerate(move.inputs)]
         inputs[at] = known(moved)
@@ -231,7 +231,7 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
         i, found = np.arange(len(cells)) + max(-offset, 0), where[col]
         elsewhere = any(where[k].any() for k in range(len(dims)) if k not in (row, col))
         if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0]).all():
-            ctx.refuse(
+            ctx.ask.refuse(
                 node,
                 "cells are moved about in a way that is no relative shift",
                 "use the usual relative-position shift",

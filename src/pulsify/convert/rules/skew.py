@@ -13,9 +13,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context, Unclear
+from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Offsets, Windows, Wire
 from pulsify.convert.proof.values import known_at
+from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.pointwise import clone
 from pulsify.convert.rules.shift import Moves, lengths_and_places
 from pulsify.frontend.model import Node
@@ -27,14 +28,14 @@ def skewed(
 ) -> ir.Value:
     """A window of the moved field, whose rows and columns are `axes`."""
     if windows[0].grows or windows[1].grows:
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "relative positions are looked up in a table, and the past is unbounded",
             "bound the look-back in the mask",
         )
     row, col = (side.axis for side in origin.sides)
     if origin.product is None or windows[0].p != windows[1].p or col != row + 1 or axes != (row, col):
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
         )
     product, at = origin.product
@@ -43,7 +44,7 @@ def skewed(
     count = rows.frames + cols.frames - 1
     table = _by_offset(ctx, node, origin, moves, (first, count), offsets)
     data = 1 - at
-    wire = ctx.wire(product.inputs[data])
+    wire = ctx.ask.wire(product.inputs[data])
     assert isinstance(wire, Wire)
     inputs: list[ir.Value | None] = [None, None]
     inputs[data], inputs[at] = wire.take(rows), ctx.builder.constant(table, product.inputs[at])
@@ -70,16 +71,16 @@ def _by_offset(
     assert origin.product is not None
     product, at = origin.product
     name = product.inputs[at]
-    axis = ctx.time_axes(name)[0]
+    axis = ctx.ask.time_axes(name)[0]
     lo, hi = max(offsets[0], wanted[0]), min(offsets[1], wanted[0] + wanted[1] - 1)
     rows: dict[int, Array] = {}  # by offset
     for s, places in lengths_and_places(ctx, node, origin, moves, (lo, hi)).items():
-        table = known_at(ctx, name, s).array if places else None
+        table = known_at(ctx.ask, name, s).array if places else None
         for offset, place in places.items():
             assert table is not None
             row = table.take(place, axis)
             if not np.allclose(row, rows.setdefault(offset, row), rtol=1e-5, atol=1e-6):
-                ctx.refuse(
+                ctx.ask.refuse(
                     node, "its relative positions depend on the length of the stream", "index them by the offset j - i"
                 )
     if len(rows) < hi - lo + 1:

@@ -13,7 +13,7 @@ from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.moves import bounds
 from pulsify.convert.known.series import Series, add, aligned, compare, constant, divide, extreme, multiply, subtract
 from pulsify.convert.plan import Plan, Read
-from pulsify.convert.proof.claims import fixed
+from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.proof.numbers import in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.pointwise import pointwise, static
@@ -41,12 +41,12 @@ class Cut:
 
 @rule("Slice", says="any start and end anchored at either end, positive step; rows of a table by position")
 def slice_(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     for i in range(1, 5):
-        if node.input(i) and ctx.known(node.input(i)) is None:
-            ctx.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
+        if node.input(i) and ctx.ask.known(node.input(i)) is None:
+            ctx.ask.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
     if wire is None:
-        grown = ctx.time_axes(node.outputs[0])
+        grown = ctx.ask.time_axes(node.outputs[0])
         if not grown:
             return static(ctx, node)
         cuts = _cuts(ctx, node)
@@ -60,15 +60,15 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
 
 def _cuts(ctx: Context, node: Node) -> dict[int, Cut]:
     """By axis, clamped as Python's slices are."""
-    own = sizes(ctx, node, node.inputs[0])
-    starts, stops = (numbers(ctx, node, node.input(i)).reshape(-1) for i in (1, 2))
-    axes = ctx.constant(node, node.input(3), "axes").reshape(-1) if node.input(3) else range(len(starts))
-    steps = ctx.constant(node, node.input(4), "step").reshape(-1) if node.input(4) else [1] * len(starts)
+    own = sizes(ctx.ask, node, node.inputs[0])
+    starts, stops = (numbers(ctx.ask, node, node.input(i)).reshape(-1) for i in (1, 2))
+    axes = fixed_value(ctx.ask, node, node.input(3), "axes").reshape(-1) if node.input(3) else range(len(starts))
+    steps = fixed_value(ctx.ask, node, node.input(4), "step").reshape(-1) if node.input(4) else [1] * len(starts)
     out = {}
     for start, stop, a, by in zip(starts, stops, axes, steps, strict=True):
         axis, step = int(a) % len(own), int(by)
         first, count = bounds(start, stop, step, own[axis])
-        ctx.ledger.series(count)
+        ctx.ask.ledger.series(count)
         out[axis] = Cut(start if start.constant and start.item >= 0 else first, count, step)
     return out
 
@@ -80,14 +80,14 @@ def _others_cut(ctx: Context, node: Node, wire: Wire, cuts: Mapping[int, Cut]) -
         if axis == wire.layout.axis:
             continue
         if not cut.start.constant or not cut.count.constant:
-            ctx.refuse(
+            ctx.ask.refuse(
                 node,
                 f"where it cuts axis {axis} changes with the length of the stream",
                 'cut at a fixed place, or declare the lengths you use: set={"T": "8*n"}',
             )
-        start = min(int(cut.start.item), ctx.dims(node.inputs[0])[axis])
+        start = min(int(cut.start.item), ctx.ask.dims(node.inputs[0])[axis])
         stop = start + cut.step * int(cut.count.item)
-        out[axis] = (start, min(stop, ctx.dims(node.inputs[0])[axis]) if cut.step > 0 else stop, cut.step)
+        out[axis] = (start, min(stop, ctx.ask.dims(node.inputs[0])[axis]) if cut.step > 0 else stop, cut.step)
     return out
 
 
@@ -99,7 +99,7 @@ def _start(ctx: Context, node: Node, cut: Cut) -> int:
     _, _, (starts, left) = aligned(cut.start, some)
     seen = starts[left]
     if cut.start.growth or not seen.size or (seen != seen[0]).any():
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "where it starts depends on the total length (it keeps the last frames)",
             "keep a fixed number of frames from the start, or all frames and choose after the stream",
@@ -127,26 +127,28 @@ def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> P
         if (
             axis != wire.layout.axis
             and wire.layout.sizes[axis] < 0
-            and not _whole(r, ctx.dims(node.inputs[0], 0)[axis])
+            and not _whole(r, ctx.ask.dims(node.inputs[0], 0)[axis])
         ):
-            ctx.refuse(node, "it cuts the batch axis", 'fix the batch size with set={"B": 1}')
+            ctx.ask.refuse(node, "it cuts the batch axis", 'fix the batch size with set={"B": 1}')
     kept = {a: r for a, r in ranges.items() if wire.layout.sizes[a] >= 0}
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return (_cut_others(ctx, values[0], wire, kept),)
 
-    return Plan((Read(wire),), (ctx.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
+    return Plan((Read(wire),), (ctx.ask.layout(node, node.outputs[0], wire.layout.outer),), wire.length, emit)
 
 
 def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, Range]) -> Plan | None:
-    step, size = cut.step, sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    step, size = cut.step, sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     if cut.whole and same_series(cut.count, size):
         return _others(ctx, node, wire, ranges)
     if step < 0:
-        ctx.refuse(node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip")
+        ctx.ask.refuse(
+            node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip"
+        )
     start = _start(ctx, node, cut)
     axis, name = wire.layout.axis, node.outputs[0]
-    if axis not in ctx.time_axes(name):
+    if axis not in ctx.ask.time_axes(name):
         return _prefix(ctx, node, wire, start, cut, ranges)
     length = _length(ctx, node, wire, start, cut)
 
@@ -157,11 +159,11 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         return (_cut_others(ctx, x, wire, ranges),)
 
     if wire.length is not None and length is not None and length.rate * step != wire.length.rate:
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "it keeps the first part of the stream, and the rest waits longer and longer", "take every n-th frame"
         )
     reach = Reach(step, 1, start, start)
-    return Plan((Read(wire, reach),), (ctx.layout(node, name),), length, emit)
+    return Plan((Read(wire, reach),), (ctx.ask.layout(node, name),), length, emit)
 
 
 def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Length | None:
@@ -170,10 +172,10 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
     if own is None:
         return None
     if node.op == "Split":
-        ctx.require(node.name, own, at_least=start)
-    elif not all(fixed(ctx, node, node.input(i)) for i in range(1, 5)):
-        runs_from(ctx, node, lambda s: [known_at(ctx, node.input(i), s) for i in (1, 2)])
-    frames = in_frames(ctx, own)
+        ctx.ask.ledger.require(node.name, own, at_least=start)
+    elif not all(fixed(ctx.ask, node, node.input(i)) for i in range(1, 5)):
+        runs_from(ctx.ask, node, lambda s: [known_at(ctx.ask, node.input(i), s) for i in (1, 2)])
+    frames = in_frames(ctx.ask, own)
     top = None if cut.count.growth or not frames.growth or own.cap is not None else int(cut.count.values[-1])
     # frames cut off behind, once the stream is long enough: so many, or that and what the step leaves over
     tail = cut.count.horizon + cut.count.period if top is None else 0
@@ -181,40 +183,40 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
     for behind in range(left, left + step):
         length = replace(own.then(1, step - 1 - start - behind, step, floor=True), cap=top)
         length = length if top is not None else own.then(1, step - 1 - start - behind, step, floor=True)
-        if same_series(in_frames(ctx, length), cut.count):
+        if same_series(in_frames(ctx.ask, length), cut.count):
             return length
-    return length_of(ctx, node, cut.count)
+    return length_of(ctx.ask, node, cut.count)
 
 
 def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: dict[int, Range]) -> Plan | None:
     """A fixed number of the stream's first frames: kept as such, for whoever can use it (Concat)."""
-    stop, size = int(cut.count.values[-1]), sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    stop, size = int(cut.count.values[-1]), sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     if (
         start
         or cut.step != 1
         or not (cut.count.constant or same_series(cut.count, extreme(size, constant(stop, size.unit), np.minimum)))
         or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis)
     ):
-        ctx.refuse(
+        ctx.ask.refuse(
             node,
             "a few frames from the start of the stream are cut out and used as a value of their own",
             "feed them as a separate input without a time axis",
         )
-    ctx.facts[node.outputs[0]] = Prefix(wire, stop)
+    ctx.ask.facts[node.outputs[0]] = Prefix(wire, stop)
     return None
 
 
 def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Plan | None:
     """A table cut to the length of the stream: frame k is row start + k * step, looked up by the clock."""
     if step < 1:
-        ctx.refuse(
+        ctx.ask.refuse(
             node, "which rows of the table it takes depends on the total length", "count positions from the start"
         )
-    rows = ctx.dims(node.inputs[0])[axis]
+    rows = ctx.ask.dims(node.inputs[0])[axis]
     b, name = ctx.builder, node.outputs[0]
-    table = ctx.operand(node, node.inputs[0])
+    table = ctx.ask.operand(node, node.inputs[0])
     outer = BATCHES if ctx.clock.batch else (1, 1)
-    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.dims(name)))
+    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.ask.dims(name)))
     layout = Layout(sizes, axis, outer)
 
     def take(window: Window) -> ir.Value:
@@ -228,18 +230,18 @@ def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Pl
         return b.op("Gather", table, b.reshape(place, [-1]), axis=axis)
 
     left = (rows - start + step - 1) // step
-    ctx.facts[name] = Wire(name, layout, ctx.dtype(name), None, None, take, rows=left)
+    ctx.ask.facts[name] = Wire(name, layout, ctx.ask.dtype(name), None, None, take, rows=left)
     return None
 
 
 @rule("Split", says="across time; on time into a first part of fixed size and the rest")
 def split(ctx: Context, node: Node) -> Plan | None:
-    wire = ctx.wire(node.inputs[0])
+    wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis != node.attr("axis", 0) % wire.layout.rank:
         return pointwise(ctx, node)
-    own = sizes(ctx, node, node.inputs[0])[wire.layout.axis]
+    own = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     begin = constant(0, own.unit)
     for i, name in enumerate(node.outputs):
         size = _split_size(ctx, node, own, i)
@@ -254,17 +256,17 @@ def _require_some(ctx: Context, node: Node, size: Series) -> None:
     """A part of fewer than no frames makes the batch model fail: such streams are too short."""
     few = np.flatnonzero(size.look(size.horizon + size.period) < 0)
     if size.growth < 0 or (few.size and few[-1] >= size.horizon and not size.growth):
-        ctx.refuse(node, "a part would have fewer than no frames", "split off a fixed number of frames")
+        ctx.ask.refuse(node, "a part would have fewer than no frames", "split off a fixed number of frames")
     while size.growth and few.size and few[-1] >= size.horizon:  # it grows, so it ends
         few = np.flatnonzero(size.look(2 * (int(few[-1]) + size.period)) < 0)
         size = replace(size, values=size.look(int(few[-1]) + 1 + size.period), horizon=int(few[-1]) + 1)
     if few.size:
-        ctx.require(node.name, Length(), at_least=(int(few[-1]) + 2) * size.unit)
+        ctx.ask.ledger.require(node.name, Length(), at_least=(int(few[-1]) + 2) * size.unit)
 
 
 def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:
     """How many frames a part has: given, or all parts alike (the last may be shorter)."""
-    given = numbers(ctx, node, node.input(1)).reshape(-1) if node.input(1) else None
+    given = numbers(ctx.ask, node, node.input(1)).reshape(-1) if node.input(1) else None
     if given is None and node.attr("split") is not None:
         return constant(node.attr("split")[index], own.unit)
     if given is not None:
@@ -279,7 +281,7 @@ def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:
 def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     from pulsify.convert.plan import execute
 
-    if not cut.start.constant and not any(node.outputs[0] in n.inputs for n in ctx.model.nodes):
+    if not cut.start.constant and not any(node.outputs[0] in n.inputs for n in ctx.ask.model.nodes):
         return  # nobody reads this part
     plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:

@@ -1,0 +1,63 @@
+"""What a conversion has claimed, and what it asks of the stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulsify.convert.known import series as one
+from pulsify.convert.known.series import LONGEST, Series
+from pulsify.core.length import Length
+from pulsify.core.spec import Condition, Proof
+
+CRITICAL = 8  # lengths around which something changes that a file names: so many of the shortest and longest
+
+
+@dataclass(eq=False)
+class Ledger:
+    """What was claimed of a conversion and proven, what was only sampled, and what is required of the stream."""
+
+    horizon: int = 1
+    period: int = 1
+    limit: int = LONGEST
+    limited_by: str = ""  # the value, or node, that is exact no further
+    claims: int = 0
+    critical: set[int] = field(default_factory=set)  # lengths around which something changes
+    sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
+    conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
+    denominators: set[int] = field(default_factory=set)  # of rates: the pulse must be a multiple of each
+    kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
+
+    def require(self, node: str, length: Length, **what: Any) -> None:
+        """A wire of this length must have so many frames (what: see `Condition`), or the stream is turned down."""
+        self.conditions[Condition(node, length, **what)] = None
+
+    def saw(self, horizon: int, period: int) -> None:
+        self.horizon = max(self.horizon, horizon)
+        self.period = math.lcm(self.period, period) if period <= one.MOST else self.period
+        if horizon > 1:
+            self.critical.add(horizon)
+        if period > 1:
+            self.critical.add(horizon + period)
+
+    def up_to(self, limit: int, name: str) -> None:
+        """What is certain is so for streams of no more frames than this."""
+        if limit < self.limit:
+            self.limit, self.limited_by = limit, name
+
+    def proof(self) -> Proof:
+        """As the file has it."""
+        near = sorted(self.critical)
+        return Proof(
+            self.horizon,
+            self.period,
+            self.limit if self.limit < LONGEST else None,
+            (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
+            tuple(f"{what}: {why}" for what, why in self.sampled.items()),
+        )
+
+    def series(self, s: Series, name: str = "") -> None:
+        self.claims += 1
+        self.up_to(s.certain, name)
+        self.saw(s.settled if s.horizon else 1, s.repeats)
