@@ -20,7 +20,7 @@ from benchmarks import peer
 from benchmarks.cases import Case
 from benchmarks.turns import Run
 from pulsify.core.runner import open_model, options
-from pulsify.report.facts import length_facts
+from pulsify.report.figures import length_figures
 from pulsify.report.timing import fitting, looks
 from pulsify.verify.check import TOLERANCE, error
 
@@ -156,7 +156,7 @@ def _add_batch(field: Field, stream: pulsify.Stream, runner: ort.InferenceSessio
     them, which says little; so there is also the shortest window that is as close to batch as a stream must be.
     """
     name = stream.inputs[0].name
-    longest = min(length_facts(stream)["longest"] or FAR, FAR)
+    longest = min(length_figures(stream)["longest"] or FAR, FAR)
     back, ahead = looks(runner, stream, longest)
     window = fitting(stream, BATCH_PULSES * stream.pulse if back is None else back + ahead + stream.pulse, longest)
     length = fitting(stream, max(BATCH_PULSES * stream.pulse, 2 * window), longest)

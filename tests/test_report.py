@@ -14,7 +14,7 @@ import pulsify
 from pulsify.core.report import Deviation, Report
 from pulsify.core.runner import open_model
 from pulsify.report.batch import difference
-from pulsify.report.facts import finite, length_facts, stream_facts, verified_facts
+from pulsify.report.figures import finite, length_figures, stream_figures, verified_figures
 from pulsify.report.listing import listing
 from pulsify.report.render import (
     count,
@@ -27,7 +27,7 @@ from pulsify.report.render import (
     traced_shape,
     window_table,
 )
-from pulsify.report.stages import open_batch, time_facts, trace_facts, window_facts
+from pulsify.report.stages import open_batch, time_figures, trace_figures, window_figures
 from pulsify.report.timeline import timeline
 from pulsify.report.timing import looks
 
@@ -50,7 +50,7 @@ def printed(*parts: object) -> str:
 )
 def test_facts_are_json_and_agree_with_the_stream(name: str) -> None:
     stream = made(name)
-    facts = json.loads(json.dumps(stream_facts(stream, 8000), allow_nan=False))
+    facts = json.loads(json.dumps(stream_figures(stream, 8000), allow_nan=False))
     assert facts["pulse"] == stream.pulse
     assert [o["delay"] for o in facts["outputs"]] == [o.delay for o in stream.outputs]
     assert facts["state_bytes"] == stream.state_bytes == sum(s["bytes"] for s in facts["states"])
@@ -64,40 +64,40 @@ def test_facts_are_json_and_agree_with_the_stream(name: str) -> None:
 
 
 def test_times_need_a_sample_rate() -> None:
-    facts = stream_facts(made("conv_same"))
+    facts = stream_figures(made("conv_same"))
     assert facts["pulse_ms"] is None
     assert facts["outputs"][0]["delay_ms"] is None
     assert "ms" not in printed(*stream_tables(facts))
 
 
 def test_lengths() -> None:
-    assert length_facts(made("conv_same")) == {"shortest": 1, "every": 1, "first": [1, 2, 3, 4], "longest": None}
-    assert length_facts(made("frame_stack"))["every"] == 4
-    valid = length_facts(made("conv_valid"))
+    assert length_figures(made("conv_same")) == {"shortest": 1, "every": 1, "first": [1, 2, 3, 4], "longest": None}
+    assert length_figures(made("frame_stack"))["every"] == 4
+    valid = length_figures(made("conv_valid"))
     assert valid["shortest"] > 1
-    table = length_facts(made("posenc_table"))
+    table = length_figures(made("posenc_table"))
     assert table["longest"] == 4096
     assert lengths_text(valid) == f"{valid['shortest']} frames or more"
-    assert lengths_text(length_facts(made("frame_stack"))) == "4, 8, 12, ... (every 4)"
+    assert lengths_text(length_figures(made("frame_stack"))) == "4, 8, 12, ... (every 4)"
     assert "at most 4096" in lengths_text(table)
 
 
 def test_delay_in_words() -> None:
-    strided = stream_facts(made("conv_same_stride"), 1000)["outputs"][0]
+    strided = stream_figures(made("conv_same_stride"), 1000)["outputs"][0]
     assert delay_text(strided) == "2 output frames = 8 input frames = 8 ms"
-    assert delay_text(stream_facts(made("conv_same"))["outputs"][0]) == "5 frames"
-    assert delay_text(stream_facts(made("conv_causal"))["outputs"][0]).startswith("none")
+    assert delay_text(stream_figures(made("conv_same"))["outputs"][0]) == "5 frames"
+    assert delay_text(stream_figures(made("conv_causal"))["outputs"][0]).startswith("none")
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
-    facts = stream_facts(made("conv_same"))
+    facts = stream_figures(made("conv_same"))
     facts["states"] = facts["states"] * 40
     assert f"{len(facts['states']) - 40} more" in printed(state_table(facts))
 
 
 def test_infinity_is_no_number_in_json() -> None:
     report = Report(lengths=(3,), runs=1, outputs={"y": Deviation(float("inf"), 1e-4, None, 3, "shape")})
-    facts = verified_facts(report)
+    facts = verified_figures(report)
     assert not facts["ok"]
     assert facts["error"] == facts["outputs"][0]["error"] == "inf"
     assert finite(0.5) == 0.5
@@ -119,8 +119,10 @@ def test_difference() -> None:
 
 def test_time_and_trace() -> None:
     tracer = open_batch(str(MODELS / "posenc_arange.onnx"))
-    assert time_facts(tracer)["streamed"][0] | {"axis": 1, "frames_per_unit": 1} == time_facts(tracer)["streamed"][0]
-    trace = trace_facts(tracer)
+    assert (
+        time_figures(tracer)["streamed"][0] | {"axis": 1, "frames_per_unit": 1} == time_figures(tracer)["streamed"][0]
+    )
+    trace = trace_figures(tracer)
     assert (trace["data_nodes"], trace["known_nodes"]) == (1, trace["nodes"] - 1)
     json.dumps(trace)
 
@@ -134,7 +136,7 @@ def test_traced_shapes_read_well() -> None:
 @pytest.mark.parametrize("name", ["conv_same_stride", "unet", "wavenet_noncausal", "multirate_branches"])
 def test_windows_agree_with_delays_and_states(name: str) -> None:
     stream = made(name, 16)
-    wires = window_facts(open_batch(str(MODELS / f"{name}.onnx")), 16)["wires"]
+    wires = window_figures(open_batch(str(MODELS / f"{name}.onnx")), 16)["wires"]
     by_name = {w["wire"]: w for w in wires}
     for o in stream.outputs:
         assert by_name[o.name]["delay"] == o.delay
@@ -145,7 +147,7 @@ def test_windows_agree_with_delays_and_states(name: str) -> None:
 
 
 def test_windows_of_a_refused_model_lead_to_the_refusal() -> None:
-    windows = window_facts(open_batch(str(MODELS / "global_mean.onnx")), 4)
+    windows = window_figures(open_batch(str(MODELS / "global_mean.onnx")), 4)
     assert isinstance(windows["refusal"], pulsify.NotStreamable)
     assert "x" in [w["wire"] for w in windows["wires"]]
 
@@ -153,7 +155,7 @@ def test_windows_of_a_refused_model_lead_to_the_refusal() -> None:
 def test_listing_has_every_node_once() -> None:
     stream = made("conv_same_stride", 8)
     text = listing(stream.model)
-    assert sum(" = " in line for line in text.splitlines()) == stream_facts(stream)["nodes"]
+    assert sum(" = " in line for line in text.splitlines()) == stream_figures(stream)["nodes"]
     assert all(f"out  new_{s.name}" in text for s in stream.states)
     assert "length: int32[1, 1]  (optional)" in text
 

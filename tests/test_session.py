@@ -573,7 +573,7 @@ def test_counters_are_set_back(stream: Any) -> None:
     close(np.concatenate([first, *parts, session.flush()], 2), batch_of(models.look_ahead(), x))
 
 
-def test_granularity_and_facts() -> None:
+def test_granularity_and_figures() -> None:
     stream = pulsify.stream(models.strided())
     assert (stream.pulse, stream.granularity) == (4, 4)
     (x,), (y,) = stream.inputs, stream.outputs

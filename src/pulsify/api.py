@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-    from pulsify.convert.assemble import Taps
+    from pulsify.convert.assemble import Probes
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
@@ -59,16 +59,16 @@ class Running(TypedDict, total=False):
 class Stream:
     """A streaming model: the graph (`.model`, an onnx_ir model) and what is to know about it."""
 
-    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, taps: Taps | None = None) -> None:
+    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, probes: Probes | None = None) -> None:
         self.model, self.spec, self._path = model, spec, path
-        self._taps: Taps = taps or {}
+        self._taps: Probes = probes or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int], Executable] = {}
         self._ports: dict[int, Ports] = {}
         self.report: Report | None = None  # what the check against the batch model saw, if there was one
 
     @property
-    def taps(self) -> Taps:
+    def probes(self) -> Probes:
         """Batch wire -> where its frames are in the graph; a stream that was loaded does not know."""
         return self._taps
 
@@ -147,7 +147,7 @@ class Stream:
         program = self._program("batch")
         return program.since * self.pulse if program.steady is not None else 0
 
-    def let_go(self, more_than: int = 0) -> None:
+    def release_portable(self, more_than: int = 0) -> None:
         """Close the graph as `save` writes it, if its weights take more bytes: it is opened again when asked for."""
         if weight_bytes(self.model) > more_than:
             self._open = {key: opened for key, opened in self._open.items() if key[1] != "portable"}
@@ -274,7 +274,7 @@ def stream(
     from pulsify.frontend.load import load as load_onnx
     from pulsify.frontend.time import find_time
     from pulsify.trace.lengths import Tracer
-    from pulsify.trace.settle import settle
+    from pulsify.trace.resolve import resolve
 
     if pulse is not None:
         pulse = _whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
@@ -296,12 +296,12 @@ def stream(
                 set = {**(set or {}), free: 1}
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
-    model = settle(model, spec)
+    model = resolve(model, spec)
     converted = convert(Tracer(model, spec), pulse, unbounded, proof)
     described = replace(converted.spec, source=source_hash(source))
     converted.model.metadata_props.update(described.to_properties())
     write_out(converted.model, model.bodies)
-    made = Stream(converted.model, described, taps=converted.taps)
+    made = Stream(converted.model, described, probes=converted.probes)
     if verify:
         from pulsify.verify.check import quick
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pulsify.asr.settings import Names, Settings
 from pulsify.core.errors import InvalidModel
-from pulsify.core.runner import open_model, said
+from pulsify.core.runner import error_text, open_model
 from pulsify.frontend.load import read
 
 Array = np.ndarray[Any, Any]
@@ -160,7 +160,9 @@ class _Model:
         try:
             made: list[Array] = self._runner.run(outputs, feeds)
         except Exception as error:  # ONNX Runtime has no common class for them
-            raise InvalidModel(f"{self._path.name} does not run on one frame and one token ({said(error)})") from error
+            raise InvalidModel(
+                f"{self._path.name} does not run on one frame and one token ({error_text(error)})"
+            ) from error
         return made
 
 

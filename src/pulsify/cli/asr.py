@@ -19,7 +19,7 @@ from pulsify.core.errors import InvalidArgument, InvalidChunk
 if TYPE_CHECKING:
     from pulsify.asr.recogniser import Recogniser, Transcriber
 
-Facts = dict[str, Any]
+Figures = dict[str, Any]
 Grow = Callable[[float, str, str], None]  # seconds of sound so far, text added, all text
 Stopped = Callable[[], bool]
 BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser"
@@ -93,7 +93,7 @@ def asr(
     kept = facts.pop("samples")
     if batch_check:
         with working("running the batch models on everything", as_json):
-            facts["batch"] = batch_facts(recogniser, heard, kept)
+            facts["batch"] = batch_figures(recogniser, heard, kept)
     if as_json:
         print_json(facts)
     else:
@@ -102,11 +102,11 @@ def asr(
         click.get_current_context().exit(MISMATCH)
 
 
-def transcribe(heard: Transcriber, chunks: Iterator[Any], grow: Grow, keep: bool) -> Facts:
+def transcribe(heard: Transcriber, chunks: Iterator[Any], grow: Grow, keep: bool) -> Figures:
     """All chunks, then flush. keep: the samples are wanted afterwards."""
     rate, count, pushes, kept = heard.recogniser.sample_rate, 0, 0, []
 
-    def said(added: str) -> None:
+    def error_text(added: str) -> None:
         if added:
             grow(count / rate, added, heard.text)
 
@@ -114,8 +114,8 @@ def transcribe(heard: Transcriber, chunks: Iterator[Any], grow: Grow, keep: bool
         count, pushes = count + len(samples), pushes + 1
         if keep:
             kept.append(samples)
-        said(heard.push(samples))
-    said(heard.flush())
+        error_text(heard.push(samples))
+    error_text(heard.flush())
     return {
         "text": heard.text,
         "tokens": heard.tokens,
@@ -126,13 +126,13 @@ def transcribe(heard: Transcriber, chunks: Iterator[Any], grow: Grow, keep: bool
     }
 
 
-def _work(seconds: dict[str, float], audio: float) -> Facts:
+def _work(seconds: dict[str, float], audio: float) -> Figures:
     """Seconds of work by model, in all, and as a share of the sound's."""
     total = sum(seconds.values())
     return {"seconds": seconds, "total_seconds": total, "real_time_factor": total / audio if audio else None}
 
 
-def batch_facts(recogniser: Recogniser, heard: Transcriber, samples: list[Any]) -> Facts:
+def batch_figures(recogniser: Recogniser, heard: Transcriber, samples: list[Any]) -> Figures:
     """The offline path on the same samples, and whether it hears the same."""
     import numpy as np
 
@@ -259,7 +259,7 @@ def growing(quiet: bool) -> Iterator[Grow]:
             yield grow
 
 
-def _show(facts: Facts) -> None:
+def _show(facts: Figures) -> None:
     from pulsify.report.render import count, summary
 
     rate = facts["sample_rate"]
@@ -278,7 +278,7 @@ def _show(facts: Facts) -> None:
     show([summary(lines)])
 
 
-def _work_lines(facts: Facts) -> list[tuple[str, str]]:
+def _work_lines(facts: Figures) -> list[tuple[str, str]]:
     lines = [(name, f"{seconds * 1000:.1f} ms") for name, seconds in facts["seconds"].items()]
     factor = facts["real_time_factor"]
     share = "" if factor is None else f", real-time factor {factor:.4f}"

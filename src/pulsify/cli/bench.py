@@ -71,12 +71,12 @@ def bench(
         raise InvalidArgument("--plot draws many pulses: leave out -p")
     with working(f"converting {short(model)}", as_json) as say:
         from pulsify.core.runner import open_model
-        from pulsify.report.facts import stream_facts
-        from pulsify.report.timing import bench_facts
+        from pulsify.report.figures import stream_figures
+        from pulsify.report.timing import bench_figures
 
         made = convert_batch(model, pulse, meaning, verify=not no_verify)
-        timing = bench_facts(open_model(model), made, sample_rate=sample_rate, seconds=seconds, progress=say)
-        facts = {"model": model, **timing, "stream_facts": stream_facts(made, sample_rate)}
+        timing = bench_figures(open_model(model), made, sample_rate=sample_rate, seconds=seconds, progress=say)
+        facts = {"model": model, **timing, "stream_figures": stream_figures(made, sample_rate)}
     if as_json:
         print_json(facts)
     else:
@@ -86,7 +86,7 @@ def bench(
 def _show(facts: dict[str, Any]) -> None:
     from pulsify.report.render import bench_table, looks_text, stream_lines, summary
 
-    kept = [line for line in stream_lines(facts["stream_facts"]) if line[0] in ("pulse", "state", "step graph")]
+    kept = [line for line in stream_lines(facts["stream_figures"]) if line[0] in ("pulse", "state", "step graph")]
     lines = [("model", facts["model"]), *kept, ("looks", looks_text(facts))]
     if facts["pulse_ms"]:
         share = facts["stream"]["p50_us"] / 1000 / facts["pulse_ms"]
@@ -101,19 +101,19 @@ def _sweep(
     """Many pulses. Only the one chosen is checked against the batch model."""
     with working(f"converting {short(model)}", as_json) as say:
         from pulsify.core.runner import open_model
-        from pulsify.report.facts import verified_facts
+        from pulsify.report.figures import verified_figures
         from pulsify.report.render import pyplot, summary, sweep_chart, sweep_lines, sweep_plot, sweep_table
-        from pulsify.report.timing import sweep_facts
+        from pulsify.report.timing import sweep_figures
         from pulsify.verify.check import quick
 
         if plot:
             pyplot()  # if there is none, that is said before the work
-        swept, chosen = sweep_facts(
+        swept, chosen = sweep_figures(
             open_model(model), lambda p: convert_batch(model, p, meaning, verify=False),
             sample_rate=sample_rate, seconds=seconds, progress=say,
         )  # fmt: skip
         say(f"checking pulse {chosen.pulse}")
-        report = verified_facts(quick(model, chosen)) if verify else None
+        report = verified_figures(quick(model, chosen)) if verify else None
         facts = {"model": model, **swept, "verified": report}
         if plot:
             sweep_plot(facts, plot)

@@ -26,10 +26,10 @@ def demo(pulse: int, save: str | None, as_json: bool) -> None:
     pulsify demo --save demo.onnx && pulsify inspect demo.onnx --stage windows -p 160
     """
     with working("building a model", as_json) as say:
-        from pulsify.demo.facts import demo_facts
+        from pulsify.demo.figures import demo_figures
         from pulsify.demo.model import build
 
-        facts = demo_facts(pulse, 0.4, say)
+        facts = demo_figures(pulse, 0.4, say)
         facts["saved"] = save
         if save is not None:
             import onnx

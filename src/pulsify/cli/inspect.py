@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsify.api import Stream
     from pulsify.trace.lengths import Tracer
 
-Facts = dict[str, Any]
+Figures = dict[str, Any]
 WINDOWS = (
     "At pulse n a wire holds its frames [n*p + start, n*p + end). Its delay is p - end, in its own frames; "
     "kept are the earlier frames that a state holds for its readers."
@@ -74,11 +74,11 @@ def inspect(
         print_json(facts)
 
 
-Look = tuple[Facts, Callable[[Facts], None]]
+Look = tuple[Figures, Callable[[Figures], None]]
 
 
 def _look(
-    model: str, pulse: int | None, stage: str | None, meaning: Facts, sample_rate: float | None, say: Any
+    model: str, pulse: int | None, stage: str | None, meaning: Figures, sample_rate: float | None, say: Any
 ) -> Look:
     """The facts asked for, and the function that shows them."""
     if stage == "stream":
@@ -87,18 +87,18 @@ def _look(
         if stage is not None:
             raise InvalidArgument(f"{model} is a stream already and has no stage '{stage}': give the batch model")
         return _stream(model, open_any(model, pulse, meaning, verify=False), sample_rate)
-    from pulsify.report.stages import open_batch, trace_facts, window_facts
+    from pulsify.report.stages import open_batch, trace_figures, window_figures
 
     tracer = open_batch(model, meaning["time"], meaning["bind"], meaning["set"])
     if stage == "trace":
-        return trace_facts(tracer), _draw_trace
+        return trace_figures(tracer), _draw_trace
     if stage == "windows":
-        return window_facts(tracer, pulse, meaning["unbounded"], meaning["proof"]), _draw_windows
+        return window_figures(tracer, pulse, meaning["unbounded"], meaning["proof"]), _draw_windows
 
     def make(pulse: int) -> Stream:
         return convert_batch(model, pulse, meaning, verify=False)
 
-    windows = functools.partial(window_facts, tracer, pulse, meaning["unbounded"], meaning["proof"])
+    windows = functools.partial(window_figures, tracer, pulse, meaning["unbounded"], meaning["proof"])
     return _batch(model, tracer, windows, make, sample_rate, say), _draw_batch
 
 
@@ -106,13 +106,13 @@ def _look(
 
 
 def _stream(path: str, made: Stream, sample_rate: float | None) -> Look:
-    from pulsify.report.facts import stream_facts
+    from pulsify.report.figures import stream_figures
 
-    facts = {"kind": "stream", "model": path, **stream_facts(made, sample_rate), "source": made.spec.source}
+    facts = {"kind": "stream", "model": path, **stream_figures(made, sample_rate), "source": made.spec.source}
     return facts, _draw_stream
 
 
-def _draw_stream(facts: Facts) -> None:
+def _draw_stream(facts: Figures) -> None:
     from pulsify.report.render import stream_lines, stream_tables, summary
 
     made_from = ("made from", f"a file with SHA-256 {facts['source'][:16]}...")
@@ -132,29 +132,29 @@ def _stream_graph(made: Stream) -> Look:
 def _batch(
     path: str,
     tracer: Tracer,
-    windows: Callable[[], Facts],
+    windows: Callable[[], Figures],
     make: Callable[[int], Stream],
     sample_rate: float | None,
     say: Callable[[str], None],
-) -> Facts:
+) -> Figures:
     """As much as can be known: of a model that is refused, all that leads there, and the refusal."""
-    from pulsify.report.facts import stream_facts
-    from pulsify.report.stages import time_facts, trace_facts
+    from pulsify.report.figures import stream_figures
+    from pulsify.report.stages import time_figures, trace_figures
 
-    facts: Facts = {"kind": "batch", "model": path, "time": time_facts(tracer), "refusal": None}
+    facts: Figures = {"kind": "batch", "model": path, "time": time_figures(tracer), "refusal": None}
     try:
-        facts["trace"] = {k: v for k, v in trace_facts(tracer).items() if k != "values"}
+        facts["trace"] = {k: v for k, v in trace_figures(tracer).items() if k != "values"}
         say("finding windows")
         facts["windows"] = windows()
         facts["refusal"] = facts["windows"].pop("refusal")
         if facts["refusal"] is None:
-            facts["stream"] = stream_facts(make(facts["windows"]["pulse"]), sample_rate)
+            facts["stream"] = stream_figures(make(facts["windows"]["pulse"]), sample_rate)
     except PulsifyError as error:
         facts["refusal"] = error
     return facts
 
 
-def _draw_batch(facts: Facts) -> None:
+def _draw_batch(facts: Figures) -> None:
     from pulsify.report.render import stream_lines, stream_tables, summary, time_lines, trace_line, window_table
 
     lines = [("model", facts["model"]), *time_lines(facts["time"])]
@@ -173,13 +173,13 @@ def _draw_batch(facts: Facts) -> None:
     show(parts)
 
 
-def _draw_trace(facts: Facts) -> None:
+def _draw_trace(facts: Figures) -> None:
     from pulsify.report.render import trace_line, trace_table
 
     show([trace_line(facts), trace_table(facts)])
 
 
-def _draw_windows(facts: Facts) -> None:
+def _draw_windows(facts: Figures) -> None:
     from pulsify.report.render import count, window_table
 
     if facts["wires"]:

@@ -55,7 +55,7 @@ def fail(error: BaseException, as_json: bool, facts: dict[str, Any] | None = Non
     """Say it on stderr, as JSON on stdout too if asked for (beside other facts), and leave with its code."""
     click.echo(message(error), err=True)
     if as_json:
-        print_json({**(facts or {}), "error": error_facts(error)})
+        print_json({**(facts or {}), "error": error_figures(error)})
     click.get_current_context().exit(exit_code(error))
 
 
@@ -63,7 +63,7 @@ def print_json(facts: dict[str, Any]) -> None:
     click.echo(json.dumps(facts, indent=2, allow_nan=False))
 
 
-def error_facts(error: BaseException) -> dict[str, Any]:
+def error_figures(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code(error)}
     if isinstance(error, NotStreamable):
         return facts | {"node": error.node, "op": error.op, "reason": error.reason, "hint": spoken(error.hint)}

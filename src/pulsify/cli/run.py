@@ -15,7 +15,7 @@ from pulsify.cli.screen import short, show, working
 if TYPE_CHECKING:
     from pulsify.api import Stream
 
-Facts = dict[str, Any]
+Figures = dict[str, Any]
 
 
 @click.command(short_help="Stream a .npy, .npz or .wav file through a model.")
@@ -88,7 +88,7 @@ def run(
 
 def push_all(
     stream: Stream, feeds: Mapping[str, Any], chunk: int, batch: int, say: Callable[[str], None], backend: str = "ort"
-) -> tuple[dict[str, Any], Facts]:
+) -> tuple[dict[str, Any], Figures]:
     """The whole input in pushes of `chunk` units, then flush: the joined results, and how long it took."""
     import time
 
@@ -120,7 +120,7 @@ def push_all(
     return joined, facts
 
 
-def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Facts:
+def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Figures:
     from pulsify.core.runner import open_model
     from pulsify.frontend.load import read
     from pulsify.report.batch import check_belongs, difference, run_batch
@@ -132,8 +132,8 @@ def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results:
     return {name: difference(array, want[name]) for name, array in results.items()}
 
 
-def _show(facts: Facts) -> None:
-    from pulsify.report.facts import shape_text
+def _show(facts: Figures) -> None:
+    from pulsify.report.figures import shape_text
     from pulsify.report.render import count, summary
 
     frames = count(facts["frames"], "frame")
@@ -153,7 +153,7 @@ def _show(facts: Facts) -> None:
     show([summary(lines)])
 
 
-def _verdict(d: Facts) -> str:
+def _verdict(d: Figures) -> str:
     from pulsify.report.render import error_text
 
     if d["note"]:

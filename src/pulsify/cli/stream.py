@@ -39,7 +39,7 @@ def stream(
     pulsify stream model.onnx -p 160 --sample-rate 16000 --set B=1
     """
     with working(f"converting {short(model)}", as_json) as say:
-        from pulsify.report.facts import stream_facts, verified_facts
+        from pulsify.report.figures import stream_figures, verified_figures
         from pulsify.verify.check import quick
 
         made = convert_batch(
@@ -51,11 +51,11 @@ def stream(
         verified = None
         if not no_verify:
             say("checking against the batch model")
-            verified = verified_facts(quick(model, made))
+            verified = verified_figures(quick(model, made))
         if output is not None:
             say(f"writing {output}")
             made.save(output)
-        facts = {"model": model, "saved": output, **stream_facts(made, sample_rate), "verified": verified}
+        facts = {"model": model, "saved": output, **stream_figures(made, sample_rate), "verified": verified}
     if as_json:
         print_json(facts)
         return

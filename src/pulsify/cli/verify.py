@@ -8,7 +8,7 @@ import click
 
 from pulsify.cli import options
 from pulsify.cli.opening import is_stream
-from pulsify.cli.outcome import error_facts, guarded, message, print_json
+from pulsify.cli.outcome import error_figures, guarded, message, print_json
 from pulsify.cli.screen import show, working
 from pulsify.core.errors import InvalidArgument, Mismatch
 
@@ -40,7 +40,7 @@ def verify(
         from pulsify.api import load, source_hash
         from pulsify.core.runner import open_model
         from pulsify.report.batch import check_belongs
-        from pulsify.report.facts import verified_facts
+        from pulsify.report.figures import verified_figures
         from pulsify.verify.check import verify as check
 
         made = load(stream)
@@ -54,9 +54,9 @@ def verify(
                 raise
             wrong, report = error, error.report
         same = made.spec.source == source_hash(model)
-        facts = {"model": model, "stream": stream, "made_from_this_file": same, "verified": verified_facts(report)}
+        facts = {"model": model, "stream": stream, "made_from_this_file": same, "verified": verified_figures(report)}
     if as_json:
-        print_json(facts | ({"error": error_facts(wrong)} if wrong else {}))
+        print_json(facts | ({"error": error_figures(wrong)} if wrong else {}))
     else:
         _show(facts)
     if wrong is not None:

@@ -23,10 +23,10 @@ def position_state(ctx: Context) -> State:
     return State("position", "clock", ir.DataType.INT32, (ctx.clock.batch or 1, 1), position, after)
 
 
-Taps = dict[str, tuple[ir.Value, Window, int]]  # batch wire -> the value that holds a window of it, its time axis
+Probes = dict[str, tuple[ir.Value, Window, int]]  # batch wire -> the value that holds a window of it, its time axis
 
 
-def taps(ctx: Context) -> Taps:
+def probes(ctx: Context) -> Probes:
     out = {}
     for name, buffer in ctx.buffers.items():
         if not buffer.layout.folded:
@@ -43,7 +43,7 @@ def assemble(
 ) -> tuple[ir.Graph, list[State]]:
     """Name the states, give outputs names of their own, order the nodes, drop what nobody needs."""
     b = ctx.builder
-    b.settle()
+    b.finish()
     inputs = [*b.inputs.values(), *([ctx.clock.length] if ctx.clock.length is not None else [])]
     results, named = [], []
     for out, value in outputs:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.convert.assemble import assemble, position_state, taps
+from pulsify.convert.assemble import assemble, position_state, probes
 from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
-from pulsify.convert.known_facts import coordinate_fact
+from pulsify.convert.known_facts import known_fact
 from pulsify.convert.ports import (
     file_inputs,
     output,
@@ -48,7 +48,7 @@ class Converted:
 
     model: ir.Model
     spec: Spec
-    taps: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
+    probes: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
 
 
 def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
@@ -118,7 +118,7 @@ def analyse(
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
     builder = Builder()
     builder.reserve(tracer.model.outputs)
-    ask = Questions(tracer.model, traces, lambda name: coordinate_fact(ctx, name))
+    ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
     ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
     return ctx
 
@@ -199,8 +199,8 @@ def _widest_field(traces: Traces) -> int:
 def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
     ctx, outputs = analyse(tracer, pulse, unbounded, proof)
     time = tracer.time
-    states = [s for n, b in ctx.buffers.items() if (s := b.settle(time.batch, n in ctx.zeroed)) is not None]
-    states += [s for b in ctx.buffers.values() if (s := b.settle_growing(time.batch)) is not None]
+    states = [s for n, b in ctx.buffers.items() if (s := b.finish(time.batch, n in ctx.zeroed)) is not None]
+    states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]
     states += ctx.carries
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
@@ -234,7 +234,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
         exact_up_to=ctx.ask.ledger.kept,
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
-    made = Converted(model, spec, taps(ctx))
+    made = Converted(model, spec, probes(ctx))
     ctx.release()
     return made
 

@@ -92,7 +92,7 @@ class Wire:
     end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
     length: None if nobody knows or cares (it is then that of what the wire meets).
     clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
-    held: the value of every frame, with one frame, if they are all alike.
+    constant_frame: the value of every frame, with one frame, if they are all alike.
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
@@ -105,8 +105,8 @@ class Wire:
     end: int | None
     take: Callable[[Window], ir.Value]
     clean: bool = False
-    held: ir.Value | None = None
-    rows: int | None = None
+    constant_frame: ir.Value | None = None
+    table_rows: int | None = None
     copies: bool = False
     mirror: Mirror | None = None
 

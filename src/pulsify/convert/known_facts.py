@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 
-def coordinate_fact(ctx: Context, name: str) -> Fact:
+def known_fact(ctx: Context, name: str) -> Fact:
     """The fact of a value that no data rule has filed: it is known, so look at it."""
     if name in ctx.ask.model.constants:
         return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.ask.model.constants[name]))
@@ -158,10 +158,10 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         return None
     if not holds_everywhere(ctx.ask, Claim(node, f"'{name}' being the same at every frame", alike)):
         return None
-    return held(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
+    return constant_wire(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
 
 
-def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
+def constant_wire(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
     """A wire whose every frame is `frame` (one frame along the time axis)."""
 
     def take(window: Window) -> ir.Value:
@@ -169,7 +169,7 @@ def held(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
         dims[layout.axis] = window.frames
         return ctx.builder.op("Expand", frame, ctx.builder.ints(*dims))
 
-    return Wire(name, layout, ctx.ask.dtype(name), None, None, take, held=frame)
+    return Wire(name, layout, ctx.ask.dtype(name), None, None, take, constant_frame=frame)
 
 
 def _by_frame(array: Array, axis: int) -> Array:

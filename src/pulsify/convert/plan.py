@@ -73,9 +73,9 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     assert length is not None
     p = ctx.frames(length.rate)
     for read in plan.reads:
-        if read.wire.rows is not None:
+        if read.wire.table_rows is not None:
             needed = length.then(read.reach.num, read.reach.hi - read.reach.num, read.reach.den).then(add=1)
-            ctx.ask.ledger.require(node.name, needed, at_most=read.wire.rows)
+            ctx.ask.ledger.require(node.name, needed, at_most=read.wire.table_rows)
     for read in plan.reads:
         if plan.merges and read.wire.length not in (None, length):
             ctx.ask.ledger.require(node.name, length, equals=read.wire.length)
@@ -159,11 +159,11 @@ def _own_window(ctx: Context, wire: Wire) -> Window:
 
 
 def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
-    single = all(r.wire.held is not None for r in plan.reads if r.broadcast)
+    single = all(r.wire.constant_frame is not None for r in plan.reads if r.broadcast)
     values = []
     for read in plan.reads:
-        if read.broadcast and read.wire.held is not None and not single:
-            values.append(read.wire.held)
+        if read.broadcast and read.wire.constant_frame is not None and not single:
+            values.append(read.wire.constant_frame)
         else:
             values.append(fill(ctx, read.wire, read.reach, read.fill, window, plan.length))
     return plan.emit(values, window)
@@ -187,11 +187,13 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) 
 
         return at
 
-    rows = min((r.reach.latest_end(r.wire.rows) for r in plan.reads if r.wire.rows is not None), default=None)
+    rows = min(
+        (r.reach.latest_end(r.wire.table_rows) for r in plan.reads if r.wire.table_rows is not None), default=None
+    )
     for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
         if name and layout is not None:
             ctx.ask.facts[name] = Wire(
-                name, layout, ctx.ask.dtype(name), plan.length, end, take(i), clean, rows=rows, copies=plan.copies
+                name, layout, ctx.ask.dtype(name), plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies
             )
 
 

@@ -71,7 +71,7 @@ def quick_call(runner: ort.InferenceSession, binding: ort.IOBinding) -> Callable
     return partial(runner.run_with_iobinding, binding)
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What ONNX Runtime says is wrong, without codes and the places in its own source."""
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error))
     text = re.sub(r"/\S+:\d+ .*?\) (?=[A-Z])", "", text).strip()

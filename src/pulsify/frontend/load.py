@@ -15,7 +15,7 @@ from onnx_ir.passes import common
 from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
 from pulsify.core.weights import check_places
-from pulsify.frontend.loops import settle_loops
+from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 
 DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
@@ -35,7 +35,7 @@ def load(source: Source) -> Model:
         raise InvalidModel("this model is a stream already: open it with pulsify.load, or convert its batch model")
     check_places(graph)
     _check(graph)
-    graph = _settle_opset(graph)
+    graph = _raise_opset(graph)
     functions = bodies(graph)
     add_bodies(graph, {name: body for name, body in functions.items() if name not in WHOLE})
     passes: list[Any] = [
@@ -43,7 +43,7 @@ def load(source: Source) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
-        settle_loops,
+        loops_to_scans,
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         _drop_identities,
         common.RemoveUnusedNodesPass(),
@@ -115,7 +115,7 @@ def _check(graph: ir.Model) -> None:
             raise InvalidModel(f"no node makes output '{value.name}'; check the model with onnx.checker.check_model")
 
 
-def _settle_opset(graph: ir.Model) -> ir.Model:
+def _raise_opset(graph: ir.Model) -> ir.Model:
     version = graph.opset_imports.get("", graph.opset_imports.get("ai.onnx", 0))
     if version == 0 and any(node.domain in ("", "ai.onnx") for node in graph.graph):
         raise InvalidModel("the model does not say which version of ONNX's operators it uses; export it again")

@@ -18,7 +18,7 @@ import onnx_ir as ir
 SAME_NUMBER = ("Identity", "Cast")  # of an iteration's number
 
 
-def settle_loops(model: ir.Model) -> None:
+def loops_to_scans(model: ir.Model) -> None:
     """Rewrites the loops of the main graph and of branches in it, in place."""
     _settle(model.graph, inside=False)
 

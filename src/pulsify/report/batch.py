@@ -9,7 +9,7 @@ import numpy as np
 
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.runner import run_model
-from pulsify.report.facts import Facts, finite
+from pulsify.report.figures import Figures, finite
 from pulsify.runtime.whole import batch_of
 from pulsify.verify.check import error, limit
 
@@ -48,7 +48,7 @@ def run_batch(runner: ort.InferenceSession, stream: Stream, feeds: Mapping[str, 
     return run_model(runner, full)
 
 
-def difference(got: Array, want: Array) -> Facts:
+def difference(got: Array, want: Array) -> Figures:
     """Largest difference: absolute, and relative to the reference's scale, which is what the limit is for."""
     if got.shape != want.shape:
         shapes = f"shape {list(got.shape)}, batch has {list(want.shape)}"

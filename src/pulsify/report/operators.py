@@ -7,7 +7,7 @@ from collections import defaultdict
 from pulsify.convert.rules.registry import RULES, Entry
 from pulsify.frontend.fused import FUSED
 from pulsify.frontend.load import DROPPED
-from pulsify.trace.settle import DECIDED
+from pulsify.trace.resolve import DECIDED
 
 HEAD = """# Operators
 

@@ -1,4 +1,4 @@
-"""Facts as tables for a terminal. Everything said here is in the facts; this decides only how it looks."""
+"""Figures as tables for a terminal. Everything said here is in the facts; this decides only how it looks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.report import exact_text
-from pulsify.report.facts import Facts, shape_text
+from pulsify.report.figures import Figures, shape_text
 from pulsify.report.sheet import Column, Sheet, shortened
 
 MOST_ROWS = 40  # longer tables are cut; JSON has everything
@@ -22,12 +22,12 @@ KEY = 20  # characters of a key in a summary
 # ---- a stream
 
 
-def stream_tables(facts: Facts) -> list[RenderableType]:
+def stream_tables(facts: Figures) -> list[RenderableType]:
     """Ports, and states if there are any."""
     return [port_table(facts), *([state_table(facts)] if facts["states"] else [])]
 
 
-def stream_lines(facts: Facts) -> list[tuple[str, str]]:
+def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     """The summary: one line a subject."""
     pulse = count(facts["pulse"], "frame") + _ms(facts["pulse_ms"])
     grain = facts["granularity"]
@@ -46,7 +46,7 @@ def stream_lines(facts: Facts) -> list[tuple[str, str]]:
     return lines
 
 
-def delay_text(o: Facts) -> str:
+def delay_text(o: Figures) -> str:
     if not o["delay"]:
         return "none: every frame comes out at the pulse that completes it"
     same = o["delay"] == o["delay_input_frames"]
@@ -56,7 +56,7 @@ def delay_text(o: Facts) -> str:
     return text + _ms(o["delay_ms"])
 
 
-def proof_text(proof: Facts) -> str:
+def proof_text(proof: Figures) -> str:
     """For which lengths it is certain that the stream is the batch model."""
     if not proof["proven"]:
         return "only sampled: " + "; ".join(proof["sampled"])
@@ -64,7 +64,7 @@ def proof_text(proof: Facts) -> str:
     return text + (f", up to {proof['limit']:,} frames: floats are exact no further" if proof["limit"] else "")
 
 
-def lengths_text(lengths: Facts) -> str:
+def lengths_text(lengths: Figures) -> str:
     shortest, every, longest = lengths["shortest"], lengths["every"], lengths["longest"]
     if every is None:
         text = f"{', '.join(map(str, lengths['first']))}, ..."
@@ -75,7 +75,7 @@ def lengths_text(lengths: Facts) -> str:
     return text + (f", at most {longest} (a table ends there)" if longest is not None else "")
 
 
-def port_table(facts: Facts) -> Sheet:
+def port_table(facts: Figures) -> Sheet:
     timed = facts["sample_rate"] is not None
     table = _table("", "name", "type", "shape of a pulse", "time axis", ">rate", ">frames", ">delay")
     if timed:
@@ -94,7 +94,7 @@ def port_table(facts: Facts) -> Sheet:
     return table
 
 
-def state_table(facts: Facts) -> Sheet:
+def state_table(facts: Figures) -> Sheet:
     table = _table("state", "type", "shape", ">bytes", "for node")
     for s in facts["states"][:MOST_ROWS]:
         table.add(s["name"], s["dtype"], shape_text(s["shape"]), f"{s['bytes']:,}", s["node"])
@@ -104,7 +104,7 @@ def state_table(facts: Facts) -> Sheet:
     return table
 
 
-def verified_text(verified: Facts | None) -> str:
+def verified_text(verified: Figures | None) -> str:
     if verified is None:
         return "no (--no-verify)"
     if not verified["runs"]:
@@ -113,7 +113,7 @@ def verified_text(verified: Facts | None) -> str:
     return f"largest error {error_text(verified['error'])} of scale, limit {verified['tolerance']:g} ({runs})"
 
 
-def verified_table(verified: Facts) -> Sheet:
+def verified_table(verified: Figures) -> Sheet:
     table = _table("output", ">largest error", ">limit", ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
         seen = bool(o["error"])
@@ -129,7 +129,7 @@ def verified_table(verified: Facts) -> Sheet:
     return table
 
 
-def exact_table(rows: Sequence[Facts]) -> Sheet:
+def exact_table(rows: Sequence[Figures]) -> Sheet:
     table = _table(">length", ">streams", ">largest error of scale", "")
     for row in rows:
         fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
@@ -142,7 +142,7 @@ def exact_table(rows: Sequence[Facts]) -> Sheet:
 # ---- a batch model
 
 
-def time_lines(time: Facts) -> list[tuple[str, str]]:
+def time_lines(time: Figures) -> list[tuple[str, str]]:
     """Which axes of a batch model are time, and what else its inputs are."""
     lines = []
     for i in time["streamed"]:
@@ -161,14 +161,14 @@ def time_lines(time: Facts) -> list[tuple[str, str]]:
     return lines
 
 
-def trace_line(trace: Facts) -> str:
+def trace_line(trace: Figures) -> str:
     return (
         f"at lengths {', '.join(map(str, trace['lengths']))}: {trace['data_nodes']} of {count(trace['nodes'], 'node')} "
         f"carry data, {trace['known_nodes']} follow from the length alone"
     )
 
 
-def trace_table(trace: Facts) -> Sheet:
+def trace_table(trace: Figures) -> Sheet:
     """Every node: data or known; sizes that change with the length are given for each one traced."""
     table = _table("op", "node", "", "shape", "value")
     for row in trace["values"]:
@@ -216,7 +216,7 @@ KINDS = {
 }
 
 
-def window_table(wires: Sequence[Facts], cut: bool = False) -> Sheet:
+def window_table(wires: Sequence[Figures], cut: bool = False) -> Sheet:
     """One line a wire: at pulse n it holds frames [n*p + start, n*p + end)."""
     table = _table("wire", "op", ">rate", ">p", "window", ">delay", ">kept")
     shown = wires[:MOST_ROWS] if cut else wires
@@ -235,7 +235,7 @@ def window_table(wires: Sequence[Facts], cut: bool = False) -> Sheet:
 # ---- speed and pictures
 
 
-def bench_table(bench: Facts) -> Sheet:
+def bench_table(bench: Figures) -> Sheet:
     table = _table("", "runs on", ">p50 us", ">p99 us", ">us a frame", ">stream is")
     pulse, window, length = bench["pulse"], bench["sliding"]["window"], bench["batch"]["length"]
     rows = [
@@ -254,7 +254,7 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.1f}x faster" if ratio >= 1 else f"{1 / ratio:.1f}x slower"
 
 
-def looks_text(bench: Facts) -> str:
+def looks_text(bench: Figures) -> str:
     back, ahead = bench["sliding"]["looks_back"], bench["sliding"]["looks_ahead"]
     if back is None:
         return "back without end: no sliding window gives the batch model's output, the one timed is a guess"
@@ -263,7 +263,7 @@ def looks_text(bench: Facts) -> str:
     )
 
 
-def sweep_table(facts: Facts) -> Sheet:
+def sweep_table(facts: Figures) -> Sheet:
     """One line a pulse, frames being those of the first input; `load` is the work's share of real time."""
     timed, chosen = facts["sample_rate"] is not None, facts["choice"]["pulse"]
     late = [">ms", ">total ms", ">load"] if timed else [">frames/s"]
@@ -280,7 +280,7 @@ def sweep_table(facts: Facts) -> Sheet:
     return table
 
 
-def sweep_chart(facts: Facts, width: int = 40) -> Sheet:
+def sweep_chart(facts: Figures, width: int = 40) -> Sheet:
     """Latency (# pulse, = delay, . work) and work per frame (*), a bar each, at the scale of the longest."""
     points, timed = facts["sweep"], facts["sample_rate"] is not None
     table = _table(">pulse", "latency: # pulse, = delay" + ", . work" * timed, "work per frame")
@@ -295,7 +295,7 @@ def sweep_chart(facts: Facts, width: int = 40) -> Sheet:
     return table
 
 
-def sweep_lines(facts: Facts) -> list[tuple[str, str]]:
+def sweep_lines(facts: Figures) -> list[tuple[str, str]]:
     grain, choice = facts["granularity"], facts["choice"]
     lines = [("granularity", "any pulse works" if grain == 1 else f"pulses are multiples of {grain}")]
     if facts["sample_rate"]:
@@ -306,7 +306,7 @@ def sweep_lines(facts: Facts) -> list[tuple[str, str]]:
     return [*lines, ("choose", f"pulse {choice['pulse']}: {choice['why']}")]
 
 
-def sweep_plot(facts: Facts, path: str) -> None:
+def sweep_plot(facts: Figures, path: str) -> None:
     """Work per frame over latency, a point a pulse, as an image."""
     plots, points = pyplot(), facts["sweep"]
     timed = facts["sample_rate"] is not None

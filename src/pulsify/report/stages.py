@@ -16,9 +16,9 @@ from pulsify.convert.facts import Prefix, Static, Varying, Window, Wire
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time, named_dims
-from pulsify.report.facts import Facts
+from pulsify.report.figures import Figures
 from pulsify.trace.lengths import Tracer, Traces, choose
-from pulsify.trace.settle import settle
+from pulsify.trace.resolve import resolve
 
 SHOWN_ELEMENTS = 8  # known values up to this size are shown
 KINDS = {Static: "static", Varying: "length", Prefix: "beginning"}  # of values that are no stream
@@ -33,10 +33,10 @@ def open_batch(
     """A batch model, read and settled, with its time axes found: ready to be traced."""
     model = load(source)
     spec = find_time(model, time, bind, set)
-    return Tracer(settle(model, spec), spec)
+    return Tracer(resolve(model, spec), spec)
 
 
-def time_facts(tracer: Tracer) -> Facts:
+def time_figures(tracer: Tracer) -> Figures:
     """Which axes are time, which inputs hold the length, which dimensions are free or fixed."""
     spec = tracer.time
     streamed = [
@@ -70,7 +70,7 @@ def time_facts(tracer: Tracer) -> Facts:
 # ---- trace
 
 
-def trace_facts(tracer: Tracer) -> Facts:
+def trace_figures(tracer: Tracer) -> Figures:
     """Every value at the traced lengths: data, or known from the length alone."""
     traces = choose(tracer)
     rows = [
@@ -88,7 +88,7 @@ def trace_facts(tracer: Tracer) -> Facts:
     }
 
 
-def _traced(traces: Traces, node: str, op: str, output: str) -> Facts:
+def _traced(traces: Traces, node: str, op: str, output: str) -> Figures:
     seen = [run[output] for run in traces.runs]
     data = not all(v.known for v in seen)
     small = not data and all(int(np.prod(v.dims)) <= SHOWN_ELEMENTS for v in seen)
@@ -110,7 +110,9 @@ def _traced(traces: Traces, node: str, op: str, output: str) -> Facts:
 # ---- windows
 
 
-def window_facts(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Facts:
+def window_figures(
+    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven"
+) -> Figures:
     """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
     refusal: NotStreamable | None = None
     try:
@@ -151,14 +153,14 @@ def _up_to(tracer: Tracer, name: str) -> Tracer:
     return Tracer(cut, tracer.time)
 
 
-def _wires(ctx: Context) -> list[Facts]:
-    rows: dict[str, Facts] = {}
+def _wires(ctx: Context) -> list[Figures]:
+    rows: dict[str, Figures] = {}
     for name in [p.name for p in ctx.ask.model.inputs] + [o for n in ctx.ask.model.nodes for o in n.outputs]:
         fact = ctx.ask.facts.get(name)
         if fact is None:
             continue
         node = ctx.ask.model.producers.get(name)
-        row: Facts = {"wire": name, "node": node.name if node else None, "op": node.op if node else "input"}
+        row: Figures = {"wire": name, "node": node.name if node else None, "op": node.op if node else "input"}
         if not isinstance(fact, Wire):
             row["kind"] = KINDS.get(type(fact), type(fact).__name__.lower())
         elif name in ctx.windows:
@@ -170,7 +172,7 @@ def _wires(ctx: Context) -> list[Facts]:
     return list(rows.values())
 
 
-def _windowed(ctx: Context, wire: Wire, inputs: list[Facts]) -> Facts:
+def _windowed(ctx: Context, wire: Wire, inputs: list[Figures]) -> Figures:
     """`changes`: the operator reads no wire that holds the same frames as this one."""
     window = ctx.windows[wire.name]
     buffers = [b for key, b in ctx.buffers.items() if key == wire.name or key.startswith(f"{wire.name}#")]

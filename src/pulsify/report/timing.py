@@ -13,7 +13,7 @@ import numpy as np
 
 from pulsify.core.errors import PulsifyError
 from pulsify.core.runner import run_model
-from pulsify.report.facts import Facts, length_facts, milliseconds, plain
+from pulsify.report.figures import Figures, length_figures, milliseconds, plain
 from pulsify.verify.check import make_inputs, valid_length
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ LONGEST = 1 << 17  # frames; a model that looks further than this is taken to lo
 Convert = Callable[[int | None], "Stream"]
 
 
-def bench_facts(
+def bench_figures(
     runner: ort.InferenceSession,
     stream: Stream,
     *,
     sample_rate: float | None = None,
     seconds: float = 1.0,
     progress: Callable[[str], None] = lambda text: None,
-) -> Facts:
+) -> Figures:
     """Times in microseconds. `seconds` is what each of the three measurements may take, more or less."""
     rng = np.random.default_rng(0)
-    longest = length_facts(stream)["longest"] or LONGEST
+    longest = length_figures(stream)["longest"] or LONGEST
     length = fitting(stream, PULSES * stream.pulse, longest)
     feeds = make_inputs(runner, stream, length, rng)
     progress("timing the stream")
@@ -74,7 +74,7 @@ def fitting(stream: Stream, wished: int, longest: int) -> int:
     found = valid_length(stream, min(wished, longest))
     if found is not None and found <= longest:
         return found
-    return int(length_facts(stream)["shortest"])
+    return int(length_figures(stream)["shortest"])
 
 
 def _stream_times(stream: Stream, feeds: Feeds, length: int, seconds: float) -> Iterable[float]:
@@ -121,7 +121,7 @@ def _times(run: Callable[[], Any], seconds: float) -> Iterable[float]:
         count += 1
 
 
-def _summary(times: Iterable[float]) -> Facts:
+def _summary(times: Iterable[float]) -> Figures:
     micro = np.array(list(times)) * 1e6
     return {
         "p50_us": float(np.percentile(micro, 50)),
@@ -192,14 +192,14 @@ CONVERTING = 15.0  # seconds after which no further pulse is tried
 BEYOND, LATE = 0.25, 1.0  # seconds: pulses of up to so long are tried beyond 64 granules; later ones are not timed
 
 
-def sweep_facts(
+def sweep_figures(
     runner: ort.InferenceSession,
     convert: Convert,
     *,
     sample_rate: float | None = None,
     seconds: float = 1.0,
     progress: Callable[[str], None] = lambda text: None,
-) -> tuple[Facts, Stream]:
+) -> tuple[Figures, Stream]:
     """What each pulse costs and how late it is, and the stream to choose (see `choose`).
 
     `convert` makes the stream of a pulse; an error of pulsify leaves the pulse out. Tried are multiples of the
@@ -213,7 +213,7 @@ def sweep_facts(
     times = _in_turns([_pusher(runner, s) for s in kept], seconds)
     points = [_point(s, _summary(t), sample_rate) for s, t in zip(kept, times, strict=True)]
     choice = choose(points)
-    facts: Facts = {
+    facts: Figures = {
         "threads": 1,
         "sample_rate": sample_rate,
         "granularity": kept[0].granularity,
@@ -224,7 +224,7 @@ def sweep_facts(
     return facts, next(s for s in kept if s.pulse == choice["pulse"])
 
 
-def choose(points: Sequence[Facts]) -> Facts:
+def choose(points: Sequence[Figures]) -> Figures:
     """The pulse to use, and why.
 
     With a sample rate: the smallest total latency (pulse, delay and work) of those whose slowest pulses (p99) leave
@@ -245,10 +245,10 @@ def choose(points: Sequence[Facts]) -> Facts:
     return {"pulse": best["pulse"], "why": why}
 
 
-def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], list[Facts]]:
+def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], list[Figures]]:
     """Streams by pulse, in ascending order, and the pulses refused. The smallest one's refusal is everyone's."""
     first = convert(None)
-    grain, made, refused = first.granularity, {first.pulse: first}, list[Facts]()
+    grain, made, refused = first.granularity, {first.pulse: first}, list[Figures]()
     whole = math.ceil(_latency(first) / grain) * grain
     wished = [whole, 2 * whole, 4 * whole, *(grain * n for n in STEPS)]
     if sample_rate:  # of samples, even 64 are no time at all
@@ -271,7 +271,7 @@ def _latency(stream: Stream) -> Fraction:
     return stream.pulse + max(delays, default=Fraction(0))
 
 
-def _front(streams: Sequence[Stream], left_out: list[Facts]) -> list[Stream]:
+def _front(streams: Sequence[Stream], left_out: list[Figures]) -> list[Stream]:
     """Those that no longer pulse makes pointless."""
     kept: list[Stream] = []
     for stream in reversed(streams):
@@ -283,7 +283,7 @@ def _front(streams: Sequence[Stream], left_out: list[Facts]) -> list[Stream]:
     return kept[::-1]
 
 
-def _in_time(streams: Sequence[Stream], sample_rate: float | None, left_out: list[Facts]) -> list[Stream]:
+def _in_time(streams: Sequence[Stream], sample_rate: float | None, left_out: list[Figures]) -> list[Stream]:
     """Those that are not a second late, unless the model itself is."""
     if not sample_rate:
         return list(streams)
@@ -293,7 +293,7 @@ def _in_time(streams: Sequence[Stream], sample_rate: float | None, left_out: lis
     return [s for s in streams if _latency(s) <= most]
 
 
-def _thinned(streams: Sequence[Stream], left_out: list[Facts]) -> list[Stream]:
+def _thinned(streams: Sequence[Stream], left_out: list[Figures]) -> list[Stream]:
     """At most so many, evenly spread; the first and the last stay."""
     kept = list(streams)
     while len(kept) > POINTS:
@@ -305,7 +305,7 @@ def _thinned(streams: Sequence[Stream], left_out: list[Facts]) -> list[Stream]:
 
 def _pusher(runner: ort.InferenceSession, stream: Stream) -> Callable[[], None]:
     """Pushes the next pulse, for ever: where the model's positions end, from the start."""
-    longest = length_facts(stream)["longest"]
+    longest = length_figures(stream)["longest"]
     length = fitting(stream, 16 * stream.pulse, longest or LONGEST)
     feeds = make_inputs(runner, stream, length, np.random.default_rng(0))
     session = stream.session(statics={s.name: feeds[s.name] for s in stream.statics})
@@ -345,7 +345,7 @@ def _in_turns(pushers: Sequence[Callable[[], None]], seconds: float) -> list[lis
     return taken
 
 
-def _point(stream: Stream, times: Facts, sample_rate: float | None) -> Facts:
+def _point(stream: Stream, times: Figures, sample_rate: float | None) -> Figures:
     """Frames are those of the first input."""
     per, latency = stream.inputs[0].rate, _latency(stream)
     frames, pulse_ms = stream.pulse * per, milliseconds(stream.spec, Fraction(stream.pulse), sample_rate)

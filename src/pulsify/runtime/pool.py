@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Protocol
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.seam import Array, Executable, SlotStepper, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
-from pulsify.core.runner import said
+from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
 from pulsify.runtime.apart import Apart
 from pulsify.runtime.framer import Framer, Parts, Result, ports
@@ -212,7 +212,7 @@ class Pool:
                 for lane in group:
                     self._run_group([lane])
                 return
-            what = f"the model failed on a chunk ({said(error)})"
+            what = f"the model failed on a chunk ({error_text(error)})"
             self._fail(group[0], InvalidChunk(f"{what}; the stream it belongs to is closed"), what)
             return
         self._collect()

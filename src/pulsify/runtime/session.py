@@ -11,7 +11,7 @@ import numpy as np
 
 from pulsify.backends.seam import Array, Stepper
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
-from pulsify.core.runner import said
+from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
 from pulsify.runtime.framer import Framer, Ports, Result
@@ -261,7 +261,7 @@ class Session:
         try:
             return self._stepper.run(length)
         except Exception as error:  # runtimes have no common class for them
-            what = said(error)
+            what = error_text(error)
             self._why = f"the model failed on an earlier chunk ({what})"
             raise InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}") from error
 

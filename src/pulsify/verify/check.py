@@ -15,7 +15,7 @@ from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
 from pulsify.core.report import Deviation, Report, exact_text
-from pulsify.core.runner import open_model, run_model, said
+from pulsify.core.runner import error_text, open_model, run_model
 from pulsify.core.spec import concrete
 from pulsify.runtime.whole import run_whole
 
@@ -118,7 +118,7 @@ def _compared(
             seen.runs += 1
             _compare(seen, stream, got, reference, length, how, tolerance)
         if portable:
-            stream.let_go(more_than=HELD_TWICE)
+            stream.release_portable(more_than=HELD_TWICE)
     return seen.report
 
 
@@ -160,7 +160,7 @@ def _open_batch(source: Any, optimize: bool) -> Any:
         return open_model(source, optimize=optimize)
     except Exception as error:  # ONNX Runtime has no common class for them
         raise InvalidModel(
-            f"ONNX Runtime does not open the batch model: {said(error)}; verify=False converts without checking"
+            f"ONNX Runtime does not open the batch model: {error_text(error)}; verify=False converts without checking"
         ) from error
 
 
@@ -177,7 +177,7 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
             runs.append((length, feeds, run_model(batch, feeds)))
         except Exception as error:
             raise InvalidModel(
-                f"the batch model itself fails in ONNX Runtime at {length} frames: {said(error)}; "
+                f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
     return runs

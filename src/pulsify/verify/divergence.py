@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Generator) -> str | None:
     """The name of a batch wire, or None if the stream does not know where its wires come from (it was loaded)."""
-    if not stream.taps:
+    if not stream.probes:
         return None
     proto = _proto(source)
-    order = [o for n in proto.graph.node for o in n.output if o in stream.taps]
+    order = [o for n in proto.graph.node for o in n.output if o in stream.probes]
     batch = open_model(_with_outputs(proto, order).SerializeToString(), optimize=False)
     feeds = make_inputs(batch, stream, length, rng)
     whole = run_model(batch, feeds)
     pulses = _run_pulses(stream, feeds, length, order)
     for name in order:
-        _, window, axis = stream.taps[name]
+        _, window, axis = stream.probes[name]
         for n, piece in enumerate(pulses[name]):
             lo = n * window.p + window.start
             first, last = max(lo, 0), min(lo + window.frames, whole[name].shape[axis])
@@ -59,7 +59,7 @@ def _with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order: list[str]) -> dict[str, list[Array]]:
     """Every tapped wire at every pulse, until all frames have come out."""
     spec = stream.spec
-    tapped = {name: str(stream.taps[name][0].name) for name in order}
+    tapped = {name: str(stream.probes[name][0].name) for name in order}
     proto = _with_outputs(ir.to_proto(stream.model), sorted(set(tapped.values())))
     runner = open_model(proto.SerializeToString(), optimize=False)
     state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}

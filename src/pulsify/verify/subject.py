@@ -20,7 +20,7 @@ class Subject(Protocol):
     spec: Spec
 
     @property
-    def taps(self) -> Mapping[str, tuple[ir.Value, Window, int]]:
+    def probes(self) -> Mapping[str, tuple[ir.Value, Window, int]]:
         """Where the frames of a batch wire are, and its time axis; a stream that was loaded does not know."""
 
     @property
@@ -33,4 +33,4 @@ class Subject(Protocol):
         self, *, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool, portable: bool, backend: str
     ) -> Pushed: ...
 
-    def let_go(self, more_than: int = 0) -> None: ...
+    def release_portable(self, more_than: int = 0) -> None: ...

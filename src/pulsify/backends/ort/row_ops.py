@@ -153,7 +153,7 @@ def _following(graph: ir.Graph, value: ir.Value) -> ir.Node | None:
 
 
 @dataclass(frozen=True)
-class Taps:
+class Probes:
     """A convolution: weights [N, C, K], and the row of every tap of every output frame, [T, K]."""
 
     weights: ir.Value
@@ -172,7 +172,7 @@ class Taps:
         return self.weights.const_value.numpy()
 
 
-def conv_of(node: ir.Node) -> Taps | None:
+def conv_of(node: ir.Node) -> Probes | None:
     """A convolution along time that rows have something for; a product with a constant in front is one of one tap."""
     if node.op_type == "MatMul":
         return _mixes_channels(node)
@@ -186,7 +186,7 @@ def conv_of(node: ir.Node) -> Taps | None:
     stride, dilation = node.attributes.get_ints("strides", (1,))[0], node.attributes.get_ints("dilations", (1,))[0]
     count, channels, taps = (int(d) for d in constants[0].const_value.shape)  # type: ignore[union-attr, arg-type]
     places = np.arange(given[0])[:, None] * stride + np.arange(taps) * dilation
-    conv = Taps(
+    conv = Probes(
         constants[0], constants[1] if len(constants) > 1 else None, places, channels == 1 and count == taken[1] > 1
     )
     if (
@@ -198,17 +198,17 @@ def conv_of(node: ir.Node) -> Taps | None:
     return conv if conv.alone or taps == 1 or given[0] == 1 or channels >= FEWEST else None
 
 
-def _mixes_channels(node: ir.Node) -> Taps | None:
+def _mixes_channels(node: ir.Node) -> Probes | None:
     """W [N, C] times [1, C, T]."""
     weights, taken, given = node.inputs[0], frames_of(node.inputs[1]), frames_of(node.outputs[0])
     if weights is None or taken is None or given is None or given[0] > MOST or weights.dtype != ir.DataType.FLOAT:
         return None
     if weights.const_value is None or weights.is_graph_input() or len(weights.const_value.shape) != 2:
         return None
-    return Taps(weights, None, np.arange(given[0])[:, None], False)
+    return Probes(weights, None, np.arange(given[0])[:, None], False)
 
 
-def convolved(work: Work, node: ir.Node, conv: Taps) -> ir.Value:
+def convolved(work: Work, node: ir.Node, conv: Probes) -> ir.Value:
     """The windows of all frames as rows, times the weights."""
     work.at = node
     given = node.inputs[1] if node.op_type == "MatMul" else node.inputs[0]
@@ -226,7 +226,7 @@ def convolved(work: Work, node: ir.Node, conv: Taps) -> ir.Value:
     return work.op("Gemm", _some(x, _matrix(work, conv.weights), conv.bias), (time, count), dtype, transB=1)
 
 
-def _windows(work: Work, x: ir.Value, conv: Taps, channels: int) -> ir.Value:
+def _windows(work: Work, x: ir.Value, conv: Probes, channels: int) -> ir.Value:
     """What each output frame reads, side by side: [T, K * C]. Convolutions that read alike share them."""
     time, taps = conv.places.shape
     key = x, conv.places.tobytes()
@@ -266,7 +266,7 @@ def _matrix(work: Work, weights: ir.Value) -> ir.Value:
     return value
 
 
-def _alone(work: Work, node: ir.Node, conv: Taps, x: ir.Value) -> ir.Value:
+def _alone(work: Work, node: ir.Node, conv: Probes, x: ir.Value) -> ir.Value:
     """Every channel by itself: one frame is a sum of rows; several are an image of one line, which has good kernels.
 
     Turning them for that is not counted: it costs less than the runtime's convolution of channels in one dimension.

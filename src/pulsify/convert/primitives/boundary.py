@@ -122,7 +122,7 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
 def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> ir.Value:
     """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
     p = window.p * reach.num // reach.den
-    if wire.held is None:  # what is known also comes in whole frames, unless all of them are alike
+    if wire.constant_frame is None:  # what is known also comes in whole frames, unless all of them are alike
         p = ctx.frames(Fraction(window.p * reach.num, ctx.pulse * reach.den))
     lo, hi = reach.span(window.start, window.end)
     if how is None:

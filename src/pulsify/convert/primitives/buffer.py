@@ -42,7 +42,7 @@ class Buffer:
             self.wishes[window] = ir.Value(name=f"{self.node}[{window.start}:{window.end}]")
         return self.wishes[window]
 
-    def settle(self, batch: str | None, zero: bool) -> State | None:
+    def finish(self, batch: str | None, zero: bool) -> State | None:
         """Emit the slices, and the state if any window reaches further back than the wire's own."""
         b, own = self.builder, self.window
         layout, value = self._unfolded() if self.wishes else (self.layout, self.value)
@@ -84,7 +84,7 @@ class Buffer:
                 hint="bound the look-back in the mask, or put the batch first",
             )
 
-    def settle_growing(self, batch: str | None) -> State | None:
+    def finish_growing(self, batch: str | None) -> State | None:
         """A cache of all frames so far, if anyone wants that: its time axis starts empty and grows by p a pulse."""
         wish = next((w for w in self.wishes if w.grows), None)
         if wish is None:

@@ -128,7 +128,7 @@ class Builder:
         """From now on `placeholder` means `value`."""
         self.aliases[placeholder] = value
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Put what they stand for in place of the placeholders."""
 
         def real(v: ir.Value | None) -> ir.Value | None:

@@ -25,7 +25,7 @@ REFUSE_TO_CUT = ("MaxPool", "AveragePool")  # they take no length at which auto_
 
 
 @dataclass(frozen=True)
-class Taps:
+class Probes:
     """A window operator's geometry on the time axis. spatial: time's index among the spatial axes."""
 
     spatial: int
@@ -41,7 +41,7 @@ class Taps:
         return (self.kernel - 1) * self.dilation + 1
 
 
-def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
+def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Probes:
     """Read kernel, stride, dilation and pads off the attributes; `auto_pad` is settled at the traced lengths."""
     n, s = len(kernel), wire.layout.axis - 2
     stride = node.attr("strides", (1,) * n)[s]
@@ -53,7 +53,7 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Taps:
         before = after = 0
     elif auto.startswith("SAME"):
         before, after = _same_pads(ctx, node, wire, kernel[s], stride)
-    return Taps(s, kernel[s], stride, dilation, before, after)
+    return Probes(s, kernel[s], stride, dilation, before, after)
 
 
 def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.known.series import constant
-from pulsify.convert.known_facts import held
+from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed
 from pulsify.convert.proof.numbers import as_expected, numbers, sizes
@@ -76,7 +76,7 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     ranked = b.reshape(value, [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source))
     targets = [1 if s <= 0 else s for s in layout.sizes]
     frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
-    ctx.ask.facts[name] = held(ctx, name, frame, layout)
+    ctx.ask.facts[name] = constant_wire(ctx, name, frame, layout)
     return None
 
 

@@ -69,7 +69,7 @@ def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
     size = ctx.ask.dims(node.inputs[0])[axis]
     rows = _frames_inside(ctx, node, index, size)
     if rows is not None:
-        wire = replace(wire, rows=rows if wire.rows is None else min(rows, wire.rows))
+        wire = replace(wire, table_rows=rows if wire.table_rows is None else min(rows, wire.table_rows))
     layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
 

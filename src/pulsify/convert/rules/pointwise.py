@@ -64,7 +64,7 @@ def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:
 def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     """The output's layout: time unfolded as soon as one operand that waits for data has it so."""
     data = [w for w in wires if w.end is not None] or wires
-    outers = {w.layout.outer for w in data if w.held is None} or {(1, 1)}
+    outers = {w.layout.outer for w in data if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
             node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
@@ -78,7 +78,7 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
 
 def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
     """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
-    if wire.layout.outer == target.outer or (wire.held is not None and value is wire.held):
+    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
         return value
     b, layout = ctx.builder, wire.layout
     first = [max(s, 1) for s in layout.sizes[: layout.axis]]

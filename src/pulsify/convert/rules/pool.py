@@ -12,7 +12,7 @@ from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
 from pulsify.convert.proof.numbers import measured
-from pulsify.convert.rules.conv import Taps, settle_other_pads, taps
+from pulsify.convert.rules.conv import Probes, settle_other_pads, taps
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
@@ -53,7 +53,7 @@ def pool(ctx: Context, node: Node) -> Plan | None:
     return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
 
 
-def _length(length: Length, t: Taps, ceil: bool) -> Length:
+def _length(length: Length, t: Probes, ceil: bool) -> Length:
     room = t.before + t.after - t.span
     if ceil:  # round up, but no window may start past the last frame and its front padding
         room = min(room + t.stride - 1, t.before - 1)
@@ -72,7 +72,7 @@ def _neutral(node: Node, wire: Wire) -> float | int:
 
 
 def _corrected(
-    ctx: Context, node: Node, wire: Wire, t: Taps, reach: Reach, length: Length, window: Window, out: ir.Value
+    ctx: Context, node: Node, wire: Wire, t: Probes, reach: Reach, length: Length, window: Window, out: ir.Value
 ) -> ir.Value:
     """An average over fewer frames than the kernel has: divide by the share of frames that count.
 
@@ -100,5 +100,5 @@ def _corrected(
     return b.op("Div", out, along(ctx, safe, layout, window.frames))
 
 
-def _dilations(node: Node, t: Taps) -> tuple[int, ...] | None:
+def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
     return (t.dilation,) if t.dilation != 1 else None

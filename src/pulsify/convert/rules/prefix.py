@@ -30,7 +30,7 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
         return pointwise(ctx, node)
     if node.attr("reverse", 0):
         ctx.ask.refuse(node, "it accumulates from the end of the stream", "accumulate from the start")
-    if wire.held is not None and node.op == "CumSum" and (counted := _counted(ctx, node, wire)) is not None:
+    if wire.constant_frame is not None and node.op == "CumSum" and (counted := _counted(ctx, node, wire)) is not None:
         ctx.ask.facts[node.outputs[0]] = counted
         return None
     if wire.layout.folded or wire.end is None or wire.length is None:
@@ -71,7 +71,7 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
     count = counter(ctx, name, wire.layout.axis, 0 if node.attr("exclusive", 0) else 1, 1)
 
     def take(window: Window) -> ir.Value:
-        return ctx.builder.op("Mul", count.take(window), wire.held)
+        return ctx.builder.op("Mul", count.take(window), wire.constant_frame)
 
     layout = Layout(wire.layout.sizes, wire.layout.axis, count.layout.outer)
     return Wire(name, layout, wire.dtype, None, None, take)

@@ -58,7 +58,7 @@ def apply_rule(ctx: Context, node: Node) -> None:
 
 
 def _apply(ctx: Context, node: Node) -> None:
-    from pulsify.convert.rules.fields import field_rule, meets
+    from pulsify.convert.rules.pairwise import field_rule, meets
 
     if meets(ctx, node):
         field_rule(ctx, node)

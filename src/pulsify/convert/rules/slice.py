@@ -230,7 +230,7 @@ def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Pl
         return b.op("Gather", table, b.reshape(place, [-1]), axis=axis)
 
     left = (rows - start + step - 1) // step
-    ctx.ask.facts[name] = Wire(name, layout, ctx.ask.dtype(name), None, None, take, rows=left)
+    ctx.ask.facts[name] = Wire(name, layout, ctx.ask.dtype(name), None, None, take, table_rows=left)
     return None
 
 

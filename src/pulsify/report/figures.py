@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pulsify.core.report import Report
     from pulsify.core.spec import Condition, Output, Spec
 
-Facts = dict[str, Any]
+Figures = dict[str, Any]
 FAR = 1 << 40  # a stream longer than this is endless
 
 
-def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
+def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
     """Pulse, ports, states and sizes of a stream; times in ms too if the input's sample rate is given."""
     spec = stream.spec
     return {
@@ -29,8 +29,8 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
         "granularity": spec.granularity,
         "time": spec.time,
         "batch": spec.batch,
-        "lengths": length_facts(stream),
-        "proof": proof_facts(spec),
+        "lengths": length_figures(stream),
+        "proof": proof_figures(spec),
         "exact_up_to": spec.exact_up_to,
         "inputs": [
             {
@@ -44,7 +44,7 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
             for i in spec.inputs
         ],
         "statics": [{"name": s.name, "dtype": str(s.dtype), "shape": list(s.dims)} for s in spec.statics],
-        "outputs": [output_facts(spec, o, sample_rate) for o in spec.outputs],
+        "outputs": [output_figures(spec, o, sample_rate) for o in spec.outputs],
         "states": [
             {"name": s.name, "dtype": str(s.dtype), "shape": list(s.shape), "bytes": s.nbytes, "node": s.node}
             for s in spec.states
@@ -56,7 +56,7 @@ def stream_facts(stream: Stream, sample_rate: float | None = None) -> Facts:
     }
 
 
-def proof_facts(spec: Spec) -> Facts:
+def proof_figures(spec: Spec) -> Figures:
     """How certain it is at every length; `sampled` is empty if it is proven."""
     proof = spec.proof
     return {
@@ -68,7 +68,7 @@ def proof_facts(spec: Spec) -> Facts:
     }
 
 
-def output_facts(spec: Spec, o: Output, sample_rate: float | None) -> Facts:
+def output_figures(spec: Spec, o: Output, sample_rate: float | None) -> Figures:
     """`delay` counts frames of the output, `delay_input_frames` the same time in frames of the first input."""
     late = Fraction(o.delay) / o.rate if o.axis is not None and o.rate else None
     return {
@@ -89,7 +89,7 @@ def milliseconds(spec: Spec, units: Fraction, sample_rate: float | None) -> floa
     return None if not sample_rate else float(units * spec.inputs[0].rate * 1000) / sample_rate
 
 
-def length_facts(stream: Stream) -> Facts:
+def length_figures(stream: Stream) -> Figures:
     """The total lengths the batch model takes: `first` few of them, `every` so many if they are evenly spaced."""
     first: list[int] = []
     while len(first) < 4 and (found := valid_length(stream, first[-1] + 1 if first else 1)) is not None:
@@ -114,7 +114,7 @@ def _longest(condition: Condition) -> int | None:
     return low
 
 
-def verified_facts(report: Report) -> Facts:
+def verified_figures(report: Report) -> Figures:
     """A verifier's report. Errors are relative to the output's scale."""
     return {
         "ok": report.ok,

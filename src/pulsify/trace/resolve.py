@@ -28,7 +28,7 @@ from pulsify.trace.unroll import unrolled
 DECIDED = "the branch that is taken is written out; that it is taken at every length is proven"
 
 
-def settle(model: Model, time: TimeSpec) -> Model:
+def resolve(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
     if not any(_stands_for_others(n) for n in model.nodes):
         return model

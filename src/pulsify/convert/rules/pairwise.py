@@ -349,8 +349,8 @@ def _emit(
 def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:
     if isinstance(o.fact, Wire):
         (out,) = o.axes.values()
-        if o.fact.held is not None and traits(node.op).elementwise:
-            return o.fact.held
+        if o.fact.constant_frame is not None and traits(node.op).elementwise:
+            return o.fact.constant_frame
         value = o.fact.take(windows[out])
         if o.fact.layout.folded and traits(node.op).elementwise:
             target = Layout(

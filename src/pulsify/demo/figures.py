@@ -8,12 +8,12 @@ from pulsify.api import stream as convert
 from pulsify.api import verify
 from pulsify.core.runner import open_model
 from pulsify.demo.model import HOP, SAMPLE_RATE, build
-from pulsify.report.facts import Facts, finite, stream_facts
+from pulsify.report.figures import Figures, finite, stream_figures
 from pulsify.report.timeline import timeline
-from pulsify.report.timing import bench_facts
+from pulsify.report.timing import bench_figures
 
 
-def demo_facts(pulse: int, seconds: float, say: Callable[[str], None]) -> Facts:
+def demo_figures(pulse: int, seconds: float, say: Callable[[str], None]) -> Figures:
     """Builds the model, converts it, checks it at ragged lengths and times it."""
     model = build()
     say("converting the model")
@@ -25,10 +25,10 @@ def demo_facts(pulse: int, seconds: float, say: Callable[[str], None]) -> Facts:
         exact.append(
             {"length": report.lengths[0], "runs": report.runs, "error": finite(report.error), "limit": report.tolerance}
         )
-    bench = bench_facts(open_model(model), made, sample_rate=SAMPLE_RATE, seconds=seconds, progress=say)
+    bench = bench_figures(open_model(model), made, sample_rate=SAMPLE_RATE, seconds=seconds, progress=say)
     drawn = 4 * pulse + pulse // 2 + 3  # a last chunk that is no whole pulse
     return {
-        "stream": stream_facts(made, SAMPLE_RATE),
+        "stream": stream_figures(made, SAMPLE_RATE),
         "batch_nodes": len(model.graph.node),
         "exact": exact,
         "bench": bench,
