@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from pulsify.core.custom import CUSTOM, Custom, Shaped
 from pulsify.core.errors import NotStreamable
+from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Body, Model, Node
 
@@ -289,7 +290,12 @@ def _pooled(node: Node, ins: list[Traced | None], dims: tuple[int, ...]) -> tupl
 
 def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
     """What shape inference lets pass and the runtime does not."""
-    if node.op == "Concat":
+    if traits(node.op, node.domain).elementwise:
+        try:
+            np.broadcast_shapes(*(v.dims for v in ins if v is not None))
+        except ValueError as error:
+            raise CannotRun(node, str(error)[:200]) from error
+    elif node.op == "Concat":
         axis = node.attr("axis")
         kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
         if len(kept) > 1:
