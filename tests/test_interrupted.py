@@ -52,6 +52,8 @@ def interrupted(alarm: Callable[[float], None], after: float, call: Callable[[],
         alarm(0)
     except KeyboardInterrupt:
         return not out, out[0] if out else None
+    finally:
+        alarm(0)
     return False, out[0]
 
 

@@ -192,6 +192,8 @@ class Framer:
 
     def due(self, total: int | None) -> int:
         """Pulses that can be computed with what is there; total: the stream's length, if it has ended."""
+        if not total and not self.ready():
+            return 0
         whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
         if not total:
             return whole
@@ -309,6 +311,10 @@ class Framer:
 
     def joined(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
         """Parts as they are given out; final: with what has no frames."""
+        if len(parts) == 1 and len(self._ports.timed) == 1:
+            (alone,) = parts.values()
+            if len(alone) == 1:
+                return alone[0]
         batch = self._ports.batch
         out = {o.name: _join(o, parts[o.name], batch) for o in self.spec.outputs if o.axis is not None or final}
         if len(self.spec.outputs) == 1:

@@ -28,8 +28,8 @@ class Lane:
     """One stream of a pool: what a session does, but `Pool.run` computes."""
 
     __slots__ = (
-        "__weakref__", "_end", "_ended", "_flat", "_framer", "_held", "_inbox", "_inputs", "_loaded", "_pool",
-        "_sent", "_users", "_why", "closed", "number", "slot",
+        "__weakref__", "_end", "_ended", "_flat", "_framer", "_frames", "_held", "_inbox", "_inputs", "_into",
+        "_loaded", "_pool", "_sent", "_users", "_why", "closed", "number", "slot",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, slot: int, number: int, framer: Framer) -> None:
@@ -37,9 +37,12 @@ class Lane:
         self._pool, self.slot, self.number, self._framer = pool, slot, number, framer
         self._inputs = {name: rows[slot] for name, rows in pool._slots.rows.items()}
         self._flat: Array | None = None
+        self._into: Array | None = None  # where a whole pulse goes, if there is but one way
         direct = pool._ports.direct
-        if direct is not None and pool._check and direct.port.dtype.kind == "f":
-            self._flat = flat_memory(self._inputs[direct.port.name])
+        if direct is not None:
+            self._into, self._frames = self._inputs[direct.port.name], direct.port.frames
+            if pool._check and direct.port.dtype.kind == "f":
+                self._flat = flat_memory(self._into)
         self._users: dict[int, int] = {}
         self._restart()
         self.closed = False
@@ -64,9 +67,7 @@ class Lane:
             self._check_open()
             straight = not chunks and self._fits(chunk)
             if straight:
-                received = {
-                    n: c + i.frames for (n, c), i in zip(framer.received.items(), framer.spec.inputs, strict=True)
-                }
+                received = {n: c + self._frames for n, c in framer.received.items()}
             else:
                 given = framer.checked(chunk, chunks)
                 received = framer.counted(given)
@@ -85,10 +86,10 @@ class Lane:
 
     def _fits(self, chunk: Any) -> bool:
         """Can a chunk go straight into the model's input? Not if the runner has, or may have, a pulse of it."""
-        direct, framer = self._pool._ports.direct, self._framer
-        if direct is None or self._loaded or self._held or self._inbox or framer.waiting[direct.port.name]:
+        into, framer = self._into, self._framer
+        if into is None or self._loaded or self._held or self._inbox or any(framer.waiting.values()):
             return False
-        return framer.fits(chunk, self._inputs[direct.port.name], self._flat)
+        return framer.fits(chunk, into, self._flat)
 
     @property
     def live(self) -> bool:
@@ -182,7 +183,7 @@ class Lane:
         """Nobody can push to it or ask for its frames any more: its place is free."""
         if not getattr(self, "closed", True):
             self.closed = True
-            self._pool._free.append(self.slot)
+            self._pool._free[self.slot] = None
 
     def __repr__(self) -> str:
         frames = ", ".join(f"{n}: {c} frames in" for n, c in self._framer.received.items())
@@ -212,11 +213,12 @@ class Lane:
 
     def _load(self) -> bool:
         """Put the next pulse in place, if there is one."""
+        framer, end = self._framer, self._end  # the end first: whatever was pushed before it is in the inbox then
         if self._loaded:
-            self._framer.rebase()
+            if framer.pulses >= framer.until:
+                framer.rebase()
             return True
         self._held = True
-        framer, end = self._framer, self._end  # the end first: whatever was pushed before it is in the inbox then
         self._absorb()
         whole = framer.ready()
         if not whole and not (end and (framer.unfinished(end) or not self._ended)):
@@ -231,12 +233,13 @@ class Lane:
     def _due(self) -> int:
         """Pulses that can be computed now."""
         end = self._end
-        self._absorb()
+        if self._inbox:
+            self._absorb()
         return self._framer.due(end) + self._loaded
 
     def _length(self) -> int | None:
         """The length if this is one of the last pulses, as the counters have it."""
-        return self._framer.relative(self._end if self._ended else None)
+        return self._framer.relative(self._end) if self._ended else None
 
     def _collect(self, out: Mapping[str, Array]) -> None:
         self._framer.collect(out, self._end if self._ended else None)
@@ -250,5 +253,6 @@ class Lane:
 
     def _more(self) -> bool:
         """May there be something to do?"""
-        waits = self._loaded or bool(self._inbox) or self._framer.ready()
-        return waits or (self._end is not None and not self._drained())
+        if self._loaded or self._inbox or self._end is not None:
+            return self._end is None or not self._drained()
+        return self._framer.ready()

@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from operator import attrgetter
 from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
@@ -35,6 +36,8 @@ from pulsify.runtime.lane import Lane
 from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
+Made = tuple[Parts, bool]  # frames on their way to the caller; True: with what comes at the end only
+_number = attrgetter("number")
 
 
 class Source(Protocol):
@@ -52,14 +55,6 @@ class Outcome:
 
     results: dict[Lane, Result]
     failures: dict[Lane, PulsifyError]
-
-
-@dataclass(frozen=True)
-class Made:
-    """Frames on their way to the caller; final: with what comes at the end only."""
-
-    parts: Parts
-    final: bool
 
 
 class Pool:
@@ -90,7 +85,7 @@ class Pool:
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads)
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
-        self._free = list(range(most - 1, -1, -1))
+        self._free: dict[int, None] = dict.fromkeys(range(most))
         self._numbers = count()
         self._turn = Lock()  # held while a round is computed
         self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
@@ -108,18 +103,24 @@ class Pool:
 
     def open(self) -> Lane:
         """A new stream. One that is dropped gives its place back, as `close` does."""
-        try:
-            slot = self._free.pop()
-        except IndexError:
-            raise InvalidArgument(
-                f"all {self.most} streams of this pool are open: close one, or make a larger pool"
-            ) from None
+        slot = self._free_slot()
         try:
             self._slots.reset(slot)
             return Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
         except BaseException:
-            self._free.append(slot)
+            self._free[slot] = None
             raise
+
+    def _free_slot(self) -> int:
+        """One that is free no more. Other threads may be at the same, or give one back."""
+        while self._free:
+            try:
+                slot = next(iter(self._free))
+                del self._free[slot]
+                return slot
+            except (KeyError, RuntimeError, StopIteration):
+                continue
+        raise InvalidArgument(f"all {self.most} streams of this pool are open: close one, or make a larger pool")
 
     def run(self) -> dict[Lane, Result]:
         """Compute all that is ready. The results by stream, of those that have any; flushed streams are closed.
@@ -195,7 +196,7 @@ class Pool:
             self._fail(lane, error)
             loaded = False
         self._touched = None
-        if not loaded and not lane.closed and lane._drained():
+        if not loaded and lane._end is not None and not lane.closed and lane._drained():
             self._made[lane] = None
         return loaded
 
@@ -245,14 +246,14 @@ class Pool:
 
     def _break(self, lane: Lane) -> None:
         if lane._why is None and not lane.closed:
-            lane._why, lane._loaded = INTERRUPTED, False
             error = SessionClosed(f"{INTERRUPTED}; {MEND}")
             error.lane = lane
-            self._failed[lane] = error
+            self._failed[lane] = error  # no call from here on: broken and said so, or neither
+            lane._why, lane._loaded = INTERRUPTED, False
 
     def _fail(self, lane: Lane, error: PulsifyError, why: str | None = None) -> None:
-        lane._why, error.lane = why or str(error), lane
-        self._failed[lane] = error
+        why, error.lane = why or str(error), lane
+        self._failed[lane], lane._why = error, why
         self._close(lane, keep=True)
 
     def _handed(self) -> Outcome:
@@ -263,20 +264,20 @@ class Pool:
         with self._turn:
             self._recover()
             made, failed = self._pending.setdefault(me, ({}, {}))
-            for lane in sorted(self._made, key=lambda lane: lane.number):
-                before, fresh = made.get(lane), lane._framer.no_parts()
-                parts = lane._framer.parts
-                if before is not None:
-                    parts = {n: [*before.parts[n], *p] for n, p in parts.items()}
-                final = lane._drained()
-                taken = Made(parts, final and bool(lane._end))
-                made[lane], lane._framer.parts = taken, fresh
-                del self._made[lane]
+            for lane in sorted(self._made, key=_number):
+                framer = lane._framer
+                fresh, parts = framer.no_parts(), framer.parts
+                if lane in made:
+                    parts = {n: [*made[lane][0][n], *p] for n, p in parts.items()}
+                final = lane._end is not None and lane._drained()
                 if final:
-                    self._close(lane)
+                    self._close(lane, keep=True)
+                taken = parts, final and bool(lane._end)
+                made[lane], framer.parts = taken, fresh
+                del self._made[lane]
             failed.update(self._failed)
             self._failed = {}
-        results = {lane: lane._framer.joined(m.parts, m.final) for lane, m in made.items()}
+        results = {lane: lane._framer.joined(*m) for lane, m in made.items()}
         outcome = Outcome(results, dict(failed))
         del self._pending[me]
         return outcome
@@ -304,7 +305,7 @@ class Pool:
         """keep: frames it has made are still given out."""
         if not lane.closed:
             lane.closed = True
-            self._free.append(lane.slot)
+            self._free[lane.slot] = None
         self._ready.pop(lane, None)
         if not keep:
             self._made.pop(lane, None)

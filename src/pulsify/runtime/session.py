@@ -247,14 +247,18 @@ class Session:
         """One pulse; its real frames are kept. total: the stream's length, at its end."""
         framer = self._framer
         framer.load(self._stepper.inputs, pad=total is not None)
+        if framer.pulses >= framer.until:
+            self._rebase()
+        framer.collect(self._stepped(framer.relative(total)), total)
+
+    def _rebase(self) -> None:
         try:
-            back = framer.rebase()
+            back = self._framer.rebase()
         except PulsifyError as error:
             self._why = str(error)
             raise
         if back:
             self._stepper.rebase(back)
-        framer.collect(self._stepped(framer.relative(total)), total)
 
     def _stepped(self, length: int | None) -> Mapping[str, Array]:
         """One run of the model."""

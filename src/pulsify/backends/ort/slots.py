@@ -7,6 +7,7 @@ batch      [1  3] -> model -> [1  3]    rows are taken out, and put back
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,22 +43,21 @@ class Engine:
         self._rows = rows
         self._memory: dict[str, Array] = {}
         self._calls: dict[tuple[bool, int], _Call] = {}
+        self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self.intact = True
 
     def group(self, position: int, length: int | None) -> Hashable:
         """Streams of which this is equal can be computed together."""
         if not self.together:
             return object()  # equal to nothing else
-        if self._steady(position, length):
+        if length is None and position >= self._since:
             return "steady", position if self._on.program.counts else None
         return position if self._spec.position else None, length
 
-    def _steady(self, position: int, length: int | None) -> bool:
-        return self._on.steady is not None and length is None and position >= self._on.program.since * self._spec.pulse
-
     def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
         """One pulse of these streams. Their outputs, valid until the next call."""
-        key = self._steady(positions[0], length), len(slots)
+        self.intact = True
+        key = length is None and positions[0] >= self._since, len(slots)
         if key not in self._calls:
             self._calls[key] = self._call(*key)
         call, chosen = self._calls[key], list(slots)
