@@ -99,12 +99,15 @@ class Condition:
     at_most: int | None = None
     equals: Length | None = None
     scaled: float | None = None  # it is times this, in float32 as the runtime counts, that is equal
+    outside: tuple[int, int] | None = None  # not from so many to so many
 
     def met(self, s: int) -> bool:
         n = self.length.at(s)
         if self.scaled is not None:
             n = int(np.float32(n) * np.float32(self.scaled))
         if self.equals is not None and n != self.equals.at(s):
+            return False
+        if self.outside is not None and self.outside[0] <= n <= self.outside[1]:
             return False
         return n >= self.at_least and n % self.multiple == 0 and (self.at_most is None or n <= self.at_most)
 
@@ -272,7 +275,7 @@ def typed(kind: type, data: dict[str, Any], tables: Sequence[Table] = ()) -> dic
             out[key] = Fraction(value)
         elif key == "dtype":
             out[key] = ir.DataType[value].numpy()
-        elif key in ("dims", "shape"):
+        elif key in ("dims", "shape") or (key == "outside" and value is not None):
             out[key] = tuple(value)
     return out
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from pulsify.trace.evaluate import Array, CannotRun, known
 
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
 MOST_KINDS = 2_000  # of lengths
+BEHIND = 3  # sizes of a table behind its end that are tried
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
 Moves = tuple[tuple[Node, int], ...]
 Places = dict[int, int]  # by offset, the row of the table
@@ -183,15 +185,20 @@ def _amounts(ctx: Context, moves: Moves) -> float:
 def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
     """The longest stream that matters: past the end of the model's table batch fails, and the stream goes on alone.
 
-    Where batch does not fail there (a slice that wraps around gives it other rows), the stream is turned down.
+    Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are turned down.
     """
-    unit, end, behind = ctx.ask.traces.tracer.time.step, longest(ctx.ask), set[int]()
+    unit, end = ctx.ask.traces.tracer.time.step, longest(ctx.ask)
     for s in numbers:
-        if not s.growth and s.horizon and (steady := _steady(s)) is not None:
-            end = min(end, steady[1] * unit)
-            behind |= {(n + k) * unit for n in (steady[1], s.horizon) for k in (1, 2, 3)}
-    if any(n > end and ctx.ask.traces.tracer.works(n) for n in behind):
-        ctx.ask.ledger.require(node.name, Length(), at_most=end)
+        if s.growth or not s.horizon or (steady := _steady(s)) is None:
+            continue
+        end = min(end, steady[1] * unit)
+        begins = [steady[1], *(steady[1] + 1 + np.flatnonzero(np.diff(s.values[steady[1] :]))), len(s.values)]
+        for first, last in list(pairwise(begins))[:BEHIND]:
+            if ctx.ask.traces.tracer.works((int(first) + 1) * unit):
+                outside = ((int(first) + 1) * unit, int(last) * unit)
+                ctx.ask.ledger.require(node.name, Length(), outside=outside)
+        if ctx.ask.traces.tracer.works((s.horizon + 2) * unit):  # and so on for ever
+            ctx.ask.ledger.require(node.name, Length(), at_most=end)
     return end
 
 
