@@ -161,7 +161,7 @@ def _check_limit(ctx: Context) -> None:
         raise NotStreamable(
             f"the model counts in numbers that its types hold exactly only up to {ctx.ledger.limit} frames",
             node=ctx.ledger.limited_by,
-            hint=f'count in smaller, whole numbers, or declare how long streams are: set={{"T": "<={ctx.ledger.limit}"}}',
+            hint=f'count in smaller numbers, or declare how long streams are: set={{"T": "<={ctx.ledger.limit}"}}',
         )
 
 
