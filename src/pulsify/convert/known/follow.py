@@ -20,7 +20,7 @@ from pulsify.convert.known import series as one
 from pulsify.convert.known.curves import Number
 from pulsify.convert.known.floats import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
 from pulsify.convert.known.series import Series, Unsure, constant
-from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, lowest, pair, within
+from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
 from pulsify.frontend.model import Model, Node
 
 if TYPE_CHECKING:
@@ -244,10 +244,10 @@ def _fitting(made: Value, dtype: ir.DataType) -> Value:
 
 
 def _fitting_spread(v: Spread, low: int, high: int) -> Spread:
-    if not v.slope and not math.isfinite(max(abs(v.lo), abs(v.hi))):  # running over, it is the same wherever it was
+    if not math.isfinite(max(abs(v.lo), abs(v.hi))):  # running over, it is the same wherever it was
         if high < INT64:
             raise Unsure("it may be too large for its type")
-        return replace(v, lo=-FAR, hi=FAR, least=-FAR)
+        return replace(exactly(v), lo=-FAR, hi=FAR)
     if low == 0 and lowest(v) < 0:
         raise Unsure("it may be negative, and is held in a type that is not")
     return replace(v, limit=min(v.limit, within(v, high * (1 - 2.0**-40) if high > EXACT else high)))
