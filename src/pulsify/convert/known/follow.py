@@ -244,7 +244,7 @@ def _fitting(made: Value, dtype: ir.DataType) -> Value:
 
 
 def _fitting_spread(v: Spread, low: int, high: int) -> Spread:
-    if not math.isfinite(max(abs(v.lo), abs(v.hi))):  # running over, it is the same wherever it was
+    if not max(abs(v.lo), abs(v.hi)) < EXACT:  # running over, it is the same wherever it was
         if high < INT64:
             raise Unsure("it may be too large for its type")
         return replace(exactly(v), lo=-FAR, hi=FAR)
@@ -315,5 +315,10 @@ def _few_spread(value: Few, unit: int) -> Spread:
 
 
 def _deviation(s: Series, rate: Fraction) -> tuple[float, float]:
+    if not s.floating and max(abs(int(s.values.min())), abs(int(s.values.max()))) >= EXACT / 2:
+        if len(s.values) > FEW:
+            raise Unsure("it is too large a number")
+        exact = [int(x) - rate * s.unit * (n + 1) for n, x in enumerate(s.values)]
+        return float(min(exact)), float(max(exact))
     off = s.values.astype(np.float64) - float(rate) * s.unit * np.arange(1, len(s.values) + 1)
     return float(off.min()), float(off.max())
