@@ -206,7 +206,7 @@ def check_spread(seed: int, count: int = 120) -> int:
 def _off(v: Spread, length: int) -> float:
     if not v.floating or length <= v.drift.fits:
         return 0.0
-    return float(v.drift.off(length)) if v.slope or v.drift.roundings < 2 else float("inf")
+    return float(v.drift.off(length)) if v.slope or not v.rough else float("inf")
 
 
 @pytest.mark.parametrize("block", range(8))

@@ -54,8 +54,8 @@ def by_parity(n: Net) -> Wire:
 
 
 def bumped(n: Net) -> Wire:
-    """The largest of the positions, of which the first counts as 5000."""
-    return n.op("ReduceMax", n.pos + n.where(n.pos == 0, 5000, 0), keepdims=0)
+    """The largest of the positions, of which the first counts as 500."""
+    return n.op("ReduceMax", n.pos + n.where(n.pos == 0, 500, 0), keepdims=0)
 
 
 def not_zero(n: Net) -> Wire:
@@ -85,7 +85,7 @@ def int32(n: Net, w: Wire, by: int) -> Wire:
 
 
 def here(n: Net) -> Wire:
-    return n.pos == 1000
+    return n.pos == 200
 
 
 FOUND: dict[str, tuple[Make, int, list[int]]] = {
@@ -133,11 +133,11 @@ FOUND: dict[str, tuple[Make, int, list[int]]] = {
     "large_factor": (lambda n: back(n, (n.pos * (2**53 + 1)) % 512 == 400), 4, [100, 399, 401]),
     "not_of_zeros": (not_zero, 16, [100, 999, 1100]),
     "onehot_of_sign": (marked, 16, [100, 999, 1002]),
-    "max_of_bent_line": (lambda n: n.twice_if(bumped(n) - n.T < 500), 16, [100, 4499, 4501]),
+    "max_of_bent_line": (lambda n: n.twice_if(bumped(n) - n.T < 50), 16, [100, 449, 450, 451, 502, 700]),
     "max_of_bent_line_as_amount": (
-        lambda n: n.pad(n.x, 0, (bumped(n) - n.T < 500).int()),
+        lambda n: n.pad(n.x, 0, (bumped(n) - n.T < 50).int()),
         16,
-        [100, 4499, 4501],
+        [100, 449, 450, 451, 502, 700],
     ),
     "cumsum_by_parity": (lambda n: back(n, summed(n, by_parity(n)) > 1000), 4, [100, 999, 1000, 1001, 1002]),
     "sum_by_parity": (
@@ -148,12 +148,12 @@ FOUND: dict[str, tuple[Make, int, list[int]]] = {
     "gather_wraps": (
         lambda n: n.twice_if(here(n).int().take(n.pos - 5).bool() & (n.pos < 5)),
         16,
-        [100, 1000, 1001, 1005, 1006],
+        [100, 200, 201, 205, 206],
     ),
     "gather_nd_wraps": (
         lambda n: n.twice_if(n.op("GatherND", here(n).int(), (n.pos - 5).new(1)).bool() & (n.pos < 5)),
         16,
-        [100, 1000, 1001],
+        [100, 200, 201, 205, 206],
     ),
 }
 
@@ -247,7 +247,7 @@ SIBLINGS: dict[str, tuple[Make, int, list[int]]] = {
     "gather_at_a_remainder": (
         lambda n: n.twice_if(here(n).int().take(n.pos % 3 - 1).bool()),
         16,
-        [100, 1000, 1001, 1002],
+        [100, 200, 201, 202],
     ),
     "third_twice": (
         lambda n: back(n, floor(n, (n.pos / 3.0) * 3.0).int() < n.pos),

@@ -151,8 +151,7 @@ def _check_limit(ctx: Context) -> None:
         raise NotStreamable(
             f"the model counts in numbers that its types hold exactly only up to {ctx.ask.ledger.limit} frames",
             node=ctx.ask.ledger.limited_by,
-            hint="count in smaller, whole numbers, or declare how long streams are: "
-            f'set={{"T": "<={ctx.ask.ledger.limit}"}}',
+            hint=f'count in smaller numbers, or declare how long streams are: set={{"T": "<={ctx.ask.ledger.limit}"}}',
         )
 
 

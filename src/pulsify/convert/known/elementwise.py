@@ -16,6 +16,7 @@ from pulsify.convert.known import spread as many
 from pulsify.convert.known.curves import Curve, Number, curved
 from pulsify.convert.known.floats import INT64, Drift, digits_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.places import moved_axes
 from pulsify.convert.known.series import Series, Unsure
 from pulsify.convert.known.spread import Spread
 from pulsify.frontend.model import Node
@@ -53,7 +54,7 @@ def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series
         _check_alone([s for s in wide if not s.constant])
         sizes.append(next((s for s in wide if not s.constant), wide[0]) if wide else own[0])
     full = tuple(sizes)
-    return [many.moved_axes(s, {a: a + rank - s.rank for a in range(s.rank)}, full) for s in spreads], full
+    return [moved_axes(s, {a: a + rank - s.rank for a in range(s.rank)}, full) for s in spreads], full
 
 
 def _check_alone(sizes: list[Series]) -> None:

@@ -38,8 +38,9 @@ class Unsure(Exception):
 class Drift:
     """Of a float: all of it is exact for streams of up to `fits` frames.
 
-    For streams of up to `exact` frames it is a number rounded no more than `roundings` times. At any length it is off
-    by no more than fuzz + noise * frames.
+    For streams of up to `exact` frames it is a number rounded no more than `roundings` times, and for those of up to
+    `same` frames it is the same wherever the number it stands for is. At any length it is off by no more than
+    fuzz + noise * frames.
     """
 
     digits: int = 24
@@ -48,6 +49,7 @@ class Drift:
     roundings: int = 0
     noise: float = 0.0
     fuzz: float = 0.0
+    same: int = LONGEST
 
     @property
     def none(self) -> bool:
@@ -76,7 +78,8 @@ class Drift:
         fits = min(self.fits, cap)
         noise, fuzz = self.noise + eps * steep, self.fuzz + eps * size + TINIEST[self.digits]
         exact, roundings = (self.fits, 1) if self.fits >= enough else (self.exact, self.roundings + 1)
-        return replace(self, fits=fits, exact=exact, roundings=roundings, noise=noise, fuzz=fuzz)
+        same = max(self.same, self.fits if self.fits >= enough else 0)
+        return replace(self, fits=fits, exact=exact, roundings=roundings, noise=noise, fuzz=fuzz, same=same)
 
     def certain(self, gap: float, met: bool) -> int:
         """How long a stream may be for rounding not to carry it across a point.
@@ -102,13 +105,15 @@ def beside(*of: Drift) -> Drift:
         max((d.roundings for d in of), default=0),
         max((d.noise for d in of), default=0.0),
         max((d.fuzz for d in of), default=0.0),
+        min((d.same for d in of), default=LONGEST),
     )
 
 
 def together(a: Drift, b: Drift) -> Drift:
     """Of a sum, before it is rounded itself."""
     roundings = a.roundings + b.roundings
-    return replace(beside(a, b), roundings=roundings, noise=a.noise + b.noise, fuzz=a.fuzz + b.fuzz)
+    same = min(a.same, b.same) if a.none or b.none else 0  # two may be rounded otherwise where their sum is the same
+    return replace(beside(a, b), roundings=roundings, noise=a.noise + b.noise, fuzz=a.fuzz + b.fuzz, same=same)
 
 
 def digits_of(dtype: Any) -> int:

@@ -20,7 +20,7 @@ from pulsify.convert.known import series as one
 from pulsify.convert.known.curves import Number
 from pulsify.convert.known.floats import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
 from pulsify.convert.known.series import Series, Unsure, constant
-from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, lowest, pair, within
+from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
 from pulsify.frontend.model import Model, Node
 
 if TYPE_CHECKING:
@@ -245,10 +245,10 @@ def _fitting(made: Value, dtype: ir.DataType) -> Value:
 
 
 def _fitting_spread(v: Spread, low: int, high: int) -> Spread:
-    if not v.slope and not math.isfinite(max(abs(v.lo), abs(v.hi))):  # running over, it is the same wherever it was
+    if not max(abs(v.lo), abs(v.hi)) < EXACT:  # running over, it is the same wherever it was
         if high < INT64:
             raise Unsure("it may be too large for its type")
-        return replace(v, lo=-FAR, hi=FAR, least=-FAR)
+        return replace(exactly(v), lo=-FAR, hi=FAR)
     if low == 0 and lowest(v) < 0:
         raise Unsure("it may be negative, and is held in a type that is not")
     return replace(v, limit=min(v.limit, within(v, high * (1 - 2.0**-40) if high > EXACT else high)))
@@ -316,5 +316,10 @@ def _few_spread(value: Few, unit: int) -> Spread:
 
 
 def _deviation(s: Series, rate: Fraction) -> tuple[float, float]:
+    if not s.floating and max(abs(int(s.values.min())), abs(int(s.values.max()))) >= EXACT / 2:
+        if len(s.values) > FEW:
+            raise Unsure("it is too large a number")
+        exact = [int(x) - rate * s.unit * (n + 1) for n, x in enumerate(s.values)]
+        return float(min(exact)), float(max(exact))
     off = s.values.astype(np.float64) - float(rate) * s.unit * np.arange(1, len(s.values) + 1)
     return float(off.min()), float(off.max())

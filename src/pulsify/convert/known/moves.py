@@ -14,6 +14,7 @@ from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import LONG, OF_SIZE, Drift, common, step_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.places import moved_axes, placed
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
 from pulsify.frontend.model import Node
@@ -66,7 +67,7 @@ def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if len(before) == len(after) and all(_kept(v.sizes, a, sizes, b) for a, b in zip(before, after, strict=True)):
         to = dict(zip(before, after, strict=True))
         if all(alike(v.sizes[a], sizes[b]) for a, b in to.items()):
-            return many.moved_axes(v, to, sizes)
+            return moved_axes(v, to, sizes)
     if len(before) == len(after) == 1:
         return _regrouped(v, before[0], after[0], sizes)
     raise Unsure("time axes are torn apart or folded together")
@@ -143,7 +144,7 @@ def _regrouped(v: Spread, a: int, b: int, sizes: tuple[Series, ...]) -> Spread:
     q = v.slope.get(a, Fraction(0))
     off = float(abs(q) * (1 + ratio))
     slope = {c: (x * ratio if c == a else x) for c, x in v.slope.items()}
-    return many.moved_axes(replace(v, slope=slope, lo=v.lo - off, hi=v.hi + off, grain=v.step), {a: b}, sizes)
+    return moved_axes(replace(v, slope=slope, lo=v.lo - off, hi=v.hi + off, grain=v.step), {a: b}, sizes)
 
 
 @follows("Transpose")
@@ -152,7 +153,7 @@ def transpose(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
         return carried(f, node, ins[0], [])
     v = f.spread(ins[0])
     perm = node.attr("perm") or tuple(reversed(range(v.rank)))
-    return many.moved_axes(v, {a: perm.index(a) for a in range(v.rank)}, tuple(v.sizes[p] for p in perm))
+    return moved_axes(v, {a: perm.index(a) for a in range(v.rank)}, tuple(v.sizes[p] for p in perm))
 
 
 @follows("Expand", "Tile")
@@ -174,7 +175,7 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
             sizes.append(constant(s.item * w.item, f.unit))
         else:
             raise Unsure("frames are repeated from the first to the last")
-    return many.moved_axes(v, to, tuple(sizes))
+    return moved_axes(v, to, tuple(sizes))
 
 
 @follows("ConstantOfShape")
@@ -286,7 +287,7 @@ def _taken(
 ) -> Spread:
     """Entries of a value along an axis at certain places; wraps: negative ones count from the end."""
     if axis in v.times:
-        return many.placed(v, axis, at, to, wraps and many.lowest(at) < 0)
+        return placed(v, axis, at, to, wraps and many.lowest(at) < 0)
     if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and at.slope and at.range[0] >= 0:
         first, step = line  # positions kept as a table: they are what they count
         counted = many.scaled(at, step)
@@ -340,12 +341,12 @@ def gather(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
         array = index.array()
         if array.size and array.max() < 0:  # counted from the end
             size = f.spread(Few(np.array(v.sizes[axis], object)))
-            at = many.summed(at.sizes, at, many.moved_axes(size, {}, at.sizes))
+            at = many.summed(at.sizes, at, moved_axes(size, {}, at.sizes))
             wraps = False
         elif array.size and array.min() < 0:
             raise Unsure("it takes frames from both ends")
     sizes = (*v.sizes[:axis], *at.sizes, *v.sizes[axis + 1 :])
-    placed = many.moved_axes(at, {c: c + axis for c in range(at.rank)}, sizes)
+    placed = moved_axes(at, {c: c + axis for c in range(at.rank)}, sizes)
     to = {c: c if c < axis else c + at.rank - 1 for c in range(v.rank) if c != axis}
     made = _taken(f, data, v, axis, placed, to, wraps)
     return numbers_of(f, node, made)
@@ -371,7 +372,7 @@ def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     v = f.spread(ins[0])
     if index.rank - 1 in index.uses:
         raise Unsure("it picks single entries")
-    at = many.moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
+    at = moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
     to = {c: c + index.rank - 2 for c in range(1, v.rank)}
     return numbers_of(f, node, _taken(f, ins[0], v, 0, at, to, wraps=True))
 
@@ -415,7 +416,7 @@ def _beside(parts: list[Spread], sizes: tuple[Series, ...]) -> Spread:
 def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behind: int, others: list[Spread]) -> Spread:
     """A value over time with some frames more in front of it and behind it."""
     at = Spread(sizes, {axis: Fraction(1)}, -front, -front, uses=frozenset({axis}))
-    moved = many.placed(main, axis, at, {c: c for c in range(main.rank) if c != axis})
+    moved = placed(main, axis, at, {c: c for c in range(main.rank) if c != axis})
     if others and moved.slope:
         moved, others = many.exactly(moved), [many.exactly(p) for p in others]
     beyond = many.ragged(sizes[axis])
@@ -497,7 +498,7 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     index, depth, values = f.spread(ins[0]), int(f.fixed(ins[1]).reshape(-1)[0]), f.fixed(ins[2])
     axis = node.attr("axis", -1) % (index.rank + 1)
     sizes = (*index.sizes[:axis], constant(depth, f.unit), *index.sizes[axis:])
-    v = many.moved_axes(index, {a: a if a < axis else a + 1 for a in range(index.rank)}, sizes)
+    v = moved_axes(index, {a: a if a < axis else a + 1 for a in range(index.rank)}, sizes)
     if v.floating:
         raise Unsure("it marks places that are floats")
     near, floating = many.plane(v, depth + many.most(v)), values.dtype.kind == "f"

@@ -31,6 +31,7 @@ Array = np.ndarray[Any, Any]
 T, ORIGIN = -1, -2  # coordinates; axes are 0, 1, ...
 Pair = tuple[int, int]
 FAR = math.inf
+NEARLY = 1e-3  # what is off by no more than this, of its size, is as near as floats are
 EXACT = 2.0**53  # whole numbers are exact in double precision up to here
 
 
@@ -86,8 +87,17 @@ class Spread:
 
     @property
     def certain(self) -> int:
-        """The longest stream for which it is what it is said to be, and as large."""
-        return min([self.limit, *(s.limit for s in self.sizes)])
+        """The longest stream for which it is what it is said to be (or as near as floats are), and as large."""
+        limit = min([self.limit, *(s.limit for s in self.sizes)])
+        if not self.rough:
+            return limit
+        scale = min([most(self) or FAR, *(float(abs(q)) for q in self.slope.values())])
+        return min(limit, max(self.drift.fits, self.drift.until(NEARLY * min(scale, 1.0)), 1))
+
+    @property
+    def rough(self) -> bool:
+        """Is it rounded otherwise at places that are alike?"""
+        return self.floating and self.drift.same < min([LONG, *(s.longest for s in self.sizes)])
 
     @property
     def range(self) -> tuple[float, float]:
@@ -155,10 +165,9 @@ def exactly(v: Spread) -> Spread:
     except Unsure:
         near = {pair(ORIGIN, c): FAR for c in v.slope}
     out = replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None, grain=None, least=-FAR)
-    if not v.floating or v.drift.roundings > 1:
+    if not v.floating or v.rough:
         return out
-    limit = min(v.limit, v.drift.exact)  # one rounding is the same wherever what is rounded is
-    return replace(out, limit=limit, drift=Drift(v.drift.digits))
+    return replace(out, limit=min(v.limit, v.drift.same), drift=Drift(v.drift.digits))
 
 
 def most(v: Spread) -> float:
@@ -306,7 +315,7 @@ def decided(v: Spread) -> Spread:
     far = most(v)
     if not math.isfinite(far):
         v = exactly(v)
-        v = _cleared(v, None) if v.drift.roundings > 1 else v
+        v = _cleared(v, None) if v.rough else v
     elif (alone := _alone(v)) is not None:  # rounding matters near where it is zero, and there everything is looked at
         far = alone
     else:
@@ -345,7 +354,7 @@ def cut(v: Spread, towards_zero: bool = False) -> Spread:
         return v
     if not math.isfinite(most(v)):
         out = exactly(v)
-        out = _cleared(out, None) if out.drift.roundings > 1 else out
+        out = _cleared(out, None) if out.rough else out
         return replace(out, final=None, hide=None, nonzero=False, drift=Drift(v.drift.digits), grain=Fraction(1))
     v = _cleared(v, Fraction(1, 2))
     if towards_zero:
@@ -456,103 +465,6 @@ def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -
         return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, least=least)
     lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
     return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, least=least)
-
-
-def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> Spread:
-    """The same entries with axis a standing at to[a]; axes that are not there have no say (one entry, or alike)."""
-    gone = {c for c in v.uses if c >= 0 and c not in to}
-    if gone:
-        raise Unsure("an axis that matters goes")
-
-    def at(c: int) -> int:
-        return to[c] if c >= 0 else c
-
-    return replace(
-        v,
-        sizes=sizes,
-        slope={at(c): q for c, q in v.slope.items()},
-        near={pair(at(a), at(b)): g for (a, b), g in v.near.items()},
-        uses=frozenset(at(c) for c in v.uses),
-        hide=None if v.hide is None else {pair(at(a), at(b)): g for (a, b), g in v.hide.items()},
-    )
-
-
-def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool = False) -> Spread:
-    """Entries of v taken along `axis` at the places `at` says (an array of the output's rank); other axes go `to`.
-
-    wraps: some places may be negative, and count from the end.
-    """
-    own = {c: to[c] for c in range(v.rank) if c != axis and c in to}
-    reach = most(at) / float(v.rate(axis))
-    where = _stands(v, axis, at)
-    slope = {(own[c] if c >= 0 else c): q for c, q in v.slope.items() if c != axis}
-    q = v.slope.get(axis, Fraction(0))
-    for c, x in at.slope.items():
-        slope[c] = slope.get(c, Fraction(0)) + q * x
-    near: dict[Pair, float] = {}
-    for (a, b), g in v.near.items():
-        if axis not in (a, b):
-            near = joined([near, {pair(*(own[c] if c >= 0 else c for c in (a, b))): g}])
-            continue
-        other = b if a == axis else a
-        other = own[other] if other >= 0 else other
-        near = joined([near, {_between(where, other): g + reach}])
-    lo, hi = sorted((float(q) * at.lo, float(q) * at.hi)) if q else (0.0, 0.0)
-    uses = frozenset(own[c] if c >= 0 else c for c in v.uses if c != axis)
-    uses |= at.uses if axis in v.uses else frozenset()
-    base = joint(at.sizes, replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset()), at)
-    base = replace(base, floating=v.floating, drift=v.drift, grain=v.step if v.floating else None, least=v.least)
-    if wraps and axis in v.uses:
-        near, uses = joined([near, _wrapped(v, axis, at, own)]), uses | {T}
-    return replace(
-        base,
-        slope={c: x for c, x in slope.items() if x},
-        lo=v.lo + lo,
-        hi=v.hi + hi,
-        near=joined([near, at.near if axis in v.uses else {}]),
-        uses=uses,
-    )
-
-
-def _wrapped(v: Spread, axis: int, at: Spread, own: Mapping[int, int]) -> dict[Pair, float]:
-    """What is near where places are negative: those count from the end, and what is near to the axis is to T."""
-    if v.slope.get(axis):
-        raise Unsure("it takes frames from both ends")
-    reach = most(at) / float(v.rate(axis)) + ragged(v.sizes[axis])
-    near = plane(at, most(at))  # there they turn negative
-    for a, b in v.near:
-        if axis in (a, b) and T not in (a, b):
-            other = b if a == axis else a
-            near = joined([near, {pair(own[other] if other >= 0 else other, T): v.near[a, b] + reach}])
-    return near
-
-
-def _stands(v: Spread, axis: int, at: Spread) -> tuple[int, ...]:
-    """Which coordinate the place moves along with: one of them, or (T, c): c counted back from the end."""
-    s, own = streamwise(at), v.rate(axis)
-    if not s:
-        return (ORIGIN,)
-    if len(s) == 1 and next(iter(s.values())) == own:
-        return (next(iter(s)),)
-    if len(s) == 2 and s.get(T) == own and sum(s.values()) == 0:
-        return (T, next(c for c in s if c != T))
-    if axis not in v.uses:
-        return (ORIGIN,)
-    raise Unsure("it takes frames at places that do not move along with the stream")
-
-
-def _between(where: tuple[int, ...], other: int) -> Pair:
-    """The pair that is as near as the place is to `other`."""
-    if len(where) == 1:
-        if where[0] == other:
-            raise Unsure("it takes frames by themselves")
-        return pair(where[0], other)
-    back = where[1]
-    if other == T:
-        return pair(ORIGIN, back)
-    if other == ORIGIN:
-        return pair(back, T)
-    raise Unsure("it runs backwards over one of two time axes")
 
 
 def gathered_over(v: Spread, axes: Iterable[int]) -> dict[Pair, float]:

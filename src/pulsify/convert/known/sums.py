@@ -14,6 +14,7 @@ from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import Drift, binary
 from pulsify.convert.known.follow import LOOKS, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.moves import axes_of, numbers_of
+from pulsify.convert.known.places import moved_axes
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T
 from pulsify.frontend.model import Node
@@ -79,7 +80,7 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         gone = {c for c in bounded.uses if c >= 0 and c not in to}
         if gone:
             raise Unsure("an axis that matters goes")
-        out = many.moved_axes(bounded, to, sizes)
+        out = moved_axes(bounded, to, sizes)
         return out if picks else replace(out, lo=-FAR, hi=FAR)
     if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
         raise Unsure(f"{node.op} over time never repeats")
@@ -110,7 +111,7 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         hide=None,
         nonzero=False,
     )
-    out = many.moved_axes(gathered, to, sizes)
+    out = moved_axes(gathered, to, sizes)
     if picks:
         return out
     counts = [s for a, s in enumerate(v.sizes) if a in over or a not in to]
@@ -227,8 +228,8 @@ def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
             at = i + rank - v.rank
             lead[at] = s if lead[at].constant and lead[at].item == 1 else lead[at]
     sizes = (*lead[: rank - 2], a.sizes[-2], b.sizes[-1])
-    left = many.moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
-    right = many.moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
+    left = moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
+    right = moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
     return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True, grain=None)
 
 
@@ -254,7 +255,7 @@ def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
             sizes[letter] = s if letter not in sizes or not s.constant else sizes[letter]
     made = tuple(sizes[letter] for letter in out)
     moved = [
-        many.moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
+        moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
         for v, own in zip(given, letters, strict=True)
     ]
     return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)

@@ -91,6 +91,7 @@ def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | Non
             raise Unsure("which rows it takes depends on the total length")
         v = exactly(v) if not v.slope else replace(with_near(v, plane(v, size + most(v))), slope={})
         length, _ = reps([v], {}, 1, False)
+        ctx.ask.ledger.up_to(v.certain, index)
     except Unsure as problem:
         if ctx.ask.proof != "sampled":
             uncertain(ctx.ask, node, index, problem)
@@ -122,6 +123,7 @@ def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | Non
     )
     if not plain or v.lo < 0 or step < 1 or step.denominator != 1:
         return None
+    ctx.ask.ledger.up_to(v.certain, index)
     return int(v.lo), int(step)
 
 

@@ -175,6 +175,7 @@ def _straight(ctx: Context, name: str) -> bool:
     if isinstance(value, Fixed):
         return True
     v = f.spread(value)
+    ctx.ask.ledger.up_to(v.certain, name)
     if len(v.slope) == 2 and v.lo == v.hi and v.period == 1 and not v.near:
         return True
     if not v.slope and v.period == 1 and all(math.isfinite(g) for g in v.near.values()) and T not in v.uses:

@@ -21,7 +21,8 @@ import numpy as np
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field
 from pulsify.convert.known.follow import Few, Fixed
-from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, steady_growth
+from pulsify.convert.known.number import steady_growth
+from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
 from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, uncertain
 from pulsify.convert.proof.pinned import Settles, pinned
