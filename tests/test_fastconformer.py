@@ -232,7 +232,10 @@ def test_stream_outlives_the_position_table(exporter: str, model: Model) -> None
     x = np.zeros((1, 16, 8 * 66), np.float32)  # with one token too many it would still run, on a table of one row
     with pytest.raises(Exception, match=r"(?i)shape|dimension|broadcast|add"):
         run_batch(path, x)
-    check(path, streamed(path, 32), [5, 8 * 64, 8 * 200, 8 * 200 + 3, 8 * 333 - 1], reference=longer)
+    stream = streamed(path, 32)
+    check(path, stream, [5, 8 * 63, 8 * 200, 8 * 200 + 3, 8 * 333 - 1], reference=longer)
+    with pytest.raises(pulsify.InvalidLength, match="512 frames"):  # which is not what the stream gives
+        run_stream(stream, np.zeros((1, 16, 8 * 64), np.float32), [8 * 64])
 
 
 def test_own_verification_agrees(model: Model) -> None:

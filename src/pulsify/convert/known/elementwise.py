@@ -296,7 +296,7 @@ def sign(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         v, slope = ins[0], ins[0].slope
         far = None if len(slope) != 1 else 1.0 if next(iter(slope.values())) > 0 else -1.0
-        return replace(many.decided(v), lo=-1.0, floating=v.floating, final=far)
+        return replace(many.decided(v), lo=-1.0, floating=v.floating, final=far, grain=Fraction(1))
 
     def few(a: Number) -> Number:
         zero = one.constant(0, a.unit)
