@@ -22,7 +22,7 @@ import numpy as np
 from pulsify.convert.known import series as one
 from pulsify.convert.known.follow import Few, Fixed, Follower, Value
 from pulsify.convert.known.moves import bounds
-from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.series import LONGEST, Series, Unsure, constant
 from pulsify.convert.known.spread import ORIGIN, Spread, T
 from pulsify.convert.known.sums import labels
 from pulsify.core.traits import ELEMENTWISE
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settles:
-    """Past `until` frames it only depends on the length modulo `period`."""
+    """Past `until` frames it only depends on the length modulo `period`; all this for streams of up to `limit` frames."""
 
     until: int = 0
     period: int = 1
+    limit: int = LONGEST
 
     def __or__(self, other: Settles) -> Settles:
-        return Settles(max(self.until, other.until), math.lcm(self.period, other.period))
+        period = math.lcm(self.period, other.period)
+        return Settles(max(self.until, other.until), period, min(self.limit, other.limit))
 
 
 def pinned(f: Follower, name: str, axis: int | None, at: Series) -> Settles:
@@ -70,8 +72,9 @@ def _seen(value: Value, axis: int | None, at: Series) -> Settles | None:
     """Where the value itself says so; None if it takes a look at what it is made of."""
     if isinstance(value, Fixed):
         if axis is None or value.dims[axis] == 1:
-            return Settles()
-        return _stands(at)
+            return Settles(limit=value.limit)
+        found = _stands(at)
+        return found if found is None else found | Settles(limit=value.limit)
     if isinstance(value, Few):
         cells = np.take(value.cells, [0], axis) if axis is not None and value.dims[axis] == 1 else value.cells
         if not all(isinstance(c, Series) and not c.growth for c in cells.flat):
@@ -95,7 +98,7 @@ def _stands(at: Series) -> Settles | None:
 
 
 def _settles(s: Series) -> Settles:
-    return Settles(s.settled if s.horizon else 0, s.repeats)
+    return Settles(s.settled if s.horizon else 0, s.repeats, s.certain)
 
 
 def _on_line(v: Spread, axis: int | None, at: Series) -> Settles | None:
@@ -117,7 +120,7 @@ def _on_line(v: Spread, axis: int | None, at: Series) -> Settles | None:
         if not math.isfinite(g):
             return None
         until = max(until, (g + off) / float(grows))
-    own = Settles(math.ceil(until), v.period)
+    own = Settles(math.ceil(until), v.period, v.certain)
     return own | _settles(at) if axis is not None else own
 
 

@@ -167,7 +167,9 @@ def _same_at_all_lengths(ctx: Context, name: str) -> bool:
 
 def _by_place_alone(ctx: Context, name: str) -> bool:
     try:
-        if T not in follower(ctx.ask).spread(follower(ctx.ask).value(name)).uses:
+        v = follower(ctx.ask).spread(follower(ctx.ask).value(name))
+        if T not in v.uses:
+            ctx.ask.ledger.up_to(v.certain, name)
             return True
     except Unsure:  # its parts may be certain, if it is not
         return ctx.ask.proof == "sampled"

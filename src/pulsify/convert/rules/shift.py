@@ -81,6 +81,7 @@ def lengths_and_places(
             uncertain(ctx.ask, node, name, problem)
         ctx.ask.ledger.sampled[name] = str(problem)
         return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths}
+    ctx.ask.ledger.up_to(more.limit, name)
     further = min(more.until + 2 * more.period, shift.end)
     ctx.ask.ledger.saw(max(shift.far, further), 1)
     lengths, _ = kinds([*shift.numbers, *numbers_behind(ctx.ask, [name])], further)
