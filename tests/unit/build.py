@@ -16,9 +16,23 @@ from pulsify.convert.questions import Questions
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model
 from pulsify.frontend.load import load
+from pulsify.frontend.model import Model
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.settle import settle
+
+
+def written(model: Model) -> onnx.ModelProto:
+    """A settled model as a file has it, to be run as a whole."""
+    graph = onnx.helper.make_graph(
+        [n.proto for n in model.nodes],
+        "settled",
+        [onnx.helper.make_tensor_value_info(p.name, int(p.dtype), p.dims) for p in model.inputs],
+        [onnx.ValueInfoProto(name=n) for n in model.outputs],
+        [onnx.numpy_helper.from_array(np.asarray(t.numpy()), n) for n, t in model.constants.items()],
+    )
+    opsets = [onnx.helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def traced(proto: onnx.ModelProto, **about: Any) -> Tracer:
@@ -66,4 +80,4 @@ def run_built(ctx: Context, outputs: Sequence[ir.Value], feeds: Mapping[ir.Value
     opsets = [onnx.helper.make_opsetid("", ctx.ask.model.opset_imports[""])]
     session = open_model(onnx.helper.make_model(proto, opset_imports=opsets, ir_version=10), optimize=False)
     given = {str(v.name): a for v, a in feeds.items() if v in needed}
-    return [np.asarray(a) for a in session.run(None, {n: a for n, a in given.items()})]
+    return [np.asarray(a) for a in session.run(None, dict(given.items()))]
