@@ -103,10 +103,10 @@ class Length:
         found = max(len(self.short), 1)
         for i in sorted(self.floors):
             ahead = Length(self.steps[: i + 1], self.table)
-            found = max(found, _first(lambda s, ahead=ahead: ahead.at(s) >= 0))  # type: ignore[misc]
+            found = max(found, _first(lambda s, ahead=ahead: ahead._least(s) >= 0))  # type: ignore[misc]
         if self.cap is not None:
-            top = self.cap
-            found = max(found, _first(lambda s: self.at(s, steady=True) >= top))
+            top, ahead = self.cap, Length(self.steps, self.table)
+            found = max(found, _first(lambda s: ahead._least(s) >= top))
         return found
 
     def then(self, multiply: int = 1, add: int = 0, divide: int = 1, floor: bool = False) -> Length:
@@ -115,6 +115,7 @@ class Length:
             return self
         short = tuple(max((multiply * x + add) // divide, 0 if floor else -(1 << 31)) for x in self.short)
         cap = self.cap if self.cap is None else (multiply * self.cap + add) // divide
+        cap = max(cap, 0) if floor and cap is not None else cap
         last = len(self.steps) - 1
         if self.steps and last not in self.floors and not floor:
             m, c, d = self.steps[last]

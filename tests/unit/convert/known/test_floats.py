@@ -24,8 +24,8 @@ from pulsify.convert.known.spread import ORIGIN, Spread, T, pair
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
-from tests.known.test_spread import first_sizes
 from tests.models import model, node
+from tests.unit.convert.known.test_spread import first_sizes
 
 Array = np.ndarray[Any, Any]
 Entry = Callable[[Array, Array, Array], Array]  # (T, i, j) -> the value there

@@ -1,0 +1,116 @@
+"""What operators are: the table agrees with onnx and with the rules, and its words with what operators do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import pulsify.convert.rules  # noqa: F401  fills the registry
+from pulsify.convert.rules.registry import RULES
+from pulsify.core.traits import ELEMENTWISE, NONE, TRAITS, traits
+from tests.models import model, node
+
+LATEST = onnx.defs.onnx_opset_version()
+BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
+# With a rule of their own, and of no kind that anybody else asks about.
+OF_THEIR_OWN = {
+    "ArgMax", "ArgMin", "AveragePool", "Col2Im", "Compress", "ConstantOfShape", "Conv", "ConvInteger",
+    "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace", "DequantizeLinear", "DynamicQuantizeLinear",
+    "EyeLike", "GRU", "GatherElements", "GatherND", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
+    "GroupNormalization", "Hardmax", "LRN", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",
+    "MaxPool", "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
+    "RMSNormalization", "RNN", "Range", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
+    "SpaceToDepth", "TopK", "Trilu", "Upsample",
+}  # fmt: skip
+
+
+def run(op: str, *arrays: Any, **attributes: Any) -> Any:
+    names = [f"x{i}" for i in range(len(arrays))]
+    proto = model([node(op, " ".join(names), "y", **attributes)], {n: [] for n in names}, ["y"])
+    for port in (*proto.graph.input, *proto.graph.output):
+        port.ClearField("type")
+    return ReferenceEvaluator(proto).run(None, dict(zip(names, arrays, strict=True)))[0]
+
+
+@pytest.mark.parametrize("op", sorted(TRAITS))
+def test_every_name_is_an_operator_of_onnx(op: str) -> None:
+    assert onnx.defs.has(op, LATEST), f"{op} is misspelt, or gone"
+
+
+def test_every_operator_with_traits_has_a_rule() -> None:
+    assert set(TRAITS) <= set(RULES)
+
+
+def test_every_operator_with_a_rule_has_traits_or_goes_its_own_way() -> None:
+    plain = {op for op in RULES if "::" not in op}
+    assert plain - set(TRAITS) == OF_THEIR_OWN, "give it its line in core/traits.py, or name it here"
+
+
+def test_elementwise_operators_share_one_rule_and_broadcast() -> None:
+    assert {op for op, t in TRAITS.items() if t.elementwise} == ELEMENTWISE
+    assert all(TRAITS[op].axes == "broadcast" for op in ELEMENTWISE)
+    assert {RULES[op].rule for op in ELEMENTWISE & set(RULES)} == {RULES["Add"].rule}
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.bends or t.straight))
+def test_straight_operators_keep_lines_but_where_they_are_zero(op: str) -> None:
+    line = np.arange(-4.0, 5.0, dtype=np.float32)
+    if op in ("Add", "Sub", "Mul", "Div"):
+        made = run(op, line, np.float32(2))
+    elif op == "Where":
+        made = run(op, np.array(True), line, line)
+    elif op in ("Reshape", "Expand"):
+        made = run(op, line, np.array([1, 9]))
+    elif op in ("Unsqueeze", "Squeeze"):
+        made = run(op, line if op == "Unsqueeze" else line[None], np.array([0]))
+    else:
+        made = run(op, line, **({"to": 1} if op == "Cast" else {}))
+    bends = np.flatnonzero(np.diff(made.reshape(-1), n=2)) - 3
+    assert set(bends) <= ({0} if traits(op).bends else set()), "bent elsewhere than at zero"
+    assert bool(bends.size) is traits(op).bends
+
+
+@pytest.mark.parametrize("op", sorted(op for op in BINARY if TRAITS[op].law))
+def test_a_law_decides_whatever_the_other_operand_is(op: str) -> None:
+    law = traits(op).law
+    decides = {"zero": 0.0, "one": 1.0, "low": -1e9}[law]
+    others = np.array([0, 1, 0, 1], np.float32) if law == "one" else np.array([-3.0, 0.0, 1.0, 40.0], np.float32)
+    if op in ("And", "Or"):
+        made = run(op, others != 0, np.array(bool(decides)))
+    else:
+        made = run(op, others, np.float32(decides))
+    assert np.allclose(np.asarray(made, np.float32), decides, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", sorted(op for op in BINARY if TRAITS[op].rises == "with"))
+def test_what_rises_with_its_operands_never_falls(op: str) -> None:
+    rising, other = np.arange(-5.0, 6.0, dtype=np.float32), np.float32(1.5)
+    assert (np.diff(run(op, rising, other)) >= 0).all()
+    assert (np.diff(run(op, other, rising)) >= 0).all()
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.keeps_size and t.elementwise))
+def test_what_keeps_its_size_has_one_operand_that_counts(op: str) -> None:
+    schema = onnx.defs.get_schema(op, LATEST)
+    same = schema.inputs[0].type_str == schema.outputs[0].type_str or schema.outputs[0].name in ("Y", "output", "y")
+    assert same and schema.min_input <= 2
+
+
+def test_other_operators_have_no_traits_and_domains_are_apart() -> None:
+    assert traits("Nothing") == NONE
+    assert not NONE.elementwise and not NONE.axes
+    assert traits("Add", "acme") == NONE, "acme::Add is another operator"
+    assert traits("Add").elementwise
+
+
+def test_traits_registered_for_another_domain_are_found() -> None:
+    TRAITS["acme::Boost"] = traits("Relu")
+    try:
+        assert traits("Boost", "acme").elementwise
+        assert not traits("Boost").elementwise
+    finally:
+        del TRAITS["acme::Boost"]
