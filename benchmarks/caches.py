@@ -3,7 +3,7 @@
     python -m benchmarks.caches
 
 One attention layer (scores, softmax, values) per line, one thread, states bound once; microseconds per pulse, the
-best of several interleaved rounds. `SMALLEST` in pulsify/optimize/ring.py is set by what this prints.
+best of several interleaved rounds. `SMALLEST` in pulsify/backends/ort/ring.py is set by what this prints.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from onnx_ir.passes import PassResult
 
 import pulsify
 from benchmarks.encoder import _mask, _Writer  # the same mask as the encoder's
-from pulsify.backends.ort import forms, ring
+from pulsify.backends.ort import ring
+from pulsify.backends.ort.attention import FuseAttention
 from pulsify.runtime.session import Session
 
 SIZES = [(4, 8, 4, 8), (4, 16, 4, 8), (4, 16, 8, 16), (4, 32, 4, 16), (4, 64, 4, 32), (8, 64, 4, 64), (8, 64, 8, 128)]
@@ -41,12 +43,14 @@ def attention(heads: int, depth: int, chunk: int, left: int) -> onnx.ModelProto:
 
 
 def _session(model: onnx.ModelProto, chunk: int, smallest: int, fuse: bool) -> Session:
-    kept, forms.fuse_attention = forms.fuse_attention, (forms.fuse_attention if fuse else lambda m: m)
+    kept = FuseAttention.call
+    if not fuse:
+        FuseAttention.call = lambda _, model: PassResult(model, False)  # type: ignore[method-assign]
     ring.SMALLEST, before = smallest, ring.SMALLEST
     try:
         return pulsify.stream(model, pulse=chunk, verify=False).session(check=False)
     finally:
-        forms.fuse_attention, ring.SMALLEST = kept, before
+        FuseAttention.call, ring.SMALLEST = kept, before  # type: ignore[method-assign]
 
 
 def _pulse(session: Session, heads: int, depth: int, chunk: int) -> Callable[[], None]:

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.views import constant, sizes
 
 Array = np.ndarray[Any, Any]
@@ -18,23 +20,24 @@ WHOLE = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")  # what 
 LARGEST = 1 << 18  # elements of a result worth keeping
 
 
-def fold(graph: ir.Graph, node: ir.Node) -> None:
-    """A node of constants only becomes one, if that is not large."""
-    given = [constant(v) for v in node.inputs if v is not None]
-    shapes = [sizes(o) for o in node.outputs]
-    small = all(s is not None and math.prod(s) <= LARGEST for s in shapes)
-    bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
-    if not given or not small or bodies or node.op_type in (*RANDOM, *WHOLE) or any(a is None for a in given):
-        return
-    arrays = {v: array for v in node.inputs if v is not None and (array := constant(v)) is not None}
-    made = evaluator(graph, [node], list(arrays), list(node.outputs))(arrays)
-    for out, array in zip(node.outputs, made, strict=True):
-        if out in graph.outputs:
-            continue
-        value = ir.Value(name=f"{out.name}/folded", const_value=ir.tensor(array))
-        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
-        graph.register_initializer(value)
-        out.replace_all_uses_with(value)
+class FoldConstants(NodeChange):
+    """A node of constants only becomes one, if that is not large.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        given = [constant(v) for v in node.inputs if v is not None]
+        shapes = [sizes(o) for o in node.outputs]
+        small = all(s is not None and math.prod(s) <= LARGEST for s in shapes)
+        bodies = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
+        if not given or not small or bodies or node.op_type in (*RANDOM, *WHOLE) or any(a is None for a in given):
+            return
+        arrays = {v: array for v in node.inputs if v is not None and (array := constant(v)) is not None}
+        made = evaluator(b.graph, [node], list(arrays), list(node.outputs))(arrays)
+        for out, array in zip(node.outputs, made, strict=True):
+            if out not in b.graph.outputs:
+                out.replace_all_uses_with(b.constant(f"{out.name}/folded", array))
 
 
 def evaluator(

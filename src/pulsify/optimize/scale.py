@@ -12,27 +12,36 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, new_node, only_reader, sizes, small_weights, tensor
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.rewriting import NodeChange
+from pulsify.optimize.views import constant, only_reader, sizes, small_weights
 
 Array = np.ndarray[Any, Any]
 CARRIERS = ("Reshape", "Slice", "Transpose", "Squeeze", "Unsqueeze")  # a factor passes them
 
 
-def fold_scale(graph: ir.Graph, node: ir.Node) -> None:
-    """A product with small constant weights, times one number: the weights are scaled."""
-    factor, x = _factor(node)
-    product = None if x is None else x.producer()
-    if factor is None or x is None or product is None or not only_reader(x):
-        return
-    side = next((i for i in (1, 0) if small_weights(product.inputs[i])), None) if product.op_type == "MatMul" else None
-    if side is None:
-        return
-    weights = constant(product.inputs[side])
-    assert weights is not None
-    inputs = list(product.inputs)
-    inputs[side] = tensor(graph, f"{node.name}/weights", weights * factor)
-    out = node.outputs[0]
-    out.replace_all_uses_with(new_node(graph, node, "MatMul", inputs, sizes(out) or (), out))
+class FoldScale(NodeChange):
+    """A product with small constant weights, times one number: the weights are scaled.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        factor, x = _factor(node)
+        product = None if x is None else x.producer()
+        if factor is None or x is None or product is None or not only_reader(x):
+            return
+        side = (
+            next((i for i in (1, 0) if small_weights(product.inputs[i])), None) if product.op_type == "MatMul" else None
+        )
+        if side is None:
+            return
+        weights = constant(product.inputs[side])
+        assert weights is not None
+        inputs = list(product.inputs)
+        inputs[side] = b.constant(f"{node.name}/weights", weights * factor)
+        out = node.outputs[0]
+        out.replace_all_uses_with(b.op("MatMul", inputs, sizes(out), out.dtype))
 
 
 def _factor(node: ir.Node) -> tuple[np.float32 | None, ir.Value | None]:
@@ -53,24 +62,29 @@ def _number(value: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if fits and array is not None else None
 
 
-def spread_scale(graph: ir.Graph, node: ir.Node) -> None:
-    """A sum of products, scaled: each product is, behind which the runtime (or `fold_scale`) takes the factor in."""
-    factor, x = _factor(node)
-    add = None if x is None else x.producer()
-    if factor is None or x is None or add is None or add.op_type != "Add" or not only_reader(x):
-        return
-    origins = [_product_behind(v, sizes(x)) for v in add.inputs]
-    if len(origins) != 2 or any(o is None for o in origins):
-        return
-    number = tensor(graph, f"{node.name}/factor", np.array(factor))
-    for origin in origins:
-        assert origin is not None
-        users = list(origin.uses())
-        after = users[0].node
-        scaled = new_node(graph, after, "Mul", [origin, number], sizes(origin) or (), origin)
-        for use in users:
-            use.node.replace_input_with(use.idx, scaled)
-    node.outputs[0].replace_all_uses_with(x)
+class SpreadScale(NodeChange):
+    """A sum of products, scaled: each product is, behind which the runtime (or `FoldScale`) takes the factor in.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        factor, x = _factor(node)
+        add = None if x is None else x.producer()
+        if factor is None or x is None or add is None or add.op_type != "Add" or not only_reader(x):
+            return
+        origins = [_product_behind(v, sizes(x)) for v in add.inputs]
+        if len(origins) != 2 or any(o is None for o in origins):
+            return
+        number = b.constant(f"{node.name}/factor", np.array([factor]))
+        for origin in origins:
+            assert origin is not None
+            users = list(origin.uses())
+            after = users[0].node
+            scaled = b.before(after).op("Mul", [origin, number], sizes(origin), origin.dtype)
+            for use in users:
+                use.node.replace_input_with(use.idx, scaled)
+        node.outputs[0].replace_all_uses_with(x)
 
 
 def _product_behind(value: ir.Value | None, shape: tuple[int, ...] | None) -> ir.Value | None:
@@ -86,28 +100,33 @@ def _product_behind(value: ir.Value | None, shape: tuple[int, ...] | None) -> ir
     return None
 
 
-def turn_once(graph: ir.Graph, node: ir.Node) -> None:
-    """Constants added to a value before it is turned are added afterwards, if all who read it turn it alike."""
-    value, dims = node.outputs[0], sizes(node.outputs[0])
-    uses = list(value.uses())
-    if dims is None or len(uses) < 2 or len(node.outputs) != 1 or value in graph.outputs:
-        return
-    turns = [_turn_behind(use.node, value) for use in uses]
-    perms = {tuple(t.attributes.get_ints("perm", ())) for t in turns if t is not None}
-    if any(t is None for t in turns) or len(perms) != 1 or len(next(iter(perms))) != len(dims):
-        return
-    perm = next(iter(perms))
-    shape = tuple(dims[a] for a in perm)
-    readers = [use.node for use in uses]
-    first = next(n for n in graph if n in readers)
-    turned = new_node(graph, first, "Transpose", [value], shape, value, perm=list(perm))
-    for use, turn in zip(uses, turns, strict=True):
-        assert turn is not None
-        other = constant(next(v for v in use.node.inputs if v is not value))
-        assert other is not None
-        full = other.reshape((1,) * (len(dims) - other.ndim) + other.shape).transpose(perm)
-        inputs = [turned, tensor(graph, f"{use.node.name}/turned", full)]
-        turn.outputs[0].replace_all_uses_with(new_node(graph, turn, "Add", inputs, shape, value))
+class TurnOnce(NodeChange):
+    """Constants added to a value before it is turned are added afterwards, if all who read it turn it alike.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        value, dims = node.outputs[0], sizes(node.outputs[0])
+        uses = list(value.uses())
+        if dims is None or len(uses) < 2 or len(node.outputs) != 1 or value in b.graph.outputs:
+            return
+        turns = [_turn_behind(use.node, value) for use in uses]
+        perms = {tuple(t.attributes.get_ints("perm", ())) for t in turns if t is not None}
+        if any(t is None for t in turns) or len(perms) != 1 or len(next(iter(perms))) != len(dims):
+            return
+        perm = next(iter(perms))
+        shape = tuple(dims[a] for a in perm)
+        readers = [use.node for use in uses]
+        first = next(n for n in b.graph if n in readers)
+        turned = b.before(first).op("Transpose", [value], shape, value.dtype, perm=list(perm))
+        for use, turn in zip(uses, turns, strict=True):
+            assert turn is not None
+            other = constant(next(v for v in use.node.inputs if v is not value))
+            assert other is not None
+            full = other.reshape((1,) * (len(dims) - other.ndim) + other.shape).transpose(perm)
+            inputs = [turned, b.constant(f"{use.node.name}/turned", full)]
+            turn.outputs[0].replace_all_uses_with(b.before(turn).op("Add", inputs, shape, value.dtype))
 
 
 def _turn_behind(add: ir.Node, value: ir.Value) -> ir.Node | None:

@@ -10,35 +10,42 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, cut_of, new_node, sizes, small_weights, tensor
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.rewriting import NodeChange
+from pulsify.optimize.views import constant, cut_of, sizes, small_weights
 
 Array = np.ndarray[Any, Any]
 TAKEN_IN = ("Tanh", "Sigmoid", "Relu", "LeakyRelu", "Softplus", "Softsign")  # by the runtime's Gemm
 
 
-def part(graph: ir.Graph, node: ir.Node) -> None:
-    """Rewrites a Gemm that is read in pieces of its columns only, if an activation follows one of them."""
-    out = node.outputs[0]
-    if node.op_type != "Gemm" or out in graph.outputs or not small_weights(node.inputs[1]):
-        return
-    pieces = [piece for use in out.uses() for piece in _pieces(use.node)]
-    followed = [use.node.op_type in TAKEN_IN for piece, *_ in pieces for use in piece.uses()]
-    if not pieces or any(stop < 0 for _, _, stop in pieces) or not any(followed):
-        return
-    weights = constant(node.inputs[1])
-    bias = constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    shape = sizes(out)
-    if weights is None or shape is None or (bias is not None and bias.shape != (shape[1],)):
-        return
-    turned = bool(node.attributes.get_int("transB", 0))
-    attrs = {name: a.value for name, a in node.attributes.items()}
-    for piece, start, stop in pieces:
-        cut = weights[start:stop] if turned else weights[:, start:stop]
-        inputs = [node.inputs[0], tensor(graph, f"{piece.name}/weights", cut)]
-        if bias is not None:
-            inputs.append(tensor(graph, f"{piece.name}/bias", bias[start:stop]))
-        made = new_node(graph, node, "Gemm", inputs, (shape[0], stop - start), piece, **attrs)
-        piece.replace_all_uses_with(made)
+class SplitProducts(NodeChange):
+    """Rewrites a Gemm that is read in pieces of its columns only, if an activation follows one of them.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        out = node.outputs[0]
+        if node.op_type != "Gemm" or out in b.graph.outputs or not small_weights(node.inputs[1]):
+            return
+        pieces = [piece for use in out.uses() for piece in _pieces(use.node)]
+        followed = [use.node.op_type in TAKEN_IN for piece, *_ in pieces for use in piece.uses()]
+        if not pieces or any(stop < 0 for _, _, stop in pieces) or not any(followed):
+            return
+        weights = constant(node.inputs[1])
+        bias = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        shape = sizes(out)
+        if weights is None or shape is None or (bias is not None and bias.shape != (shape[1],)):
+            return
+        turned = bool(node.attributes.get_int("transB", 0))
+        attrs = {name: a.value for name, a in node.attributes.items()}
+        for piece, start, stop in pieces:
+            cut = weights[start:stop] if turned else weights[:, start:stop]
+            inputs = [node.inputs[0], b.constant(f"{piece.name}/weights", cut)]
+            if bias is not None:
+                inputs.append(b.constant(f"{piece.name}/bias", bias[start:stop]))
+            made = b.op("Gemm", inputs, (shape[0], stop - start), piece.dtype, **attrs)
+            piece.replace_all_uses_with(made)
 
 
 def _pieces(node: ir.Node) -> list[tuple[ir.Value, int, int]]:

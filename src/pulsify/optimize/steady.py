@@ -11,16 +11,19 @@ becomes a constant, and so does all that is made of settled things.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import InvariantError, PassResult
 
 from pulsify.core.spec import Spec
 from pulsify.core.traits import traits
+from pulsify.optimize.builder import Builder
 from pulsify.optimize.constants import evaluator
+from pulsify.optimize.rewriting import Change, has_ports, wiring
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # a value for one stream, and for several: what depends on their number shows
@@ -49,12 +52,12 @@ def steady_form(model: ir.Model, spec: Spec) -> Steady | None:
     found = _evaluate(model, clock, spec, tested)
     if found is None:
         return None
+    from onnx_ir.passes.common import ShapeInferencePass
+
     since, settled = found
-    names = {v.name: a for v, a in settled.items()}
-    model = model.clone()
-    _fold(model, names)
-    counts = _strip(model, spec)
-    return Steady(model, since, counts)
+    copy = ShapeInferencePass()(model.clone())
+    made = DropClock(spec)(FoldSettled({str(v.name): a for v, a in settled.items()})(copy))
+    return Steady(made.model, since, made.counts)
 
 
 def _clock_nodes(model: ir.Model, spec: Spec) -> list[ir.Node]:
@@ -143,30 +146,43 @@ def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.
     return run
 
 
-def _fold(model: ir.Model, settled: dict[str | None, Arrays]) -> None:
-    """Comparisons become constants, what is made of constants too; a Where whose answer is known falls away."""
-    from onnx_ir.passes.common import ShapeInferencePass
+class FoldSettled(Change[PassResult]):
+    """Comparisons become constants, what is made of constants too; a Where whose answer is known falls away.
 
-    ShapeInferencePass()(model)
-    graph = model.graph
-    known: dict[ir.Value, Arrays] = {}
-    for node in list(graph):
-        out = node.outputs[0]
-        if out.name in settled:
-            known[out] = settled[out.name]
-        elif any(v in known for v in node.inputs) and _foldable(node, known):
-            known[out] = _run_one(model, node, known)
-        elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
-            _choose(node, condition)
-    for value, arrays in known.items():
-        uses = [use for use in value.uses() if use.node.outputs[0] not in known and _fits(use.node, arrays)]
-        if uses:
-            array = arrays[0]
-            constant = ir.Value(name=f"{value.name}/steady", const_value=ir.tensor(array), shape=ir.Shape(array.shape))
-            constant.dtype = ir.DataType.from_numpy(array.dtype)
-            graph.register_initializer(constant)
-        for use in uses:
-            use.node.replace_input_with(use.idx, constant)
+    In place. settled: by name, what a value is for one stream and for several.
+    Requires: nodes make the settled values; sizes inferred, as far as a Where is to fall away.
+    Ensures: nodes stand behind what they read. Those that nobody reads any more are left for `DropClock`.
+    """
+
+    def __init__(self, settled: Mapping[str, Arrays]) -> None:
+        self.settled = settled
+
+    def requires(self, model: ir.Model) -> None:
+        made = {out.name for node in model.graph for out in node.outputs}
+        if missing := self.settled.keys() - made:
+            raise InvariantError(f"no node makes {', '.join(missing)}")
+
+    def call(self, model: ir.Model) -> PassResult:
+        before, b = wiring(model), Builder(model.graph)
+        known = self._known(model)
+        for value, arrays in known.items():
+            uses = [use for use in value.uses() if use.node.outputs[0] not in known and _fits(use.node, arrays)]
+            for use in uses:
+                use.node.replace_input_with(use.idx, b.constant(f"{value.name}/steady", arrays[0]))
+        return PassResult(model, wiring(model) != before)
+
+    def _known(self, model: ir.Model) -> dict[ir.Value, Arrays]:
+        """All that follows from what is settled."""
+        known: dict[ir.Value, Arrays] = {}
+        for node in list(model.graph):
+            out = node.outputs[0]
+            if (name := str(out.name)) in self.settled:
+                known[out] = self.settled[name]
+            elif any(v in known for v in node.inputs) and _foldable(node, known):
+                known[out] = _run_one(model, node, known)
+            elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
+                _choose(node, condition)
+        return known
 
 
 def _fits(user: ir.Node, arrays: Arrays) -> bool:
@@ -211,29 +227,54 @@ def _choose(node: ir.Node, condition: Array) -> None:
         out.replace_all_uses_with(branch)
 
 
-def _strip(model: ir.Model, spec: Spec) -> bool:
-    """Drop what nobody needs any more: nodes, the length, and the position if only its own count is left."""
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
+@dataclass
+class Clockless(PassResult):
+    """counts: the position is still needed."""
 
-    graph = model.graph
-    last = {o.name for o in spec.outputs if o.axis is None}  # what comes out of flush alone: not of this step
-    for v in [v for v in graph.outputs if v.name in last]:
-        graph.outputs.remove(v)
-    RemoveUnusedNodesPass()(model)
-    counts = False
-    if spec.position is not None:
-        before = next(v for v in graph.inputs if v.name == spec.position)
-        after = next(v for v in graph.outputs if v.name == spec.after(spec.position))
-        chain = set(_behind(after))
-        counts = any(use.node not in chain for use in before.uses())
-        if not counts:
-            graph.outputs.remove(after)
-            RemoveUnusedNodesPass()(model)
-    for v in list(graph.inputs):
-        if v.name in (spec.length, *([] if counts else [spec.position])) and not list(v.uses()):
-            graph.inputs.remove(v)
-            graph.initializers.pop(str(v.name), None)
-    return counts
+    counts: bool
+
+
+class DropClock(Change[Clockless]):
+    """Drops what nobody needs any more: nodes, the length, and the position if only its own count is left.
+
+    In place. Requires: the position is a port, before and after. Ensures: what comes out of flush alone is gone.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.last = {o.name for o in spec.outputs if o.axis is None}
+
+    def requires(self, model: ir.Model) -> None:
+        if (position := self.spec.position) is not None:
+            has_ports(model, [position], [self.spec.after(position)])
+
+    def ensures(self, model: ir.Model) -> None:
+        super().ensures(model)
+        if left := self.last & {v.name for v in model.graph.outputs}:
+            raise InvariantError(f"{', '.join(left)} is no output of a step")
+
+    def call(self, model: ir.Model) -> Clockless:
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+        spec, graph = self.spec, model.graph
+        before = len(graph), len(graph.inputs), len(graph.outputs)
+        for v in [v for v in graph.outputs if v.name in self.last]:
+            graph.outputs.remove(v)
+        RemoveUnusedNodesPass()(model)
+        counts = False
+        if spec.position is not None:
+            position = next(v for v in graph.inputs if v.name == spec.position)
+            after = next(v for v in graph.outputs if v.name == spec.after(spec.position))
+            chain = set(_behind(after))
+            counts = any(use.node not in chain for use in position.uses())
+            if not counts:
+                graph.outputs.remove(after)
+                RemoveUnusedNodesPass()(model)
+        for v in list(graph.inputs):
+            if v.name in (spec.length, *([] if counts else [spec.position])) and not list(v.uses()):
+                graph.inputs.remove(v)
+                graph.initializers.pop(str(v.name), None)
+        return Clockless(model, (len(graph), len(graph.inputs), len(graph.outputs)) != before, counts)
 
 
 def _behind(value: ir.Value) -> list[ir.Node]:

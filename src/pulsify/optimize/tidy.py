@@ -8,61 +8,35 @@ Every node costs the runtime about a microsecond, however little it does; at a f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import Sequential
 
 from pulsify.core.traits import traits
-from pulsify.optimize.constants import fold
-from pulsify.optimize.scale import fold_scale, spread_scale, turn_once
-from pulsify.optimize.split_products import part
-from pulsify.optimize.unfold import fold_back
-from pulsify.optimize.views import (
-    constant,
-    cut_of,
-    ints,
-    is_view,
-    new_node,
-    only_reader,
-    reshaped,
-    scale_and_shift,
-    sizes,
-    source,
-    tensor,
-)
-
-
-def simplified(model: ir.Model) -> ir.Model:
-    """The same model without what has no effect; sizes must have been inferred. Changes it in place."""
-    return _rewritten(model, fold, _neutral, _uncut, fold_back, _fold_norm, spread_scale, fold_scale, turn_once)
-
-
-def tidied(model: ir.Model) -> ir.Model:
-    """The same model with fewer nodes; sizes must have been inferred. Changes it in place."""
-    return _rewritten(model, _product, _bias, _sink, _cut, _join, _view, part)
-
-
-def _rewritten(model: ir.Model, *rewrites: Callable[[ir.Graph, ir.Node], None]) -> ir.Model:
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
-
-    for rewrite in rewrites:
-        for node in list(model.graph):
-            rewrite(model.graph, node)
-        RemoveUnusedNodesPass()(model)
-    return model
-
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.rewriting import NodeChange
+from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
+from pulsify.optimize.split_products import SplitProducts
+from pulsify.optimize.unfold import FoldUnfold
+from pulsify.optimize.views import constant, cut_of, is_view, only_reader, scale_and_shift, sizes, source
 
 # ---- what does nothing
 
 
-def _neutral(graph: ir.Graph, node: ir.Node) -> None:
-    """Times one, a choice that is always the same, a repetition that its reader does by itself."""
-    if node.op_type == "Expand":
-        _not_expanded(node)
-    kept, out = _kept(node), node.outputs[0]
-    if kept is not None and sizes(kept) == sizes(out) is not None and out not in graph.outputs:
-        out.replace_all_uses_with(kept)
+class DropNeutral(NodeChange):
+    """Times one, a choice that is always the same, a repetition that its reader does by itself.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if node.op_type == "Expand":
+            _not_expanded(node)
+        kept, out = _kept(node), node.outputs[0]
+        if kept is not None and sizes(kept) == sizes(out) is not None and out not in b.graph.outputs:
+            out.replace_all_uses_with(kept)
 
 
 def _kept(node: ir.Node) -> ir.Value | None:
@@ -93,61 +67,76 @@ def _not_expanded(node: ir.Node) -> None:
             use.node.replace_input_with(use.idx, before)
 
 
-def _uncut(graph: ir.Graph, node: ir.Node) -> None:
-    """Frames cut off behind the last that a strided convolution reads need not be cut off."""
-    if node.op_type != "Conv":
-        return
-    x = node.inputs[0]
-    cut = x.producer() if x is not None and only_reader(x) else None
-    bounds = None if cut is None else cut_of(cut)
-    whole, kernel, given = (sizes(v) for v in (cut.inputs[0] if cut else None, node.inputs[1], node.outputs[0]))
-    if cut is None or bounds is None or whole is None or kernel is None or given is None:
-        return
-    (axis, start, _), rank = bounds, len(whole) - 2
-    stride = node.attributes.get_ints("strides", (1,) * rank)[axis - 2]
-    dilation = node.attributes.get_ints("dilations", (1,) * rank)[axis - 2]
-    pads = node.attributes.get_ints("pads", (0,) * (2 * rank))
-    padded = pads[axis - 2] or pads[rank + axis - 2] or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
-    if axis < 2 or start or padded:
-        return
-    if (whole[axis] - dilation * (kernel[axis] - 1) - 1) // stride + 1 == given[axis]:
-        node.replace_input_with(0, cut.inputs[0])
+class ReadUncut(NodeChange):
+    """Frames cut off behind the last that a strided convolution reads need not be cut off.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if node.op_type != "Conv":
+            return
+        x = node.inputs[0]
+        cut = x.producer() if x is not None and only_reader(x) else None
+        bounds = None if cut is None else cut_of(cut)
+        whole, kernel, given = (sizes(v) for v in (cut.inputs[0] if cut else None, node.inputs[1], node.outputs[0]))
+        if cut is None or bounds is None or whole is None or kernel is None or given is None:
+            return
+        (axis, start, _), rank = bounds, len(whole) - 2
+        stride = node.attributes.get_ints("strides", (1,) * rank)[axis - 2]
+        dilation = node.attributes.get_ints("dilations", (1,) * rank)[axis - 2]
+        pads = node.attributes.get_ints("pads", (0,) * (2 * rank))
+        padded = pads[axis - 2] or pads[rank + axis - 2] or node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
+        if axis < 2 or start or padded:
+            return
+        if (whole[axis] - dilation * (kernel[axis] - 1) - 1) // stride + 1 == given[axis]:
+            node.replace_input_with(0, cut.inputs[0])
 
 
 # ---- views
 
 
-def _view(graph: ir.Graph, node: ir.Node) -> None:
-    """One Reshape of what the elements first came from, or nothing at all."""
-    if not is_view(node):
-        return
-    out, shape = node.outputs[0], sizes(node.outputs[0])
-    origin = source(out)
-    assert shape is not None
-    ports = origin.producer() is None and any(use.node.op_type == "Identity" for use in out.uses())
-    if sizes(origin) == shape and out not in graph.outputs and not ports:
-        out.replace_all_uses_with(origin)
-    elif (node.op_type != "Reshape" or origin is not node.inputs[0]) and out not in graph.outputs:
-        out.replace_all_uses_with(reshaped(graph, node, origin, shape))
+class OneView(NodeChange):
+    """One Reshape of what the elements first came from, or nothing at all.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if not is_view(node):
+            return
+        out, shape = node.outputs[0], sizes(node.outputs[0])
+        origin = source(out)
+        assert shape is not None
+        ports = origin.producer() is None and any(use.node.op_type == "Identity" for use in out.uses())
+        if sizes(origin) == shape and out not in b.graph.outputs and not ports:
+            out.replace_all_uses_with(origin)
+        elif (node.op_type != "Reshape" or origin is not node.inputs[0]) and out not in b.graph.outputs:
+            out.replace_all_uses_with(b.reshaped(origin, shape))
 
 
-def _sink(graph: ir.Graph, node: ir.Node) -> None:
-    """What works element by element does so before the view, which then meets the next one."""
-    if not traits(node.op_type).elementwise or len(node.outputs) != 1 or node.op_type == "Identity":
-        return
-    shape = sizes(node.outputs[0])
-    data = [v for v in node.inputs if v is not None and not _single(v)]
-    sources = [source(v) for v in data]
-    if shape is None or not data or any(sizes(v) != shape or not only_reader(v) for v in data):
-        return
-    inner = {sizes(v) for v in sources}
-    if len(inner) != 1 or None in inner or inner == {shape}:
-        return
-    given: dict[ir.Value | None, ir.Value] = dict(zip(data, sources, strict=True))
-    attrs = {k: a.value for k, a in node.attributes.items()}
-    (before,) = (d for d in inner if d is not None)
-    made = new_node(graph, node, node.op_type, [given.get(v, v) for v in node.inputs], before, node.outputs[0], **attrs)
-    node.outputs[0].replace_all_uses_with(reshaped(graph, node, made, shape))
+class SinkViews(NodeChange):
+    """What works element by element does so before the view, which then meets the next one.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if not traits(node.op_type).elementwise or len(node.outputs) != 1 or node.op_type == "Identity":
+            return
+        shape = sizes(node.outputs[0])
+        data = [v for v in node.inputs if v is not None and not _single(v)]
+        sources = [source(v) for v in data]
+        if shape is None or not data or any(sizes(v) != shape or not only_reader(v) for v in data):
+            return
+        inner = {sizes(v) for v in sources}
+        if len(inner) != 1 or None in inner or inner == {shape}:
+            return
+        given: dict[ir.Value | None, ir.Value] = dict(zip(data, sources, strict=True))
+        attrs = {k: a.value for k, a in node.attributes.items()}
+        (before,) = (d for d in inner if d is not None)
+        made = b.op(node.op_type, [given.get(v, v) for v in node.inputs], before, node.outputs[0].dtype, **attrs)
+        node.outputs[0].replace_all_uses_with(b.reshaped(made, shape))
 
 
 def _single(value: ir.Value) -> bool:
@@ -156,21 +145,25 @@ def _single(value: ir.Value) -> bool:
     return array is not None and array.ndim == 0
 
 
-def _cut(graph: ir.Graph, node: ir.Node) -> None:
-    """A piece of a view: a piece of its source, if that has the same axis."""
-    bounds, whole, piece = cut_of(node), sizes(node.inputs[0]), sizes(node.outputs[0])
-    if bounds is None or whole is None or piece is None or node.inputs[0] is None:
-        return
-    axis, origin = bounds[0], source(node.inputs[0])
-    dims = sizes(origin)
-    at = None if dims is None else _same_axis(whole, axis, dims)
-    if origin is node.inputs[0] or dims is None or at is None or dims[at] != whole[axis]:
-        return
-    cut = (*dims[:at], piece[axis], *dims[at + 1 :])
-    made = new_node(
-        graph, node, "Slice", [origin, *(ints(graph, (n,)) for n in (*bounds[1:], at))], cut, node.outputs[0]
-    )
-    node.outputs[0].replace_all_uses_with(reshaped(graph, node, made, piece))
+class CutSources(NodeChange):
+    """A piece of a view: a piece of its source, if that has the same axis.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        bounds, whole, piece = cut_of(node), sizes(node.inputs[0]), sizes(node.outputs[0])
+        if bounds is None or whole is None or piece is None or node.inputs[0] is None:
+            return
+        axis, origin = bounds[0], source(node.inputs[0])
+        dims = sizes(origin)
+        at = None if dims is None else _same_axis(whole, axis, dims)
+        if origin is node.inputs[0] or dims is None or at is None or dims[at] != whole[axis]:
+            return
+        cut = (*dims[:at], piece[axis], *dims[at + 1 :])
+        inputs = [origin, *(b.ints(n) for n in (*bounds[1:], at))]
+        made = b.op("Slice", inputs, cut, node.outputs[0].dtype)
+        node.outputs[0].replace_all_uses_with(b.reshaped(made, piece))
 
 
 def _same_axis(dims: tuple[int, ...], axis: int, others: tuple[int, ...]) -> int | None:
@@ -180,85 +173,108 @@ def _same_axis(dims: tuple[int, ...], axis: int, others: tuple[int, ...]) -> int
     return next(fits, None)
 
 
-def _join(graph: ir.Graph, node: ir.Node) -> None:
-    """Views joined: their sources joined, if those have the same place to do it."""
-    shape, out = sizes(node.outputs[0]), node.outputs[0]
-    if node.op_type != "Concat" or shape is None or any(v is None for v in node.inputs) or out in graph.outputs:
-        return
-    axis = node.attributes.get_int("axis", 0) % len(shape)
-    sources = [source(v) for v in node.inputs if v is not None]
-    dims = [d for v in sources if (d := sizes(v)) is not None]
-    if sources == list(node.inputs) or len(dims) < len(sources) or len({len(d) for d in dims}) != 1:
-        return
-    at = _same_axis(shape, axis, dims[0])
-    if at is None or len({(*d[:at], *d[at + 1 :]) for d in dims}) != 1:
-        return
-    total = (*dims[0][:at], sum(d[at] for d in dims), *dims[0][at + 1 :])
-    made = new_node(graph, node, "Concat", list(sources), total, out, axis=at)
-    out.replace_all_uses_with(reshaped(graph, node, made, shape))
+class JoinSources(NodeChange):
+    """Views joined: their sources joined, if those have the same place to do it.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        shape, out = sizes(node.outputs[0]), node.outputs[0]
+        if node.op_type != "Concat" or shape is None or any(v is None for v in node.inputs) or out in b.graph.outputs:
+            return
+        axis = node.attributes.get_int("axis", 0) % len(shape)
+        sources = [source(v) for v in node.inputs if v is not None]
+        dims = [d for v in sources if (d := sizes(v)) is not None]
+        if sources == list(node.inputs) or len(dims) < len(sources) or len({len(d) for d in dims}) != 1:
+            return
+        at = _same_axis(shape, axis, dims[0])
+        if at is None or len({(*d[:at], *d[at + 1 :]) for d in dims}) != 1:
+            return
+        total = (*dims[0][:at], sum(d[at] for d in dims), *dims[0][at + 1 :])
+        made = b.op("Concat", list(sources), total, out.dtype, axis=at)
+        out.replace_all_uses_with(b.reshaped(made, shape))
 
 
 # ---- products
 
 
-def _product(graph: ir.Graph, node: ir.Node) -> None:
-    """A product with a constant matrix, and the bias behind it: one Gemm over all rows."""
-    weights, taken = constant(node.inputs[1]) if node.op_type == "MatMul" else None, sizes(node.inputs[0])
-    out, shape = node.outputs[0], sizes(node.outputs[0])
-    if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or taken is None or shape is None:
-        return
-    uses = list(out.uses())
-    add = uses[0].node if len(uses) == 1 and uses[0].node.op_type == "Add" else None
-    bias = None if add is None else next((v for v in add.inputs if v is not out and v is not None), None)
-    array = constant(bias)
-    if add is None or array is None or array.shape != (shape[-1],) or sizes(add.outputs[0]) != shape:
-        return
-    rows, width = int(np.prod(taken[:-1])), taken[-1]
-    assert node.inputs[0] is not None
-    flat = reshaped(graph, node, node.inputs[0], (rows, width))
-    made = new_node(graph, node, "Gemm", [flat, node.inputs[1], bias], (rows, shape[-1]), out)
-    add.outputs[0].replace_all_uses_with(reshaped(graph, add, made, shape))
+class ProductsWithBias(NodeChange):
+    """A product with a constant matrix, and the bias behind it: one Gemm over all rows.
 
+    Requires and ensures what every `NodeChange` does.
+    """
 
-def _bias(graph: ir.Graph, node: ir.Node) -> None:
-    """A constant added to a product that has no bias yet is one."""
-    if node.op_type != "Add" or (shape := sizes(node.outputs[0])) is None or len(shape) != 2:
-        return
-    for x, y in (node.inputs, node.inputs[::-1]):
-        product, array = None if x is None else x.producer(), constant(y)
-        if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or array is None:
-            continue
-        by_channel = array.size in (1, shape[1]) and array.shape[:-1] in ((), (1,)) and array.dtype == np.float32
-        if by_channel and only_reader(x) and sizes(x) == shape:
-            bias = tensor(graph, f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
-            attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
-            made = new_node(graph, node, "Gemm", [*product.inputs, bias], shape, x, **attrs)
-            node.outputs[0].replace_all_uses_with(made)
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        weights, taken = constant(node.inputs[1]) if node.op_type == "MatMul" else None, sizes(node.inputs[0])
+        out, shape = node.outputs[0], sizes(node.outputs[0])
+        if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or taken is None or shape is None:
             return
+        uses = list(out.uses())
+        add = uses[0].node if len(uses) == 1 and uses[0].node.op_type == "Add" else None
+        bias = None if add is None else next((v for v in add.inputs if v is not out and v is not None), None)
+        array = constant(bias)
+        if add is None or array is None or array.shape != (shape[-1],) or sizes(add.outputs[0]) != shape:
+            return
+        rows, width = int(np.prod(taken[:-1])), taken[-1]
+        assert node.inputs[0] is not None
+        flat = b.reshaped(node.inputs[0], (rows, width))
+        made = b.op("Gemm", [flat, node.inputs[1], bias], (rows, shape[-1]), out.dtype)
+        add.outputs[0].replace_all_uses_with(b.before(add).reshaped(made, shape))
+
+
+class TakeInBias(NodeChange):
+    """A constant added to a product that has no bias yet is one.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if node.op_type != "Add" or (shape := sizes(node.outputs[0])) is None or len(shape) != 2:
+            return
+        for x, y in (node.inputs, node.inputs[::-1]):
+            product, array = None if x is None else x.producer(), constant(y)
+            if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or array is None:
+                continue
+            by_channel = array.size in (1, shape[1]) and array.shape[:-1] in ((), (1,)) and array.dtype == np.float32
+            if by_channel and only_reader(x) and sizes(x) == shape:
+                bias = b.constant(f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
+                attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
+                made = b.op("Gemm", [*product.inputs, bias], shape, x.dtype, **attrs)
+                node.outputs[0].replace_all_uses_with(made)
+                return
 
 
 # ---- norms of fixed statistics
 
 
-def _fold_norm(graph: ir.Graph, node: ir.Node) -> None:
-    """Scale and shift by channel become part of the (transposed) convolution in front, if only the norm reads it."""
-    conv = _behind_cuts(node) if node.op_type == "BatchNormalization" else None
-    if conv is None or conv.op_type != "ConvTranspose" or (norm := scale_and_shift(node)) is None:
-        return
-    gain, shift = norm
-    weights, bias = constant(conv.inputs[1]), constant(conv.inputs[2]) if len(conv.inputs) > 2 else np.zeros_like(gain)
-    if weights is None or bias is None or weights.dtype != np.float32:
-        return
-    groups = conv.attributes.get_int("group", 1)
-    split = weights.reshape(groups, -1, *weights.shape[1:])  # [group, in, out, ...]
-    scaled = split * gain.reshape(groups, 1, -1, *[1] * (weights.ndim - 2))
-    constants = {"weights": scaled.reshape(weights.shape), "bias": bias * gain + shift}
-    inputs = [conv.inputs[0], *(tensor(graph, f"{node.name}/{name}", array) for name, array in constants.items())]
-    attrs = {name: a.value for name, a in conv.attributes.items()}
-    before = conv.outputs[0]
-    before.replace_all_uses_with(new_node(graph, conv, "ConvTranspose", inputs, sizes(before) or (), before, **attrs))
-    assert node.inputs[0] is not None
-    node.outputs[0].replace_all_uses_with(node.inputs[0])
+class FoldNorm(NodeChange):
+    """Scale and shift by channel become part of the (transposed) convolution in front, if only the norm reads it.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        conv = _behind_cuts(node) if node.op_type == "BatchNormalization" else None
+        if conv is None or conv.op_type != "ConvTranspose" or (norm := scale_and_shift(node)) is None:
+            return
+        gain, shift = norm
+        weights, bias = (
+            constant(conv.inputs[1]),
+            constant(conv.inputs[2]) if len(conv.inputs) > 2 else np.zeros_like(gain),
+        )
+        if weights is None or bias is None or weights.dtype != np.float32:
+            return
+        groups = conv.attributes.get_int("group", 1)
+        split = weights.reshape(groups, -1, *weights.shape[1:])  # [group, in, out, ...]
+        scaled = split * gain.reshape(groups, 1, -1, *[1] * (weights.ndim - 2))
+        constants = {"weights": scaled.reshape(weights.shape), "bias": bias * gain + shift}
+        inputs = [conv.inputs[0], *(b.constant(f"{node.name}/{name}", array) for name, array in constants.items())]
+        attrs = {name: a.value for name, a in conv.attributes.items()}
+        before = conv.outputs[0]
+        before.replace_all_uses_with(b.before(conv).op("ConvTranspose", inputs, sizes(before), before.dtype, **attrs))
+        assert node.inputs[0] is not None
+        node.outputs[0].replace_all_uses_with(node.inputs[0])
 
 
 def _behind_cuts(node: ir.Node) -> ir.Node | None:
@@ -272,3 +288,13 @@ def _behind_cuts(node: ir.Node) -> ir.Node | None:
             return None
         value = maker.inputs[0]
     return None
+
+
+# ---- all of them, in the order in which one makes room for the next
+
+SIMPLIFY = Sequential(
+    FoldConstants(), DropNeutral(), ReadUncut(), FoldUnfold(), FoldNorm(), SpreadScale(), FoldScale(), TurnOnce()
+)  # without what has no effect
+TIDY = Sequential(
+    ProductsWithBias(), TakeInBias(), SinkViews(), CutSources(), JoinSources(), OneView(), SplitProducts()
+)  # with fewer nodes

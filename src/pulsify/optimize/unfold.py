@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.optimize.views import constant, new_node, reshaped, sizes, source, tensor
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.rewriting import NodeChange
+from pulsify.optimize.views import constant, sizes, source
 
 Array = np.ndarray[Any, Any]
 
@@ -27,35 +29,40 @@ class Unfolded:
     pads: tuple[int, int]
 
 
-def fold_back(graph: ir.Graph, node: ir.Node) -> None:
-    """A convolution of one tap over neighbours laid side by side becomes one with as many taps."""
-    if node.op_type != "Conv" or any(v is None for v in node.inputs):
-        return
-    weights, dims = constant(node.inputs[1]), sizes(node.inputs[0])
-    found = _unfolded(node.inputs[0])
-    if weights is None or dims is None or found is None or not _plain(node, weights):
-        return
-    outputs, inputs = weights.shape[:2]
-    before, rank = sizes(found.value), len(dims)
-    channels = dims[1] // found.taps
-    if before is None or dims[0] != 1 or math.prod(dims[2:-1]) != 1 or inputs % found.taps:
-        return
-    width = before[-1]
-    if channels * found.taps != dims[1] or math.prod(before) != channels * width:
-        return
-    if width + sum(found.pads) - found.dilation * (found.taps - 1) != dims[-1]:
-        return
-    ones, zeros = (1,) * (rank - 3), (0,) * (rank - 3)
-    kernel = weights.reshape(outputs, inputs // found.taps, *ones, found.taps)
-    x = reshaped(graph, node, found.value, (1, channels, *ones, width))
-    name = f"{node.name}/window"
-    out = node.outputs[0]
-    made = new_node(
-        graph, node, "Conv", [x, tensor(graph, name, kernel), *node.inputs[2:]], sizes(out) or (), out,
-        group=node.attributes.get_int("group", 1), kernel_shape=[*ones, found.taps],
-        dilations=[*ones, found.dilation], pads=[*zeros, found.pads[0], *zeros, found.pads[1]],
-    )  # fmt: skip
-    out.replace_all_uses_with(made)
+class FoldUnfold(NodeChange):
+    """A convolution of one tap over neighbours laid side by side becomes one with as many taps.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if node.op_type != "Conv" or any(v is None for v in node.inputs):
+            return
+        weights, dims = constant(node.inputs[1]), sizes(node.inputs[0])
+        found = _unfolded(node.inputs[0])
+        if weights is None or dims is None or found is None or not _plain(node, weights):
+            return
+        outputs, inputs = weights.shape[:2]
+        before, rank = sizes(found.value), len(dims)
+        channels = dims[1] // found.taps
+        if before is None or dims[0] != 1 or math.prod(dims[2:-1]) != 1 or inputs % found.taps:
+            return
+        width = before[-1]
+        if channels * found.taps != dims[1] or math.prod(before) != channels * width:
+            return
+        if width + sum(found.pads) - found.dilation * (found.taps - 1) != dims[-1]:
+            return
+        ones, zeros = (1,) * (rank - 3), (0,) * (rank - 3)
+        kernel = weights.reshape(outputs, inputs // found.taps, *ones, found.taps)
+        x = b.reshaped(found.value, (1, channels, *ones, width))
+        name = f"{node.name}/window"
+        out = node.outputs[0]
+        made = b.op(
+            "Conv", [x, b.constant(name, kernel), *node.inputs[2:]], sizes(out), out.dtype,
+            group=node.attributes.get_int("group", 1), kernel_shape=[*ones, found.taps],
+            dilations=[*ones, found.dilation], pads=[*zeros, found.pads[0], *zeros, found.pads[1]],
+        )  # fmt: skip
+        out.replace_all_uses_with(made)
 
 
 def _plain(node: ir.Node, weights: Array) -> bool:

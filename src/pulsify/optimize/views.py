@@ -1,4 +1,4 @@
-"""Values that are others seen in another shape, and small helpers to rewrite a graph whose sizes are all known."""
+"""Values that are others seen in another shape, and other questions about a graph whose sizes are all known."""
 
 from __future__ import annotations
 
@@ -59,31 +59,6 @@ def source(value: ir.Value) -> ir.Value:
     return value
 
 
-def reshaped(graph: ir.Graph, at: ir.Node, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-    return value if sizes(value) == shape else new_node(graph, at, "Reshape", [value, ints(graph, shape)], shape, value)
-
-
-def new_node(
-    graph: ir.Graph, at: ir.Node, op: str, inputs: list[Any], shape: tuple[int, ...], like: ir.Value, **attrs: Any
-) -> ir.Value:
-    """A node in front of `at`, with an output of this shape and another value's type."""
-    made = ir.node(op, inputs, attrs, domain=at.domain if op == at.op_type else "")
-    out = made.outputs[0]
-    made.name = f"{at.name}/tidy/{op}_{len(graph)}"  # a graph being tidied only grows
-    out.name, out.shape, out.type = f"{made.name}/out", ir.Shape(shape), like.type
-    graph.insert_before(at, [made])
-    return out
-
-
-def ints(graph: ir.Graph, numbers: tuple[int, ...]) -> ir.Value:
-    name = "view/" + "x".join(map(str, numbers))
-    if name not in graph.initializers:
-        value = ir.Value(name=name, const_value=ir.tensor(np.array(numbers, np.int64)))
-        value.shape, value.dtype = ir.Shape([len(numbers)]), ir.DataType.INT64
-        graph.register_initializer(value)
-    return graph.initializers[name]
-
-
 def cut_of(node: ir.Node) -> tuple[int, int, int] | None:
     """(axis, start, stop) of a Slice along one axis, all known; None if it is none, or skips frames."""
     whole, piece = (sizes(node.inputs[0]), sizes(node.outputs[0])) if node.op_type == "Slice" else (None, None)
@@ -116,12 +91,3 @@ def small_weights(value: ir.Value | None) -> bool:
     if value is None or value.const_value is None or value.is_graph_input():
         return False
     return value.const_value.nbytes <= WORTH_COPYING and value.dtype == ir.DataType.FLOAT
-
-
-def tensor(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """A new constant of float32."""
-    assert array.dtype == np.float32
-    value = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(array, np.float32)))
-    value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.FLOAT
-    graph.register_initializer(value)
-    return value

@@ -9,41 +9,66 @@ That takes frames that lie one after the other: only ones in front of time, as i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
+from onnx_ir.passes import InvariantError, PassResult
 
 from pulsify.backends.seam import Tail
 from pulsify.core.spec import Spec
+from pulsify.optimize.rewriting import Change
 from pulsify.optimize.views import cut_of, sizes
 
 
-def expose_tails(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:
-    """Changes forms of one model in place, all alike: where a state is a tail, what it is the tail of comes out."""
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
-
-    found = [{s.name: _tail(model, s.after) for s in spec.states} for model in models]
+def tails_of(models: Sequence[ir.Model], spec: Spec) -> dict[str, Tail]:
+    """States that are tails in all forms of one model alike; no two are the end of the same value."""
     tails: dict[str, Tail] = {}
+    taken: set[ir.Value] = set()
     for s in spec.states:
-        candidates = [f[s.name] for f in found]
-        if candidates[0] is None or any(c is None or c[0] != candidates[0][0] for c in candidates):
+        found = [f for model in models if (f := _tail(model, s.after)) is not None]
+        if len(found) < len(models) or any(tail != found[0][0] for tail, _ in found):
             continue
-        if any(
-            c[1] in m.graph.outputs for c, m in zip(candidates, models, strict=True) if c
-        ):  # another state's already
-            continue
-        tails[s.name] = candidates[0][0]
-        for model, candidate in zip(models, candidates, strict=True):
-            assert candidate is not None
-            tail, full = candidate
-            outputs = model.graph.outputs
-            at = next(i for i, v in enumerate(outputs) if v.name == s.after)
-            outputs[at].name = f"{s.after}/cut"
-            full.name = tail.full
-            outputs[at] = full
-    for model in models:
-        RemoveUnusedNodesPass()(model)
+        if taken.isdisjoint(full for _, full in found):
+            tails[s.name] = found[0][0]
+            taken.update(full for _, full in found)
     return tails
+
+
+class ExposeTails(Change[PassResult]):
+    """Where a state is a tail, what it is the tail of comes out in its place. tails: by the state's output.
+
+    In place. Requires: those states are such tails (see `tails_of`).
+    Ensures: they are no outputs any more, what they are the end of is, in its shape.
+    """
+
+    def __init__(self, tails: Mapping[str, Tail]) -> None:
+        self.tails = tails
+
+    def requires(self, model: ir.Model) -> None:
+        for after, tail in self.tails.items():
+            if (found := _tail(model, after)) is None or found[0] != tail:
+                raise InvariantError(f"{after} is not the end of anything")
+
+    def call(self, model: ir.Model) -> PassResult:
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+        outputs = model.graph.outputs
+        for after, tail in self.tails.items():
+            found = _tail(model, after)
+            assert found is not None
+            at = next(i for i, v in enumerate(outputs) if v.name == after)
+            outputs[at].name = f"{after}/cut"
+            found[1].name = tail.full
+            outputs[at] = found[1]
+        RemoveUnusedNodesPass()(model)
+        return PassResult(model, bool(self.tails))
+
+    def ensures(self, model: ir.Model) -> None:
+        super().ensures(model)
+        shapes = {v.name: sizes(v) for v in model.graph.outputs}
+        for after, tail in self.tails.items():
+            if after in shapes or shapes.get(tail.full) != tail.shape:
+                raise InvariantError(f"{after} should have made room for {tail.full}")
 
 
 def _tail(model: ir.Model, after: str) -> tuple[Tail, ir.Value] | None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import onnx_ir as ir
+from onnx_ir.passes import PassResult, PostconditionError
 
+from pulsify.optimize.builder import Builder
 from pulsify.optimize.order import permutation
-from pulsify.optimize.views import ints
+from pulsify.optimize.rewriting import Change
 
 MICROSOFT = "com.microsoft"
 
@@ -30,17 +32,28 @@ class _Found:
     merge: ir.Node
 
 
-def fuse_attention(model: ir.Model) -> ir.Model:
-    """Fuses in place, where the runtime's operator does just the same; returns the model."""
-    found = [f for node in model.graph if node.op_type == "Softmax" and (f := _match(node)) is not None]
-    for f in found:
-        _replace(model.graph, f)
-    if found:
-        from onnx_ir.passes.common import RemoveUnusedNodesPass
+class FuseAttention(Change[PassResult]):
+    """Fuses in place, where the runtime's operator does just the same.
 
-        model.graph.opset_imports[MICROSOFT] = 1
-        RemoveUnusedNodesPass()(model)
-    return model
+    Requires: nothing; only what has known heads, sizes and ranks is fused.
+    Ensures: the runtime's domain is imported if a node is of it; nodes stand behind what they read.
+    """
+
+    def call(self, model: ir.Model) -> PassResult:
+        found = [f for node in model.graph if node.op_type == "Softmax" and (f := _match(node)) is not None]
+        for f in found:
+            _replace(Builder(model.graph, f.merge), f)
+        if found:
+            from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+            model.graph.opset_imports[MICROSOFT] = 1
+            RemoveUnusedNodesPass()(model)
+        return PassResult(model, bool(found))
+
+    def ensures(self, model: ir.Model) -> None:
+        super().ensures(model)
+        if MICROSOFT not in model.graph.opset_imports and any(n.domain == MICROSOFT for n in model.graph):
+            raise PostconditionError(f"the graph does not import {MICROSOFT}")
 
 
 def _match(softmax: ir.Node) -> _Found | None:
@@ -123,34 +136,17 @@ def _heads_agree(q: ir.Value, k: ir.Value, v: ir.Value) -> bool:
     )
 
 
-def _replace(graph: ir.Graph, f: _Found) -> None:
+def _replace(b: Builder, f: _Found) -> None:
     """Queries go in, and the result comes out, as [B,q,H*d]: no turns are needed any more."""
     assert f.k.shape is not None and f.v.shape is not None
     heads, width, depth = f.k.shape[1], f.k.shape[3], f.v.shape[3]
     assert isinstance(heads, int) and isinstance(width, int) and isinstance(depth, int)
-    query = _op(graph, f.merge, "Reshape", [f.split.inputs[0], ints(graph, (0, 0, heads * width))])
-    attention = _op(
-        graph,
-        f.merge,
-        "MultiHeadAttention",
-        [query, f.k, f.v, None, None, f.bias],
-        domain=MICROSOFT,
-        num_heads=heads,
-        scale=f.scale,
-    )
-    rows = _op(graph, f.merge, "Reshape", [attention, ints(graph, (0, 0, heads, depth))])
+    query = b.op("Reshape", [f.split.inputs[0], b.ints(0, 0, heads * width)], None, None)
+    inputs = [query, f.k, f.v, None, None, f.bias]
+    made = b.op("MultiHeadAttention", inputs, None, None, domain=MICROSOFT, num_heads=heads, scale=f.scale)
+    rows = b.op("Reshape", [made, b.ints(0, 0, heads, depth)], None, None)
     f.merge.outputs[0].replace_all_uses_with(rows)
 
 
 def _turns_heads(node: ir.Node) -> bool:
     return node.op_type == "Transpose" and permutation(node) == [0, 2, 1, 3]
-
-
-def _op(
-    graph: ir.Graph, at: ir.Node, op: str, inputs: list[ir.Value | None], domain: str = "", **attrs: object
-) -> ir.Value:
-    name = f"{at.name}/{op}/{graph.num_nodes()}"
-    node = ir.Node(domain, op, inputs, ir.convenience.convert_attributes(attrs), name=name)
-    node.outputs[0].name = name
-    graph.insert_before(at, node)
-    return node.outputs[0]

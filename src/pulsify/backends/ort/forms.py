@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
+from onnx_ir.passes import PassBase, Sequential
 
-from pulsify.backends.ort.aliased import expose_tails
-from pulsify.backends.ort.attention import fuse_attention
+from pulsify.backends.ort.aliased import ExposeTails, tails_of
+from pulsify.backends.ort.attention import FuseAttention
 from pulsify.backends.ort.ring import ring_form
-from pulsify.backends.ort.rows import for_one, row_form
-from pulsify.backends.ort.squeeze import squeezed
+from pulsify.backends.ort.rows import ForOneStream, row_form
+from pulsify.backends.ort.squeeze import SqueezeTokens
 from pulsify.backends.seam import Place, Ring, StepProgram, Tail
 from pulsify.core.spec import Spec
 from pulsify.core.weights import weight_bytes
 from pulsify.optimize.steady import Steady, steady_form
-from pulsify.optimize.tidy import simplified, tidied
+from pulsify.optimize.tidy import SIMPLIFY, TIDY
 
+BEFORE_ROWS = Sequential(ForOneStream(), SIMPLIFY)
+AFTER_ROWS = Sequential(SqueezeTokens(), TIDY)
 TWICE = 64 << 20  # bytes of weights up to which they are held twice; larger models have little to win from it
 
 
@@ -52,7 +55,7 @@ def forms(model: ir.Model, spec: Spec) -> Forms:
     steady, same = ring_form(warm.model, spec, like=rings)
     if same != rings:
         return Forms(general, rings)
-    return Forms(general, rings, fuse_attention(steady), warm.since, warm.counts)
+    return Forms(general, rings, FuseAttention()(steady).model, warm.since, warm.counts)
 
 
 def _warm(model: ir.Model, spec: Spec) -> Steady | None:
@@ -64,18 +67,20 @@ def without_rings(model: ir.Model, spec: Spec) -> Forms:
     warm = _warm(model, spec)
     if warm is None:
         return Forms(model)
-    return Forms(model, (), fuse_attention(warm.model), warm.since, warm.counts)
+    return Forms(model, (), FuseAttention()(warm.model).model, warm.since, warm.counts)
 
 
 def single(made: Forms, spec: Spec) -> Forms:
     """The same for one stream, where every size is known: convolutions over rows where that pays, fewer nodes."""
-    made = _each(made, lambda model: simplified(for_one(model)))
-    made = _each(_over_rows(made, spec) or made, lambda model: tidied(squeezed(model)))
-    return replace(made, tails=expose_tails([m for m in (made.general, made.steady) if m is not None], spec))
+    made = _each(made, BEFORE_ROWS)
+    made = _each(_over_rows(made, spec) or made, AFTER_ROWS)
+    tails = tails_of([m for m in (made.general, made.steady) if m is not None], spec)
+    return replace(_each(made, ExposeTails({spec.after(name): tail for name, tail in tails.items()})), tails=tails)
 
 
-def _each(made: Forms, change: Callable[[ir.Model], ir.Model]) -> Forms:
-    return replace(made, general=change(made.general), steady=None if made.steady is None else change(made.steady))
+def _each(made: Forms, change: PassBase) -> Forms:
+    steady = None if made.steady is None else change(made.steady).model
+    return replace(made, general=change(made.general).model, steady=steady)
 
 
 def _over_rows(made: Forms, spec: Spec) -> Forms | None:

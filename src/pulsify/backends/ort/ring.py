@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import InvariantError, PassResult
 
 from pulsify.backends.seam import Cache, Ring
 from pulsify.core.spec import Spec, State
 from pulsify.core.traits import traits
+from pulsify.optimize.builder import Builder
 from pulsify.optimize.order import Following, Stuck, follow, regrouped, size_at
+from pulsify.optimize.rewriting import Change, has_ports
 
-Array = np.ndarray[Any, Any]
 SMALLEST = 1 << 14  # bytes of a cache below which copying it is as quick (benchmarks/caches.py)
 
 
@@ -52,37 +53,75 @@ def ring_form(model: ir.Model, spec: Spec, like: tuple[Ring, ...] | None = None)
     """
     if not _candidates(model, spec):
         return model, ()
-    from onnx_ir.passes.common import RemoveUnusedNodesPass, ShapeInferencePass
+    from onnx_ir.passes.common import ShapeInferencePass
 
-    portable, model = model, model.clone()
-    ShapeInferencePass()(model)
-    rings: list[Ring] = []
-    groups: dict[tuple[int, int], list[_Candidate]] = {}
-    wanted = None if like is None else {c.state for ring in like for c in ring.caches}
-    for c in _candidates(model, spec):
-        if wanted is not None and c.state.name not in wanted:
-            continue
-        if size_at(c.full, c.axis - len(c.state.shape)) != c.size:  # frames in it come twice
-            continue
-        groups.setdefault((c.size, c.pulse), []).append(c)
-    for (size, _), group in groups.items():
-        following = _settle(model, group, size, forced=like is not None)
-        if following is not None:
-            rings.append(_rewrite(model, group, following, len(rings)))
-    RemoveUnusedNodesPass()(model)
-    return (model, tuple(rings)) if rings else (portable, ())
+    made = KeepInRings(spec, like)(ShapeInferencePass()(model.clone()))
+    return (made.model, made.rings) if made.rings else (model, ())
+
+
+@dataclass
+class Ringed(PassResult):
+    """rings: those that were made."""
+
+    rings: tuple[Ring, ...]
+
+
+class KeepInRings(Change[Ringed]):
+    """Long caches become rings, in place; like: those to make, just so, or none at all.
+
+    Requires: the spec's long states are ports; sizes inferred, or it finds nothing to do.
+    Ensures: every ring's places are inputs, and its states have its shape; nodes stand behind what they read.
+    """
+
+    def __init__(self, spec: Spec, like: tuple[Ring, ...] | None = None) -> None:
+        self.spec, self.like = spec, like
+
+    def requires(self, model: ir.Model) -> None:
+        long = _long(self.spec)
+        has_ports(model, [s.name for s in long], [s.after for s in long])
+
+    def call(self, model: ir.Model) -> Ringed:
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+        rings: list[Ring] = []
+        for (size, _), group in self._groups(model).items():
+            following = _settle(model, group, size, forced=self.like is not None)
+            if following is not None:
+                rings.append(_rewrite(model, group, following, len(rings)))
+        RemoveUnusedNodesPass()(model)
+        self._check(model, rings)
+        return Ringed(model, bool(rings), tuple(rings))
+
+    def _groups(self, model: ir.Model) -> dict[tuple[int, int], list[_Candidate]]:
+        """Caches that turn together: as long, and as many new frames."""
+        groups: dict[tuple[int, int], list[_Candidate]] = {}
+        wanted = None if self.like is None else {c.state for ring in self.like for c in ring.caches}
+        for c in _candidates(model, self.spec):
+            if wanted is not None and c.state.name not in wanted:
+                continue
+            if size_at(c.full, c.axis - len(c.state.shape)) != c.size:  # frames in it come twice
+                continue
+            groups.setdefault((c.size, c.pulse), []).append(c)
+        return groups
+
+    def _check(self, model: ir.Model, rings: list[Ring]) -> None:
+        shapes = {v.name: tuple(v.shape or ()) for v in (*model.graph.inputs, *model.graph.outputs)}
+        for ring in rings:
+            has_ports(model, [ring.start, ring.stop, *(c.index for c in ring.caches)], [])
+            for c in ring.caches:
+                if any(shapes[name] != ir.Shape(c.shape) for name in (c.state, self.spec.after(c.state))):
+                    raise InvariantError(f"{c.state} has not the shape of its ring")
+
+
+def _long(spec: Spec) -> list[State]:
+    return [s for s in spec.states if s.nbytes >= SMALLEST and not s.grows and s.dtype.kind == "f"]
 
 
 def _candidates(model: ir.Model, spec: Spec) -> list[_Candidate]:
     inputs = {v.name: v for v in model.graph.inputs}
     outputs = {v.name: v for v in model.graph.outputs}
-    found = []
-    for state in spec.states:
-        if state.nbytes >= SMALLEST and not state.grows and state.dtype.kind == "f":
-            candidate = _candidate(state, inputs[state.name], outputs[state.after])
-            if candidate is not None:
-                found.append(candidate)
-    return found
+    found = [_candidate(state, inputs[state.name], outputs[state.after]) for state in _long(spec)]
+    return [c for c in found if c is not None]
 
 
 def _candidate(state: State, before: ir.Value, after: ir.Value) -> _Candidate | None:
@@ -167,42 +206,25 @@ class _Turner:
 
     def _turn(self, value: ir.Value, axis: int, before: ir.Node) -> ir.Value:
         node, operands = value.producer(), _operands(value, axis, self.size)
+        b, name = Builder(self.graph, before), f"{value.name}/{self.name}/{axis}"
         if node is not None and operands is not None:
             inputs = list(node.inputs)
             for i, at in operands:
                 inputs[i] = self(inputs[i], at, before)  # type: ignore[arg-type]
-            twin = ir.Node("", node.op_type, inputs, node.attributes.values(), name=f"{node.name}/{self.name}/{axis}")
-        else:
-            assert value.shape is not None
-            at = len(value.shape) + axis
-            twice = self._twice(value, at, before)
-            axes = self.constant(f"{value.name}/axis/{at}", np.array([at], np.int64))
-            twin = ir.Node("", "Slice", [twice, self.start, self.stop, axes], name=f"{value.name}/{self.name}/{axis}")
-        return self._add(twin, value, f"{value.name}/{self.name}/{axis}", before)
+            attrs = {key: a.value for key, a in node.attributes.items()}
+            return b.op(node.op_type, inputs, value.shape, value.dtype, name=name, domain="", **attrs)
+        assert value.shape is not None
+        at = len(value.shape) + axis
+        axes = b.constant(f"{value.name}/axis/{at}", np.array([at], np.int64))
+        inputs = [self._twice(b, value, at), self.start, self.stop, axes]
+        return b.op("Slice", inputs, value.shape, value.dtype, name=name, domain="")
 
-    def _twice(self, value: ir.Value, at: int, before: ir.Node) -> ir.Value:
+    def _twice(self, b: Builder, value: ir.Value, at: int) -> ir.Value:
         if value.const_value is not None:
             array = value.const_value.numpy()
-            return self.constant(f"{value.name}/twice/{at}", np.concatenate([array, array], at))
-        join = ir.Node(
-            "", "Concat", [value, value], [ir.AttrInt64("axis", at)], name=f"{value.name}/{self.name}/twice/{at}"
-        )
-        return self._add(join, None, f"{value.name}/{self.name}/twice/{at}", before)
-
-    def _add(self, node: ir.Node, like: ir.Value | None, name: str, before: ir.Node) -> ir.Value:
-        out = node.outputs[0]
-        out.name = name
-        if like is not None:
-            out.shape, out.type = like.shape, like.type
-        self.graph.insert_before(before, node)
-        return out
-
-    def constant(self, name: str, array: Array) -> ir.Value:
-        if name not in self.graph.initializers:
-            value = ir.Value(name=name, const_value=ir.tensor(array, name=name), shape=ir.Shape(array.shape))
-            value.dtype = ir.DataType.from_numpy(array.dtype)
-            self.graph.register_initializer(value)
-        return self.graph.initializers[name]
+            return b.constant(f"{value.name}/twice/{at}", np.concatenate([array, array], at))
+        name = f"{value.name}/{self.name}/twice/{at}"
+        return b.op("Concat", [value, value], None, None, name=name, domain="", axis=at)
 
 
 def _rewrite(model: ir.Model, group: list[_Candidate], following: Following, number: int) -> Ring:
@@ -236,6 +258,7 @@ def _cache(c: _Candidate, index: str, others: list[Cache]) -> Cache:
 
 def _write_in_place(graph: ir.Graph, c: _Candidate, cache: Cache) -> None:
     """new frames -> ScatterND into the state; what read the joined window reads the ring."""
+    b = Builder(graph, c.join)
     index = next((v for v in graph.inputs if v.name == cache.index), None)
     if index is None:
         dims = [*cache.lead, c.pulse, len(cache.lead) + 1]
@@ -244,21 +267,14 @@ def _write_in_place(graph: ir.Graph, c: _Candidate, cache: Cache) -> None:
     new = c.join.inputs[1]
     assert new is not None
     if cache.swapped:
-        new = _swap(graph, new, c.join, len(cache.shape), f"{c.state.name}/rows")
+        new = _swap(b, new, len(cache.shape), f"{c.state.name}/rows")
     c.before.shape = ir.Shape(cache.shape)
-    write = ir.Node("", "ScatterND", [c.before, index, new], name=f"{c.state.name}/ring")
-    graph.insert_before(c.join, write)
-    out = write.outputs[0]
+    out = b.op("ScatterND", [c.before, index, new], cache.shape, c.before.dtype, name=f"{c.state.name}/ring")
     out.name, c.after.name = c.after.name, f"{c.state.name}/unused"
-    out.shape, out.type = ir.Shape(cache.shape), c.before.type
     graph.outputs[list(graph.outputs).index(c.after)] = out  # no copy on the way out
-    read = _swap(graph, out, c.join, len(cache.shape), f"{c.state.name}/columns") if cache.swapped else out
+    read = _swap(b, out, len(cache.shape), f"{c.state.name}/columns") if cache.swapped else out
     c.full.replace_all_uses_with(read)
 
 
-def _swap(graph: ir.Graph, value: ir.Value, before: ir.Node, rank: int, name: str) -> ir.Value:
-    perm = [*range(rank - 2), rank - 1, rank - 2]
-    node = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", perm)], name=name)
-    node.outputs[0].name = name
-    graph.insert_before(before, node)
-    return node.outputs[0]
+def _swap(b: Builder, value: ir.Value, rank: int, name: str) -> ir.Value:
+    return b.op("Transpose", [value], None, None, name=name, perm=[*range(rank - 2), rank - 1, rank - 2])

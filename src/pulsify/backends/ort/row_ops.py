@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.traits import traits
+from pulsify.optimize.builder import Builder
 from pulsify.optimize.views import constant, scale_and_shift
 
 Array = np.ndarray[Any, Any]
@@ -39,28 +40,19 @@ class Work:
 
     def constant(self, array: Array) -> ir.Value:
         self.made += 1
-        value = ir.Value(name=f"rows/constant_{self.made}", const_value=ir.tensor(array))
-        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
-        self.graph.register_initializer(value)
-        return value
+        return Builder(self.graph).constant(f"rows/constant_{self.made}", array)
 
     def ints(self, *numbers: int) -> ir.Value:
         return self.constant(np.array(numbers, np.int64))
 
     def ops(
-        self, op: str, inputs: Sequence[ir.Value | None], shapes: Sequence[Any], dtype: Any, **attrs: Any
+        self, op: str, inputs: Sequence[ir.Value | None], shapes: Sequence[Any], dtype: Any, /, **attrs: Any
     ) -> Sequence[ir.Value]:
         self.made += 1
-        node = ir.node(op, inputs, attrs, num_outputs=len(shapes), name=f"rows/{op}_{self.made}")
-        for i, (out, shape) in enumerate(zip(node.outputs, shapes, strict=True)):
-            out.name, out.shape, out.dtype = f"{node.name}/{i}", ir.Shape(shape), dtype
-        if self.at is None:
-            self.graph.append(node)
-        else:
-            self.graph.insert_before(self.at, [node])
-        return node.outputs
+        name = f"rows/{op}_{self.made}"
+        return Builder(self.graph, self.at).ops(op, inputs, shapes, dtype, name=name, domain="", **attrs)
 
-    def op(self, op: str, inputs: Sequence[ir.Value | None], shape: Any, dtype: Any, **attrs: Any) -> ir.Value:
+    def op(self, op: str, inputs: Sequence[ir.Value | None], shape: Any, dtype: Any, /, **attrs: Any) -> ir.Value:
         return self.ops(op, inputs, [shape], dtype, **attrs)[0]
 
 
@@ -261,9 +253,7 @@ def _matrix(work: Work, weights: ir.Value) -> ir.Value:
     flat = ir.ExternalTensor(
         tensor.location, tensor.offset, tensor.length, tensor.dtype, shape=shape, name=name, base_dir=tensor.base_dir
     )
-    value = ir.Value(name=name, const_value=flat, shape=shape, type=weights.type)
-    work.graph.register_initializer(value)
-    return value
+    return Builder(work.graph).tensor(name, flat)
 
 
 def _alone(work: Work, node: ir.Node, conv: Probes, x: ir.Value) -> ir.Value:

@@ -3,9 +3,9 @@
 channels first   [1, C, T]     Conv          8 columns for a product whose weights are read anew
 rows             [T, C]        Gemm          the weights are packed once, a frame is a piece of memory
 
-A window is then a stretch of memory, and the new state of a buffer the end of it (see `tails`). Values are turned only
-where an operator that knows no rows takes them; ports of the graph are rows from the start (the session copies into
-them as they are).
+A window is then a stretch of memory, and the new state of a buffer the end of it (see `aliased`). Values are turned
+only where an operator that knows no rows takes them; ports of the graph are rows from the start (the session copies
+into them as they are).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import onnx_ir as ir
+from onnx_ir.passes import InvariantError, PassResult
 
 from pulsify.backends.ort.row_ops import (
     Work,
@@ -27,56 +28,90 @@ from pulsify.backends.ort.row_ops import (
     turned_from,
 )
 from pulsify.core.spec import PAST, Spec
+from pulsify.optimize.rewriting import Copy, one_stream
 
 
-@dataclass(frozen=True)
-class Rows:
+@dataclass
+class Rows(PassResult):
     """The model, and which of its ports are rows."""
 
-    model: ir.Model
-    ports: frozenset[str]
+    ports: frozenset[str] = frozenset()
 
 
 def row_form(model: ir.Model, spec: Spec, apart: frozenset[str], like: Rows | None = None) -> Rows | None:
-    """The model (made `for_one`) with its convolutions over rows; None if there are none, or too much would be turned.
-
-    apart: states that stay as they are. like: another form of the same model; the ports must come out the same.
-    """
+    """The model with its convolutions over rows (see `OverRows`); None if it stays as it is."""
     if not any(n.op_type in ("Conv", "MatMul") for n in model.graph):
         return None
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
-
-    model = model.clone()
-    work = Work(model, _free_ports(model, spec) - apart if like is None else like.ports)
-    wanted = _wanted(model)
-    done = [node for node in list(model.graph) if _convert(work, node, wanted)]
-    if not work.convs:
-        return None
-    _settle_outputs(work, spec)
-    for node in reversed(done):
-        for out in node.outputs:
-            if out.uses() or out in model.graph.outputs:
-                turned_back(work, out)
-        model.graph.remove(node, safe=True)
-    for value in [v for v, rows in work.rows.items() if rows in model.graph.inputs and v.uses()]:  # others take it too
-        turned_back(work, value)
-    if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
-        return None
-    merge_sums(work)
-    RemoveUnusedNodesPass()(model)
-    return Rows(model, frozenset(work.ports))
+    made = OverRows(spec, apart, like)(model)
+    return made if made.modified else None
 
 
-def for_one(model: ir.Model) -> ir.Model:
-    """A copy for a single stream: a free batch is 1, and all sizes are worked out."""
-    from onnx_ir.passes.common import ShapeInferencePass
+class OverRows(Copy[Rows]):
+    """A copy with convolutions over rows; as it was if there are none, or too much would be turned.
 
-    model = model.clone()
-    for v in (*model.graph.inputs, *model.graph.outputs):
-        if v.shape is not None:
-            v.shape = ir.Shape([d if isinstance(d, int) else _times(str(d)) for d in v.shape])
-    ShapeInferencePass()(model)
-    return model
+    apart: states that stay as they are. like: another form of the same model; the ports must come out the same.
+    Requires: a model for one stream. Ensures: ports that are rows are [T, C]; nodes stand behind what they read.
+    """
+
+    def __init__(self, spec: Spec, apart: frozenset[str] = frozenset(), like: Rows | None = None) -> None:
+        self.spec, self.apart, self.like = spec, apart, like
+
+    def requires(self, model: ir.Model) -> None:
+        one_stream(model)
+
+    def call(self, model: ir.Model) -> Rows:
+        copy = model.clone()
+        ports = self._convert(copy)
+        if ports is None:
+            return Rows(model.clone(), False)  # the first copy is half way
+        for v in copy.graph.inputs:
+            if v.name in ports and (v.shape is None or len(v.shape) != 2):
+                raise InvariantError(f"{v.name} should be rows, and is {v.shape}")
+        return Rows(copy, True, ports)
+
+    def _convert(self, model: ir.Model) -> frozenset[str] | None:
+        """In place; the ports that are rows then, or None if it does not pay."""
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+        like = self.like
+        work = Work(model, _free_ports(model, self.spec) - self.apart if like is None else like.ports)
+        wanted = _wanted(model)
+        done = [node for node in list(model.graph) if _convert(work, node, wanted)]
+        if not work.convs:
+            return None
+        _settle_outputs(work, self.spec)
+        for node in reversed(done):
+            for out in node.outputs:
+                if out.uses() or out in model.graph.outputs:
+                    turned_back(work, out)
+            model.graph.remove(node, safe=True)
+        for value in [v for v, rows in work.rows.items() if rows in model.graph.inputs and v.uses()]:
+            turned_back(work, value)  # others take it too
+        if work.turned > work.convs + work.spared or (like is not None and work.ports != like.ports):
+            return None
+        merge_sums(work)
+        RemoveUnusedNodesPass()(model)
+        return frozenset(work.ports)
+
+
+class ForOneStream(Copy[PassResult]):
+    """A copy for a single stream: a free batch is 1, and all sizes are worked out.
+
+    Requires: nothing. Ensures: no size of an input is free, but for caches that grow.
+    """
+
+    def call(self, model: ir.Model) -> PassResult:
+        from onnx_ir.passes.common import ShapeInferencePass
+
+        model = model.clone()
+        for v in (*model.graph.inputs, *model.graph.outputs):
+            if v.shape is not None:
+                v.shape = ir.Shape([d if isinstance(d, int) else _times(str(d)) for d in v.shape])
+        return PassResult(ShapeInferencePass()(model).model, True)
+
+    def ensures(self, model: ir.Model) -> None:
+        super().ensures(model)
+        one_stream(model)
 
 
 def _times(dim: str) -> int | str:

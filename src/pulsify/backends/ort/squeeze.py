@@ -10,23 +10,31 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import PassResult
 
 from pulsify.core.traits import traits
-from pulsify.optimize.views import constant, ints, new_node, reshaped, sizes, source
+from pulsify.optimize.builder import Builder
+from pulsify.optimize.rewriting import Change, one_stream
+from pulsify.optimize.views import constant, sizes, source
 
 Shape = tuple[int, ...]
 
 
-def squeezed(model: ir.Model) -> ir.Model:
-    """The same model; changes it in place."""
-    graph, flat = model.graph, dict[ir.Value, ir.Value]()
-    done = [node for node in list(graph) if _convert(graph, node, flat)]
-    for node in reversed(done):
-        for out in node.outputs:
-            if out.uses() or out in graph.outputs:
-                _back(graph, out, flat[out], node)
-        graph.remove(node, safe=True)
-    return model
+class SqueezeTokens(Change[PassResult]):
+    """In place. Requires: a model for one stream. Ensures: nodes stand behind what they read; no port is touched."""
+
+    def call(self, model: ir.Model) -> PassResult:
+        b, flat = Builder(model.graph), dict[ir.Value, ir.Value]()
+        done = [node for node in list(model.graph) if _convert(b.before(node), node, flat)]
+        for node in reversed(done):
+            for out in node.outputs:
+                if out.uses():
+                    _back(b.before(node), out, flat[out])
+            model.graph.remove(node, safe=True)
+        return PassResult(model, bool(done))
+
+    def requires(self, model: ir.Model) -> None:
+        one_stream(model)
 
 
 def tokens(value: ir.Value | None) -> Shape | None:
@@ -35,22 +43,21 @@ def tokens(value: ir.Value | None) -> Shape | None:
     return dims[1:] if dims is not None and len(dims) == 3 and dims[0] == 1 else None
 
 
-def _convert(graph: ir.Graph, node: ir.Node, flat: dict[ir.Value, ir.Value]) -> bool:
-    if any(tokens(o) is None or o in graph.outputs for o in node.outputs) or not _takes_rows(node):
+def _convert(b: Builder, node: ir.Node, flat: dict[ir.Value, ir.Value]) -> bool:
+    if any(tokens(o) is None or o in b.graph.outputs for o in node.outputs) or not _takes_rows(node):
         return False
     data = [v for v in node.inputs if tokens(v) is not None and constant(v) is None]
     product = node.op_type == "MatMul"
     if not product and not any(v in flat or sizes(source(v)) == tokens(v) for v in data if v is not None):
         return False
     attrs: dict[str, Any] = {name: a.value for name, a in node.attributes.items()}
-    inputs = [_flat(graph, node, v, flat) if v in data else _spread(graph, v) for v in node.inputs]
+    inputs = [_flat(b, v, flat) if v in data else _spread(b, v) for v in node.inputs]
     if attrs.get("axis", 0) > 0:
         attrs["axis"] -= 1
-    made = ir.node(node.op_type, inputs, attrs, num_outputs=len(node.outputs), name=f"{node.name}/flat")
-    for i, (out, fresh) in enumerate(zip(node.outputs, made.outputs, strict=True)):
-        fresh.name, fresh.type, fresh.shape = f"{made.name}/{i}", out.type, ir.Shape(tokens(out) or ())
-        flat[out] = fresh
-    graph.insert_before(node, [made])
+    shapes, dtype = [tokens(out) for out in node.outputs], node.outputs[0].dtype
+    made = b.ops(node.op_type, inputs, shapes, dtype, name=f"{node.name}/flat", domain="", **attrs)
+    for out, fresh in zip(node.outputs, made, strict=True):
+        flat[out], fresh.type = fresh, out.type
     return True
 
 
@@ -79,30 +86,25 @@ def _broadcasts(value: ir.Value) -> bool:
     return array is not None and (array.ndim < 3 or (array.ndim == 3 and array.shape[0] == 1))
 
 
-def _spread(graph: ir.Graph, value: ir.Value | None) -> ir.Value | None:
+def _spread(b: Builder, value: ir.Value | None) -> ir.Value | None:
     """A constant without its leading axis."""
     array = constant(value)
     if value is None or array is None or array.ndim < 3:
         return value
-    name = f"{value.name}/flat"
-    if name not in graph.initializers:
-        made = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(array[0])), type=value.type)
-        made.shape = ir.Shape(array.shape[1:])
-        graph.register_initializer(made)
-    return graph.initializers[name]
+    return b.constant(f"{value.name}/flat", np.ascontiguousarray(array[0]))
 
 
-def _flat(graph: ir.Graph, at: ir.Node, value: ir.Value | None, flat: dict[ir.Value, ir.Value]) -> ir.Value:
+def _flat(b: Builder, value: ir.Value | None, flat: dict[ir.Value, ir.Value]) -> ir.Value:
     assert value is not None
     shape = tokens(value)
     assert shape is not None
     if value not in flat:
-        flat[value] = reshaped(graph, at, source(value), shape)
+        flat[value] = b.reshaped(source(value), shape)
     return flat[value]
 
 
-def _back(graph: ir.Graph, value: ir.Value, rows: ir.Value, node: ir.Node) -> None:
+def _back(b: Builder, value: ir.Value, rows: ir.Value) -> None:
     """Whoever still takes [1, T, C] takes a view of the rows."""
     shape = sizes(value)
     assert shape is not None
-    value.replace_all_uses_with(new_node(graph, node, "Reshape", [rows, ints(graph, shape)], shape, value))
+    value.replace_all_uses_with(b.op("Reshape", [rows, b.ints(*shape)], shape, value.dtype))

@@ -1,0 +1,87 @@
+"""The one place where rewrites get new nodes and constants from: each has a name, and its size and type where known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.optimize.views import Array, sizes
+
+Shape = ir.Shape | Sequence[int | str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Builder:
+    """Adds to a graph. New nodes go in front of `at`, or to the end if there is none."""
+
+    graph: ir.Graph
+    at: ir.Node | None = None
+
+    def before(self, at: ir.Node | None) -> Builder:
+        """The same graph, elsewhere."""
+        return Builder(self.graph, at)
+
+    def ops(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        shapes: Sequence[Shape],
+        dtype: ir.DataType | None,
+        /,
+        *,
+        name: str = "",
+        domain: str | None = None,
+        **attrs: Any,
+    ) -> Sequence[ir.Value]:
+        """A node with an output for each of the shapes, all of one type. It stays in the domain of one like it."""
+        if domain is None:
+            domain = self.at.domain if self.at is not None and self.at.op_type == op else ""
+        name = name or f"{'' if self.at is None else self.at.name}/tidy/{op}_{len(self.graph)}"
+        node = ir.node(op, inputs, attrs, domain=domain, num_outputs=len(shapes), name=name)
+        for i, (out, shape) in enumerate(zip(node.outputs, shapes, strict=True)):
+            out.name = name if len(shapes) == 1 else f"{name}/{i}"
+            out.shape = None if shape is None else ir.Shape(shape)
+            if dtype is not None:
+                out.dtype = dtype
+        if self.at is None:
+            self.graph.append(node)
+        else:
+            self.graph.insert_before(self.at, node)
+        return node.outputs
+
+    def op(
+        self, op: str, inputs: Sequence[ir.Value | None], shape: Shape, dtype: ir.DataType | None, /, **attrs: Any
+    ) -> ir.Value:
+        """A node with one output."""
+        return self.ops(op, inputs, [shape], dtype, **attrs)[0]
+
+    def reshaped(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+        """The value itself if it has that shape already."""
+        if sizes(value) == shape:
+            return value
+        return self.op("Reshape", [value, self.ints(*shape)], shape, value.dtype)
+
+    def constant(self, name: str, array: Array) -> ir.Value:
+        """A constant; one that is there already, name and elements alike, is used again."""
+        there = self.graph.initializers.get(name)
+        if there is not None and there.const_value is not None and _alike(there.const_value.numpy(), array):
+            return there
+        return self.tensor(name, ir.tensor(np.asarray(array, order="C"), name=name))
+
+    def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """A constant that shares the given tensor: what lies in a file stays there."""
+        shape = ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)])
+        value = ir.Value(name=name, const_value=tensor, shape=shape, type=ir.TensorType(tensor.dtype))
+        self.graph.register_initializer(value)
+        return value
+
+    def ints(self, *numbers: int) -> ir.Value:
+        return self.constant("view/" + "x".join(map(str, numbers)), np.array(numbers, np.int64))
+
+
+def _alike(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
