@@ -19,7 +19,7 @@ from pulsify.frontend.load import load
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
-from pulsify.trace.settle import settle
+from pulsify.trace.resolve import resolve
 
 
 def written(model: Model) -> onnx.ModelProto:
@@ -39,7 +39,7 @@ def traced(proto: onnx.ModelProto, **about: Any) -> Tracer:
     """about: time, bind, set, as of `pulsify.stream`."""
     loaded = load(proto)
     time = find_time(loaded, **about)
-    return Tracer(settle(loaded, time), time)
+    return Tracer(resolve(loaded, time), time)
 
 
 def converting(proto: onnx.ModelProto, pulse: int = 4, proof: str = "proven", **about: Any) -> Context:
@@ -54,7 +54,7 @@ def asked(proto: onnx.ModelProto, **about: Any) -> Questions:
 def run_built(ctx: Context, outputs: Sequence[ir.Value], feeds: Mapping[ir.Value, Array]) -> list[Array]:
     """Runs what a builder holds: of the nodes only those the outputs need, fed by value."""
     b = ctx.builder
-    b.settle()
+    b.finish()
     wanted = [b.real(v) for v in outputs]
     needed, todo = set[ir.Value](), list(wanted)
     while todo:

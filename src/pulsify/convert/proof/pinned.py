@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settles:
-    """Past `until` frames it only depends on the length modulo `period`; certain for streams of up to `limit` frames."""
+    """Past `until` frames it only depends on the length modulo `period`; certain for streams up to `limit` frames."""
 
     until: int = 0
     period: int = 1
