@@ -132,13 +132,15 @@ def test_a_rule_that_reaches() -> None:
 
     @rule("acme::Delta", says="along time")
     def delta(ctx: Context, node: Node) -> Plan | None:
-        wire = ctx.wire(node.inputs[0])
+        wire = ctx.ask.wire(node.inputs[0])
         assert wire is not None and wire.length is not None
 
         def emit(values: list[Any], window: Any) -> Any:
             return ctx.builder.ops(node.op, values, node.attrs, domain=node.domain, name=node.name)
 
-        return Plan((Read(wire, Reach(hi=2)),), (ctx.layout(node, node.outputs[0]),), wire.length.then(add=-2), emit)
+        return Plan(
+            (Read(wire, Reach(hi=2)),), (ctx.ask.layout(node, node.outputs[0]),), wire.length.then(add=-2), emit
+        )
 
     proto = model(
         [helper.make_node("Delta", ["x"], ["y"], name="delta", domain="acme")],

@@ -175,7 +175,7 @@ def test_small_context(norm: str, model: Model) -> None:
     check(path, streamed(path, 32), [*SHORT, *leftovers(5 * 32), 301])
 
 
-@pytest.mark.parametrize("exporter", ["legacy", "dynamo"])
+@pytest.mark.parametrize("exporter", ["legacy", pytest.param("dynamo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pulse", [112, 224])
 def test_full_context(exporter: str, pulse: int, model: Model) -> None:
     path = model(exporter, context=FULL)
@@ -198,7 +198,9 @@ def test_contexts_between(context: tuple[int, int], pulse: int, model: Model) ->
     check(path, stream, [2, 8 * 84 + 1], batch=2)
 
 
-@pytest.mark.parametrize(("context", "pulse"), [(SMALL, 32), (FULL, 112), (CAUSAL, 8)])
+@pytest.mark.parametrize(
+    ("context", "pulse"), [(SMALL, 32), pytest.param(FULL, 112, marks=pytest.mark.slow), (CAUSAL, 8)]
+)
 def test_parallel_streams(context: tuple[int, int], pulse: int, model: Model) -> None:
     path = model(context=context)
     stream = streamed(path, pulse)

@@ -199,7 +199,9 @@ def test_pulse_of_a_fraction_of_a_frame(front: Callable[..., Path]) -> None:
 # ---- from sound to tokens
 
 
-@pytest.mark.parametrize(("exporter", "context"), [("legacy", (70, 13)), ("dynamo", (70, 0))])
+@pytest.mark.parametrize(
+    ("exporter", "context"), [("legacy", (70, 13)), pytest.param("dynamo", (70, 0), marks=pytest.mark.slow)]
+)
 def test_sound_to_tokens(exporter: str, context: tuple[int, int], files: Files) -> None:
     """Every chunk of sound gives its tokens at once, though a frame waits for half a window of samples."""
     paths, pulse = files(exporter, context=context), CHUNKS[context]

@@ -86,16 +86,16 @@ def test_a_loaded_stream_does_not_know_its_wires(tmp_path: Path) -> None:
 
 def test_conversion_verifies_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong rule does not get past `stream`, unless verify=False."""
-    from pulsify import api
+    from pulsify.convert import convert as conversion
 
-    finish = api._finish
+    convert = conversion.convert
 
     def spoiled(*args: Any) -> Any:
-        stream = finish(*args)
-        stream.model.graph.initializers["w1"].const_value = ir.tensor(np.zeros((4, 2, 3), np.float32), name="w1")
-        return stream
+        made = convert(*args)
+        made.model.graph.initializers["w1"].const_value = ir.tensor(np.zeros((4, 2, 3), np.float32), name="w1")
+        return made
 
-    monkeypatch.setattr(api, "_finish", spoiled)
+    monkeypatch.setattr(conversion, "convert", spoiled)
     with pytest.raises(pulsify.Mismatch, match="'h'"):
         pulsify.stream(models.look_ahead(), pulse=4)
     pulsify.stream(models.look_ahead(), pulse=4, verify=False)

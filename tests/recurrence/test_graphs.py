@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pulsify
-from tests.property import check as batch
+from pulsify.core.runner import open_model
 from tests.recurrence.build import Built, Cell, Window
 from tests.recurrence.check import check, frames, open_session
 from tests.recurrence.graphs import CASES, DUAL_PATH, ENDS, GRU, LSTM, MIXED, PREFIX, RNN, Case, stacked
@@ -113,5 +113,5 @@ def test_onnx_runtime_does_not_run_layout_1(name: str) -> None:
     """Once it does, these models can be their own reference."""
     built = stacked(CASES[name])
     with pytest.raises(Exception, match=r"layout == 1.*not supported"):
-        batch.open_session(built.model)
-    assert batch.open_session(built.reference).get_outputs()
+        open_model(built.model)
+    assert open_model(built.reference).get_outputs()

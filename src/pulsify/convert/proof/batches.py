@@ -116,7 +116,8 @@ def _check_sizes(ask: Questions, node: Node) -> None:
         if not all(alike(x, y) for x, y in zip(f.spread(found).sizes, f.sizes(node.outputs[0]), strict=True)):
             _refuse(ask, node, node.outputs[0], "its size is no multiple of the batch size")
     except Unsure as problem:
-        _refuse(ask, node, node.outputs[0], str(problem))
+        if node.op == "Slice":  # all others make sizes that go with their amounts, which are looked at by themselves
+            _refuse(ask, node, node.outputs[0], str(problem))
 
 
 def _given(ask: Questions, name: str) -> Value | None:

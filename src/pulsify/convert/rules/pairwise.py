@@ -19,6 +19,7 @@ from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import choose_view
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
+from pulsify.convert.known.lengths import as_length
 from pulsify.convert.known.series import Unsure, constant
 from pulsify.convert.known.spread import T
 from pulsify.convert.mask_cells import Cells
@@ -28,9 +29,9 @@ from pulsify.convert.proof.numbers import (
     SHORT,
     Looked,
     as_expected,
+    familiar,
     follower,
     in_frames,
-    length_of,
     same_series,
     sizes_by_operator,
     uncertain,
@@ -102,7 +103,9 @@ def _check_beside(ctx: Context, node: Node, operands: list[Operand]) -> None:
                 and own[axis].growth
                 and not same_series(own[axis], in_frames(ctx.ask, side.length))
             ):
-                ctx.ask.ledger.require(node.name, side.length, equals=length_of(ctx.ask, node, own[axis]))
+                with contextlib.suppress(Unsure):  # some are no lengths that could be written down
+                    frames = as_length(own[axis], familiar(ctx.ask))
+                    ctx.ask.ledger.require(node.name, side.length, equals=frames)
 
 
 def _check_shape(ctx: Context, node: Node) -> None:
