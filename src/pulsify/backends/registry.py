@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
 from typing import cast
 
 from pulsify.backends.seam import Backend
-from pulsify.core.errors import InvalidArgument
+from pulsify.core.named import Entry, imported
 
 DEFAULT = "ort"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """`module` has the back end as `BACKEND`; extra: what installs its dependencies."""
-
-    module: str
-    extra: str
 
 
 _ENTRIES: dict[str, Entry] = {
@@ -37,12 +27,4 @@ def register(name: str, module: str, extra: str) -> None:
 
 def backend(name: str) -> Backend:
     """The back end of this name, or InvalidArgument that says what there is, or what to install."""
-    if not isinstance(name, str) or name not in _ENTRIES:
-        raise InvalidArgument(f"backend={name!r}: there is none of that name; there are {', '.join(_ENTRIES)}")
-    entry = _ENTRIES[name]
-    try:
-        return cast(Backend, import_module(entry.module).BACKEND)
-    except ImportError as error:
-        raise InvalidArgument(
-            f"backend={name!r} needs {error.name or 'a package'}, which is not installed: pip install '{entry.extra}'"
-        ) from error
+    return cast(Backend, imported("backend", "BACKEND", _ENTRIES, name))

@@ -7,7 +7,6 @@ worked out here, the same for all operators.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,10 +15,9 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
-from pulsify.convert.known.lengths import as_length
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.convert.primitives.boundary import Fill, fill, mirrored_wire, overrun, ready
-from pulsify.convert.proof.numbers import as_expected, familiar, follower, in_frames, same_series
+from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.frontend.model import Node
@@ -123,8 +121,7 @@ def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     if ((off != 0) & alone).any():
         as_expected(ctx.ask, node, node.outputs[0], wire.layout.axis, size, expected)
     elif off.any() and size.growth:  # batch fails where they differ; a table that ends is looked after elsewhere
-        with contextlib.suppress(Unsure):  # some are no lengths that could be written down
-            ctx.ask.ledger.require(node.name, length, equals=as_length(size, familiar(ctx.ask)))
+        require_as_many(ctx.ask, node, length, size)
 
 
 def _before_mirror(plan: Plan) -> bool:

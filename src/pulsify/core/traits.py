@@ -69,10 +69,7 @@ TRAITS: dict[str, Traits] = {
     "Where": replace(ENTRY, straight=True),
     # ---- axes
     **dict.fromkeys(
-        ("Reshape",), Traits(axes="regroup", rises="with", keeps_cells=True, regroups=True, shapes=True, straight=True)
-    ),
-    **dict.fromkeys(
-        ("Squeeze", "Unsqueeze"),
+        ("Reshape", "Squeeze", "Unsqueeze"),
         Traits(axes="regroup", rises="with", keeps_cells=True, regroups=True, shapes=True, straight=True),
     ),
     "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True),

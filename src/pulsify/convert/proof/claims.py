@@ -21,7 +21,6 @@ from pulsify.convert.questions import Questions, Unclear
 from pulsify.trace.evaluate import Array, CannotRun, same
 
 if TYPE_CHECKING:
-    from pulsify.convert.questions import Questions
     from pulsify.frontend.model import Node
 
 CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many

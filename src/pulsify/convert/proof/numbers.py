@@ -7,6 +7,7 @@ refused by name, unless the caller accepts what a sample of lengths says (`proof
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -223,6 +224,12 @@ def length_of(ask: Questions, node: Node, frames: Series) -> Length:
         ) from problem
     ask.lengths_found[found] = None
     return found
+
+
+def require_as_many(ask: Questions, node: Node, length: Length, size: Series) -> None:
+    """What meets a wire of this length has as many frames: where it has not, batch fails, and the stream says so."""
+    with contextlib.suppress(Unsure):  # some are no lengths that could be written down
+        ask.ledger.require(node.name, length, equals=as_length(size, familiar(ask)))
 
 
 def size_length(ask: Questions, node: Node, name: str, axis: int, outer: int = 1) -> Length:

@@ -19,7 +19,6 @@ from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import choose_view
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Prefix, Side, Varying, Window, Windows, Wire
-from pulsify.convert.known.lengths import as_length
 from pulsify.convert.known.series import Unsure, constant
 from pulsify.convert.known.spread import T
 from pulsify.convert.mask_cells import Cells
@@ -29,9 +28,9 @@ from pulsify.convert.proof.numbers import (
     SHORT,
     Looked,
     as_expected,
-    familiar,
     follower,
     in_frames,
+    require_as_many,
     same_series,
     sizes_by_operator,
     uncertain,
@@ -103,9 +102,7 @@ def _check_beside(ctx: Context, node: Node, operands: list[Operand]) -> None:
                 and own[axis].growth
                 and not same_series(own[axis], in_frames(ctx.ask, side.length))
             ):
-                with contextlib.suppress(Unsure):  # some are no lengths that could be written down
-                    frames = as_length(own[axis], familiar(ctx.ask))
-                    ctx.ask.ledger.require(node.name, side.length, equals=frames)
+                require_as_many(ctx.ask, node, side.length, own[axis])
 
 
 def _check_shape(ctx: Context, node: Node) -> None:

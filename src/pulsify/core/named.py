@@ -1,0 +1,31 @@
+"""Things found by name, each imported when it is first asked for: back ends, export targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pulsify.core.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`module` has the thing; extra: what installs its dependencies."""
+
+    module: str
+    extra: str
+
+
+def imported(what: str, attribute: str, entries: Mapping[str, Entry], name: str) -> Any:
+    """`attribute` of the module of this name, or InvalidArgument that says what there is, or what to install."""
+    if not isinstance(name, str) or name not in entries:
+        raise InvalidArgument(f"{what}={name!r}: there is none of that name; there are {', '.join(entries)}")
+    entry = entries[name]
+    try:
+        return getattr(import_module(entry.module), attribute)
+    except ImportError as error:
+        raise InvalidArgument(
+            f"{what}={name!r} needs {error.name or 'a package'}, which is not installed: pip install '{entry.extra}'"
+        ) from error
