@@ -55,7 +55,9 @@ class Context:
             raise Misaligned(rate.denominator)
         return int(p)
 
-    def emitted(self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window) -> Wire:
+    def emitted(
+        self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window, known: int = 0
+    ) -> Wire:
         """File a wire made by an operator; everyone who reads it shares one buffer."""
         check_wire(self.ask.traces, name, node, layout, length)
         if self.ask.dtype(name) == ir.DataType.STRING:
@@ -66,21 +68,23 @@ class Context:
                 op=made.op if made else "Input",
                 hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
             )
-        buffer = Buffer(self.builder, node, value, self.ask.dtype(name), layout, window)
+        buffer = Buffer(self.builder, node, value, self.ask.dtype(name), layout, window, name)
         self.buffers[name] = buffer
         self.windows[name] = window
-        wire = Wire(name, layout, self.ask.dtype(name), length, window.end, buffer.take, clean=window.start >= 0)
+        clean = window.start >= 0
+        wire = Wire(name, layout, self.ask.dtype(name), length, window.end, buffer.take, clean, known=known)
         self.ask.facts[name] = wire
         return wire
 
     def filed(self, name: str, like: Wire, value: ir.Value, window: Window, clean: bool = False) -> Wire:
         """File a variant of a wire under a name of its own, with its own buffer."""
         assert like.length is not None
-        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window)
+        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window, like.name)
         self.buffers[name] = buffer
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)
-        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean or window.start >= 0)
+        clean = clean or window.start >= 0
+        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean, known=like.known)
 
 
 def broadcast_axis(layout: Layout, rank: int) -> int:

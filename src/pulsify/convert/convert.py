@@ -22,6 +22,8 @@ from pulsify.convert.ports import (
 )
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
+from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
+from pulsify.convert.primitives.state import State
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
 from pulsify.convert.proof.numbers import uncertain
@@ -198,7 +200,7 @@ def _widest_field(traces: Traces) -> int:
 def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
     ctx, outputs = analyse(tracer, pulse, unbounded, proof)
     time = tracer.time
-    states = [s for n, b in ctx.buffers.items() if (s := b.finish(time.batch, n in ctx.zeroed)) is not None]
+    states = _buffered(ctx)
     states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]
     states += ctx.carries
     if ctx.clock.position is not None:
@@ -236,6 +238,15 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
     made = Converted(model, spec, probes(ctx))
     ctx.release()
     return made
+
+
+def _buffered(ctx: Context) -> list[State]:
+    """Buffers with all windows that were asked for; those with a known start begin with it."""
+    known, states = frames_of(ctx, wishes(ctx)), []
+    for name, buffer in ctx.buffers.items():
+        begin = beginning(ctx, buffer, known.get(buffer.wire) if buffer.window.start > 0 else None)
+        states.append(buffer.finish(ctx.clock.batch, name in ctx.zeroed, begin))
+    return [s for s in states if s is not None]
 
 
 def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:

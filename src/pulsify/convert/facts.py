@@ -96,6 +96,7 @@ class Wire:
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
+    known: so many of its first frames are the same in every stream (see primitives/known_start.py).
     """
 
     name: str
@@ -109,6 +110,7 @@ class Wire:
     table_rows: int | None = None
     copies: bool = False
     mirror: Mirror | None = None
+    known: int = 0
 
     @property
     def rate(self) -> Fraction:

@@ -16,7 +16,8 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
-from pulsify.convert.primitives.boundary import Fill, fill, mirrored_wire, overrun, ready
+from pulsify.convert.primitives.boundary import Fill, fill, first_shown, mirrored_wire, overrun, ready
+from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
 from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
@@ -83,16 +84,39 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
             _check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
-    while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, 0), end)) for r in plan.reads):
+    known = _known_frames(ctx, plan, Window(p, 0, end))
+    while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
-    window = Window(p, end - p if plan.exact else min(end - p, 0), end)
+    window = Window(p, end - p if plan.exact else min(end - p, known), end)
     if plan.copies:
-        _file_formula(ctx, node, plan, end)
+        _file_formula(ctx, node, plan, end, known)
         return
     values = _emit(ctx, plan, window)
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
-            ctx.emitted(name, node.name, value, layout, length, window)
+            ctx.emitted(name, node.name, value, layout, length, window, known)
+
+
+def _known_frames(ctx: Context, plan: Plan, window: Window) -> int:
+    """So many of the first frames made are the same in every stream, if that spares computing them again and again."""
+    if plan.exact or plan.length is None or window.end <= window.p:
+        return 0
+    frames = min(at_least(plan.length), *(_known_of(r) for r in plan.reads if r.wire.end is not None))
+    if frames <= 0 or not fits(ctx) or not all(layout is None or holds(layout) for layout in plan.layouts):
+        return 0
+    clocked = [r.wire.take(_read_window(r, window)) for r in plan.reads if r.wire.end is None]
+    given = [ir.Value(name="given") for _ in plan.reads]
+    return frames if made_of(ctx, clocked, ()) and made_of(ctx, plan.emit(given, window), given) else 0
+
+
+def _known_of(read: Read) -> int:
+    """So many of the first frames read nothing but known frames, or are filled in with what is known."""
+    shown = first_shown(read.fill, -read.reach.first(0))
+    return read.reach.latest_end(read.wire.known) if read.wire.known >= shown else 0
+
+
+def _read_window(read: Read, window: Window) -> Window:
+    return Window(window.p * read.reach.num // read.reach.den, *read.reach.span(window.start, window.end))
 
 
 def _known_end(ctx: Context, plan: Plan) -> int | None:
@@ -144,7 +168,7 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     values = plan.emit([source.take(window)], window)
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
-            like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name))
+            like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=0)
             inner = ctx.filed(f"{name}#source", like, value, window)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
@@ -169,7 +193,7 @@ def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]
     return plan.emit(values, window)
 
 
-def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) -> None:
+def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0) -> None:
     """Emit the node anew for whatever window is asked for.
 
     So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
@@ -192,8 +216,9 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None) 
     )
     for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
         if name and layout is not None:
+            dtype = ctx.ask.dtype(name)
             ctx.ask.facts[name] = Wire(
-                name, layout, ctx.ask.dtype(name), plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies
+                name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies, known=known
             )
 
 

@@ -144,7 +144,8 @@ def _convert(work: Work, node: ir.Node, wanted: set[ir.Value]) -> bool:
     if not passes(node):
         return False
     data = [v for v in node.inputs if v is not None and v.const_value is None]
-    ready = [v in work.rows or v.name in work.free or turned_from(v) is not None for v in data if frames_of(v)]
+    turns = [v for v in data if frames_of(v) not in (None, (1, 1))]  # a single number is a row as it is
+    ready = [v in work.rows or v.name in work.free or turned_from(v) is not None for v in turns]
     offered = any(v in work.rows and v.producer() is not None for v in data)
     if offered or (ready and all(ready) and any(o in wanted for o in node.outputs)):
         work.rows.update(zip(node.outputs, passed(work, node), strict=True))

@@ -101,7 +101,15 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
         end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
     mirror = Mirror(source, before, after, mode) if before > 0 else None
-    return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror)
+    known = source.known + before if before > 0 and source.known >= first_shown(how, before) else 0
+    return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror, known=known)
+
+
+def first_shown(how: Fill | None, before: int) -> int:
+    """So many of the stream's first frames are shown in front of it, `before` frames far."""
+    if how is None or how.mode == "constant" or before <= 0:
+        return 0
+    return {"edge": 1, "reflect": before + 1}.get(how.mode, 1 << 40)
 
 
 def overrun(reach: Reach, read: Length, made: Length) -> int:

@@ -8,6 +8,7 @@ next           p -> [ - - - )         the state after this pulse
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -18,6 +19,8 @@ from pulsify.convert.primitives.state import State, from_state, state_shape, to_
 from pulsify.core.errors import NotStreamable
 from pulsify.core.spec import PAST
 from pulsify.trace.lengths import BATCHES
+
+Begin = Callable[[ir.Value, int], ir.Value | None]
 
 
 @dataclass(eq=False)
@@ -30,6 +33,7 @@ class Buffer:
     dtype: ir.DataType
     layout: Layout
     window: Window
+    wire: str  # of the batch model, whose frames these are
     wishes: dict[Window, ir.Value] = field(default_factory=dict)
 
     def take(self, window: Window) -> ir.Value:
@@ -42,11 +46,19 @@ class Buffer:
             self.wishes[window] = ir.Value(name=f"{self.node}[{window.start}:{window.end}]")
         return self.wishes[window]
 
-    def finish(self, batch: str | None, zero: bool) -> State | None:
-        """Emit the slices, and the state if any window reaches further back than the wire's own."""
+    @property
+    def history(self) -> int:
+        """How far back, beyond the wire's own window, anyone asks."""
+        return max((self.window.start - w.start for w in self.wishes if not w.grows), default=0)
+
+    def finish(self, batch: str | None, zero: bool, begin: Begin = lambda past, history: None) -> State | None:
+        """Emit the slices, and the state if any window reaches further back than the wire's own.
+
+        begin: what the state's value is replaced by where a stream begins with known frames.
+        """
         b, own = self.builder, self.window
         layout, value = self._unfolded() if self.wishes else (self.layout, self.value)
-        history = max((own.start - w.start for w in self.wishes if not w.grows), default=0)
+        history = self.history
         full, state = value, None
         if history > 0:
             sizes = _with_time(layout, history)
@@ -54,6 +66,8 @@ class Buffer:
             shape = state_shape(sizes, batch, own_axis)
             before = ir.val(b.unique("state"), self.dtype, ir.Shape(shape))
             past = from_state(b, before, sizes, own_axis)
+            begun = begin(past, history)
+            past, zero = (begun, False) if begun is not None else (past, zero or own.start > 0)
             full = b.op("Concat", past, value, axis=layout.axis, name=f"{self.node}/full")
             kept = self._cut(full, layout, own.p, own.p + history, history + own.frames)
             after = to_state(b, kept, sizes, own_axis)
@@ -74,6 +88,7 @@ class Buffer:
         plain = not layout.folded and layout.batch in (None, 0) and layout.axis != 0 and min(layout.sizes) >= -1
         if (
             not plain
+            or own.start > 0
             or own.start != own.end - own.p
             or own.end != window.end
             or (layout.batch is None and layout.sizes[0] != 1)

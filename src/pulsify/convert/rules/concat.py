@@ -123,7 +123,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, x = ctx.builder, values[0]
         frames = ctx.clock.frames(window)
-        if before:
+        if before and window.start < before:
             early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
             begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
             x = choose(b, along(ctx, begun, layout, window.frames), early, x, wire.dtype)
