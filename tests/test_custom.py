@@ -16,7 +16,7 @@ import pulsify
 from pulsify.convert.rules.registry import RULES
 from pulsify.core.custom import CUSTOM, WHOLE
 from pulsify.core.reach import Reach
-from pulsify.extend import Context, Node, Plan, Read, Shaped, define, pointwise, rule
+from pulsify.extend import Context, Fill, Node, Plan, Read, Shaped, define, pointwise, rule
 from tests.models import close, frames, model, node, run_batch, weights
 
 
@@ -162,3 +162,44 @@ def test_wrong_registrations() -> None:
         define("acme::Other", body=boost())
     with pytest.raises(pulsify.InvalidArgument, match=r"Conv has a rule already, in pulsify\.convert"):
         rule("Conv")(lambda ctx, node: None)
+
+
+def test_what_lies_beyond_the_ends_is_said_from_outside_too() -> None:
+    """Both neighbours of a frame, twos beyond the ends."""
+    body = onnx.parser.parse_function("""
+        <opset_import: ["" : 17], domain: "acme"> Beside (x) => (y) {
+            pads = Constant <value_ints: ints = [0, 0, 1, 0, 0, 1]> ()
+            two = Constant <value_float: float = 2.0> ()
+            time = Constant <value_ints: ints = [2]> ()
+            start = Constant <value_ints: ints = [0]> ()
+            end = Constant <value_ints: ints = [-2]> ()
+            far = Constant <value_ints: ints = [1000000000]> ()
+            wide = Pad (x, pads, two)
+            old = Slice (wide, start, end, time)
+            new = Slice (wide, time, far, time)
+            y = Add (old, new)
+        }""")
+    define("acme::Beside", shapes=lambda attributes, inputs: [inputs[0]], body=body)  # type: ignore[list-item]
+
+    @rule("acme::Beside", says="along time")
+    def beside(ctx: Context, node: Node) -> Plan | None:
+        wire, b = ctx.ask.wire(node.inputs[0]), ctx.builder
+        assert wire is not None
+
+        def emit(values: list[Any], window: Any) -> list[Any]:
+            old, new = b.slice(values[0], 2, 0, window.frames), b.slice(values[0], 2, 2, window.frames + 2)
+            return [b.op("Add", old, new)]
+
+        read = Read(wire, Reach(lo=-1, hi=1), Fill(value=2))
+        return Plan((read,), (wire.layout,), wire.length, emit)
+
+    proto = model(
+        [node("Cos", "x", "h"), helper.make_node("Beside", ["h"], ["y"], name="beside", domain="acme")],
+        {"x": [1, 2, "T"]},
+        ["y"],
+        {},
+        imports=[helper.make_opsetid("acme", 1)],
+    )
+    stream = pulsify.stream(proto, pulse=4)
+    assert stream.outputs[0].delay == 1
+    assert pulsify.verify(proto, stream).ok

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pulsify
+from pulsify.backends import registry
 from tests import models
 from tests.models import Array, close, frames, run_batch
 
@@ -27,7 +28,7 @@ def quick_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("backend", ["ort", "reference"])
+@pytest.mark.parametrize("backend", registry.names())
 @pytest.mark.parametrize("chunk", [PULSE, 3])
 def test_a_worker_runs_while_others_push(chunk: int, backend: str) -> None:
     """Sixteen streams, eight threads that push, one that runs: every stream is what it is alone."""

@@ -13,6 +13,7 @@ import pulsify.convert.rules  # noqa: F401  the rules that are there come first
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import Fill
 from pulsify.convert.rules.pointwise import clone, pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.core.custom import Shaped, define
@@ -20,6 +21,6 @@ from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
 
 __all__ = [
-    "Context", "Layout", "Node", "Plan", "Reach", "Read", "Shaped", "Window", "Wire", "clone", "define", "pointwise",
-    "rule",
+    "Context", "Fill", "Layout", "Node", "Plan", "Reach", "Read", "Shaped", "Window", "Wire", "clone", "define",
+    "pointwise", "rule",
 ]  # fmt: skip

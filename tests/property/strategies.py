@@ -489,6 +489,23 @@ def layer_norm(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
     return x.but(graph.op("LayerNormalization", x, *args, axis=-1, epsilon=0.1), exact=False)
 
 
+def local_response(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    """Neighbouring channels, or neighbouring frames in their place. ONNX Runtime takes four axes and odd sizes."""
+    assume(graph.dtype == np.float32)
+    x = graph.to(x, pick(draw, "BTCF", "BTFC", "BCTF"))
+    attrs = {"size": pick(draw, 1, 3, 5), "alpha": 0.5, "beta": pick(draw, 0.5, 0.75)}
+    graph.rounds = max(graph.rounds, 20.0)  # squares, and a power of their sum
+    return x.but(graph.op("LRN", x, **attrs), exact=False)
+
+
+def reverse_channels(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    """The first few of them; how many is said for every stream."""
+    x = graph.to(x, pick(draw, "BCT", "CBT"))
+    count = graph.op("Expand", graph.ints(whole(draw, 1, x.c)), graph.batch_size(x))
+    at = {"time_axis": x.layout.index("C"), "batch_axis": x.layout.index("B")}
+    return x.but(graph.op("ReverseSequence", x, count, **at))
+
+
 def over_channels(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
     x = graph.to(x, pick(draw, "BCT", "BTC"))
     at = x.layout.index("C")
@@ -594,7 +611,8 @@ FAMILIES: dict[str, list[Fragment]] = {
     "products": [products],
     "elementwise": [unary, binary, choose, starts_high],
     "norms": [batch_norm, layer_norm],
-    "over_channels": [over_channels, discrete_choice],
+    "local_response": [local_response],
+    "over_channels": [over_channels, discrete_choice, reverse_channels],
     "quantize": [quantize],
     "positions": [positions],
 }

@@ -26,7 +26,10 @@ LENGTH = 72
 # Where the smallest delay is not reached: a dilated transposed convolution leaves holes, so that some output frames
 # depend on less than their whole window; so does a cubic curve; a mirrored front may not be read before it is there.
 HOLES = re.compile(r"ConvTranspose.*'dilations': \[(1, )?[23]|'mode': 'cubic'|'mode': 'reflect'|pytorch_half_pixel")
-WINDOWED = ["conv", "conv_transpose", "max_pool", "average_pool", "pad", "slice", "gather", "expand", "resize"]
+WINDOWED = [
+    "conv", "conv_transpose", "max_pool", "average_pool", "local_response", "pad", "slice", "gather", "expand",
+    "resize",
+]  # fmt: skip
 
 
 class Dependence:

@@ -66,6 +66,11 @@ def reversed_sum(b: Sound) -> str:
     return b.op("CumSum", "x", b.scalar(1), reverse=1, called="backwards")
 
 
+def reversed_frames(b: Sound) -> str:
+    ends = b.op("Expand", b.size("x", 1), b.shape(b.size("x", 0)))
+    return b.op("ReverseSequence", "x", ends, time_axis=1, batch_axis=0, called="backwards")
+
+
 def whisper() -> Signal:
     """No more than 8 below the loudest band of all."""
     b = Sound(1, "T")
@@ -106,6 +111,7 @@ REFUSED: dict[str, tuple[Make, str, str]] = {
     "peak": (peak, "peak", "ReduceMax"),
     "last_level": (last_level, "last", "Gather"),
     "reversed_sum": (reversed_sum, "backwards", "CumSum"),
+    "reversed_frames": (reversed_frames, "backwards", "ReverseSequence"),
 }
 WHOLE = {
     "whisper": (whisper, "loudest", "ReduceMax"),

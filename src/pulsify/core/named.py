@@ -24,8 +24,11 @@ def imported(what: str, attribute: str, entries: Mapping[str, Entry], name: str)
         raise InvalidArgument(f"{what}={name!r}: there is none of that name; there are {', '.join(entries)}")
     entry = entries[name]
     try:
-        return getattr(import_module(entry.module), attribute)
-    except ImportError as error:
+        module = import_module(entry.module)
+    except ModuleNotFoundError as error:  # any other ImportError is the module's own fault, and says so itself
         raise InvalidArgument(
             f"{what}={name!r} needs {error.name or 'a package'}, which is not installed: pip install '{entry.extra}'"
         ) from error
+    if not hasattr(module, attribute):
+        raise InvalidArgument(f"{what}={name!r}: the module {entry.module} has no {attribute}; call the object so")
+    return getattr(module, attribute)

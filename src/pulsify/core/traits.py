@@ -81,7 +81,7 @@ TRAITS: dict[str, Traits] = {
     **dict.fromkeys(("Slice", "Pad", "Gather"), Traits(moves=True)),
     # ---- along an axis
     **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True)),
-    **dict.fromkeys(("LayerNormalization", "BatchNormalization", "InstanceNormalization"), Traits(keeps_size=True)),
+    **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
     **_all(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
         "ReduceSumSquare",

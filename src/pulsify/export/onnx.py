@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from pulsify.core.spec import Spec
 from pulsify.core.weights import write
+from pulsify.export.registry import Target
 
 
 @dataclass(frozen=True)
@@ -21,4 +22,4 @@ class Onnx:
         write(model, path, self.share)
 
 
-TARGET = Onnx()
+TARGET: Target = Onnx()

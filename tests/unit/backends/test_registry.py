@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,4 +28,23 @@ def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     registry.register("toy", "no_such_package.backend", "pulsify[toy]")
     with pytest.raises(InvalidArgument, match=r"needs no_such_package, .* pip install 'pulsify\[toy\]'"):
+        registry.backend("toy")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("from pulsify.backends.seam import misspelt", ImportError, "cannot import name 'misspelt'"),
+        ("Backend = object()", InvalidArgument, "toy_backend has no BACKEND"),
+    ],
+)
+def test_a_fault_of_the_module_is_not_a_missing_dependency(
+    code: str, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "toy_backend.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "toy_backend", raising=False)
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    registry.register("toy", "toy_backend", "pulsify[toy]")
+    with pytest.raises(error, match=said):
         registry.backend("toy")

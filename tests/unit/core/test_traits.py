@@ -21,7 +21,7 @@ OF_THEIR_OWN = {
     "ArgMax", "ArgMin", "AveragePool", "Col2Im", "Compress", "ConstantOfShape", "Conv", "ConvInteger",
     "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace", "DequantizeLinear", "DynamicQuantizeLinear",
     "EyeLike", "GRU", "GatherElements", "GatherND", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
-    "GroupNormalization", "Hardmax", "LRN", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",
+    "GroupNormalization", "Hardmax", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",
     "MaxPool", "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
     "RMSNormalization", "RNN", "Range", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
     "SpaceToDepth", "TopK", "Trilu", "Upsample",

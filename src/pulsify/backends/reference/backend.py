@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from pulsify.backends.seam import Array, Options, StepProgram, plain
+from pulsify.backends.seam import Array, Backend, Options, StepProgram, plain
 from pulsify.core.spec import Spec, concrete
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ class Reference:
         return Executable(spec, ReferenceEvaluator(ir.to_proto(model)), tuple(str(v.name) for v in model.graph.outputs))
 
 
-BACKEND = Reference()
+BACKEND: Backend = Reference()

@@ -97,7 +97,6 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
     "GlobalAveragePool",
     "GlobalMaxPool",
     "GlobalLpPool",
-    "LRN",
     says="with time folded into the batch axis only",
 )
 def over_features(ctx: Context, node: Node) -> Plan | None:
@@ -107,8 +106,6 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
         mixed = range(2, rank)
     elif node.op == "MeanVarianceNormalization":
         mixed = node.attr("axes", (0, 2, 3))
-    elif node.op == "LRN":
-        mixed = (1,)
     what = "pools" if node.op.startswith("Global") else "normalises"
     wire = ctx.ask.wire(node.inputs[0])
     guard(ctx, node, wire, mixed, what)
@@ -120,6 +117,16 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
 @rule("Trilu", says="on axes other than time")
 def trilu(ctx: Context, node: Node) -> Plan | None:
     guard(ctx, node, ctx.ask.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
+    return pointwise(ctx, node)
+
+
+@rule("ReverseSequence", says="along any axis but time")
+def reverse_sequence(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("time_axis", 0):
+        ctx.ask.refuse(
+            node, "it reads the stream from its end", "keep the forward direction of the recurrence around it only"
+        )
     return pointwise(ctx, node)
 
 

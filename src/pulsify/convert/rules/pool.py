@@ -13,7 +13,7 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
 from pulsify.convert.proof.numbers import measured
 from pulsify.convert.rules.conv import Probes, settle_other_pads, taps
-from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.pointwise import clone, pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
@@ -51,6 +51,22 @@ def pool(ctx: Context, node: Node) -> Plan | None:
 
     fill = Fill(value=_neutral(node, wire)) if reach.lo < 0 or _looks_past_end(wire, reach, length) else None
     return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+@rule("LRN", says="across channels; along time, where that is the channel axis")
+def local_response(ctx: Context, node: Node) -> Plan | None:
+    """Each frame by the squares of its neighbours; beyond both ends there are none, which is as good as zeros."""
+    wire, size = ctx.ask.wire(node.inputs[0]), node.attr("size")
+    if wire is None or wire.layout.axis != 1 or size == 1:
+        return pointwise(ctx, node)
+    before, after = (size - 1) // 2, size // 2
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        (wide,) = clone(ctx, node, values)  # the neighbours too, without all of theirs
+        return (ctx.builder.slice(wide, 1, before, -after),)
+
+    read = Read(wire, Reach(lo=-before, hi=after), Fill())
+    return Plan((read,), (ctx.ask.layout(node, node.outputs[0]),), wire.length, emit)
 
 
 def _length(length: Length, t: Probes, ceil: bool) -> Length:
