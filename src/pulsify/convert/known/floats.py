@@ -39,8 +39,8 @@ class Drift:
     """Of a float: all of it is exact for streams of up to `fits` frames.
 
     For streams of up to `exact` frames it is a number rounded no more than `roundings` times, and for those of up to
-    `same` frames it is the same wherever the number it stands for is. At any length it is off by no more than
-    fuzz + noise * frames.
+    `same` frames it is the same wherever the number it stands for is; for those of up to `whole` frames it is exact
+    where that number is whole: (T - 7) / 5 + 1. At any length it is off by no more than fuzz + noise * frames.
     """
 
     digits: int = 24
@@ -50,6 +50,7 @@ class Drift:
     noise: float = 0.0
     fuzz: float = 0.0
     same: int = LONGEST
+    whole: int = LONGEST
 
     @property
     def none(self) -> bool:
@@ -67,26 +68,30 @@ class Drift:
         return int(min((gap - self.fuzz) / self.noise * 0.999, LONGEST)) if self.noise else LONGEST
 
     def scaled(self, by: float) -> Drift:
-        return replace(self, noise=self.noise * abs(by), fuzz=self.fuzz * abs(by))
+        return replace(self, noise=self.noise * abs(by), fuzz=self.fuzz * abs(by), whole=0)
 
-    def rounded(self, cap: int, size: float, steep: float, enough: int = LONG) -> Drift:
+    def rounded(self, cap: int, size: float, steep: float, enough: int = LONG, whole: int = 0) -> Drift:
         """Of a result that fits for `cap` frames, and is no larger than size + steep * frames.
 
-        enough: what is exact for so long counts as exact.
+        enough: what is exact for so long counts as exact. whole: for so many frames a whole number of this size fits.
         """
         eps = 1.01 * 2.0**-self.digits
         fits = min(self.fits, cap)
         noise, fuzz = self.noise + eps * steep, self.fuzz + eps * size + TINIEST[self.digits]
         exact, roundings = (self.fits, 1) if self.fits >= enough else (self.exact, self.roundings + 1)
         same = max(self.same, self.fits if self.fits >= enough else 0)
-        return replace(self, fits=fits, exact=exact, roundings=roundings, noise=noise, fuzz=fuzz, same=same)
+        whole = min(whole, self.fits if self.fits >= enough else self.whole)
+        return replace(
+            self, fits=fits, exact=exact, roundings=roundings, noise=noise, fuzz=fuzz, same=same, whole=whole
+        )
 
-    def certain(self, gap: float, met: bool) -> int:
+    def certain(self, gap: float, met: bool, whole: bool = False) -> int:
         """How long a stream may be for rounding not to carry it across a point.
 
-        gap: how near it comes to the point otherwise; met: does it stand on that point exactly, too?
+        gap: how near it comes to the point otherwise; met: does it stand on that point exactly, too? whole: all points
+        are whole numbers.
         """
-        best = self.fits
+        best = max(self.fits, min(self.whole, self.until(gap)) if whole else 0)
         if self.roundings <= 1:
             best = max(best, min(self.exact, self.until(gap)))
         if not met:
@@ -106,6 +111,7 @@ def beside(*of: Drift) -> Drift:
         max((d.noise for d in of), default=0.0),
         max((d.fuzz for d in of), default=0.0),
         min((d.same for d in of), default=LONGEST),
+        min((d.whole for d in of), default=LONGEST),
     )
 
 
@@ -113,7 +119,10 @@ def together(a: Drift, b: Drift) -> Drift:
     """Of a sum, before it is rounded itself."""
     roundings = a.roundings + b.roundings
     same = min(a.same, b.same) if a.none or b.none else 0  # two may be rounded otherwise where their sum is the same
-    return replace(beside(a, b), roundings=roundings, noise=a.noise + b.noise, fuzz=a.fuzz + b.fuzz, same=same)
+    whole = LONGEST if a.none and b.none else 0
+    return replace(
+        beside(a, b), roundings=roundings, noise=a.noise + b.noise, fuzz=a.fuzz + b.fuzz, same=same, whole=whole
+    )
 
 
 def digits_of(dtype: Any) -> int:

@@ -65,8 +65,17 @@ def _check_sum(x: Array, y: Array) -> None:
 def add(a: Series, b: Series) -> Series:
     horizon, period, (x, y) = aligned(a, b)
     _check_sum(x, y)
-    drift = _together(a.drift, b.drift) if a.floating and b.floating else None
+    drift = _summed(a, b) if a.floating and b.floating else None
     return _rounded(_made(x + y, horizon, _grown(a, period) + _grown(b, period), a, b, drift=drift))
+
+
+def _summed(a: Series, b: Series) -> Drift:
+    """A sum with whole numbers is whole where the other one is."""
+    drift = _together(a.drift, b.drift)
+    for one, other in ((a, b), (b, a)):
+        if one.drift.none and _whole(one, 1):
+            return replace(drift, whole=other.drift.whole)
+    return drift
 
 
 def negated(a: Series) -> Series:
@@ -137,7 +146,8 @@ def _rounded(s: Series, factor: Fraction | None = None) -> Series:
     size, steep = _extent(s)
     cap = _within(size, steep, binary(step) * 2.0**s.drift.digits) if step else 0
     limit = min(s.limit, max(_within(size, steep, LARGEST[s.drift.digits]), 1))
-    return replace(s, drift=s.drift.rounded(cap, size, steep, min(LONG, s.longest)), limit=limit)
+    whole = _within(size, steep, 2.0**s.drift.digits)
+    return replace(s, drift=s.drift.rounded(cap, size, steep, min(LONG, s.longest), whole), limit=limit)
 
 
 def _extent(s: Series) -> tuple[float, float]:
@@ -368,7 +378,8 @@ def whole(a: Series, how: Callable[[Array], Array]) -> Series:
         off = np.abs(x - np.round(x))
         off[off <= slack(s, len(clean))[np.isfinite(clean)]] = 0.0
         apart = off[off > 0]
-        limit = min(limit, s.drift.certain(float(apart.min()) if apart.size else 1.0, bool((off == 0).any())))
+        gap, met = float(apart.min()) if apart.size else 1.0, bool((off == 0).any())
+        limit = min(limit, s.drift.certain(gap, met, whole=how is not np.round))
     return replace(s, values=how(clean), drift=Drift(s.drift.digits), limit=limit).reduced()
 
 
