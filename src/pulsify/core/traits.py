@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Axes = Literal["", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce"]
-Rises = Literal["", "with", "by_constant", "compares"]
 Law = Literal["", "zero", "one", "low"]
 
 
@@ -19,7 +18,6 @@ class Traits:
 
     elementwise: bool = False  # entry by entry, operands broadcast against each other
     axes: Axes = ""  # where each axis of an input goes, see `convert/rules/axismap.py`
-    rises: Rises = ""  # monotone: with every operand; with the first, if the other is a constant; a comparison of such
     law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
     keeps_size: bool = False  # the output is as large as the first input
@@ -51,30 +49,29 @@ TRAITS: dict[str, Traits] = {
     "Relu": replace(UNARY, bends=True, straight=True),
     "Cast": replace(UNARY, straight=True),
     "Neg": replace(UNARY, straight=True),
-    "Identity": replace(UNARY, rises="with", straight=True),
+    "Identity": replace(UNARY, straight=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Equal Mean Mod Pow Sum Xor",
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
+        "Pow Sum Xor",
         ENTRY,
     ),
-    **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), replace(ENTRY, rises="compares")),
     "PRelu": replace(ENTRY, keeps_size=True),
-    "Add": replace(ENTRY, rises="with", law="low", straight=True),
-    "Min": replace(ENTRY, rises="with", law="low"),
-    "Max": replace(ENTRY, rises="with"),
-    "Sub": replace(ENTRY, rises="by_constant", straight=True),
-    "Mul": replace(ENTRY, rises="by_constant", law="zero", straight=True),
-    "Div": replace(ENTRY, rises="by_constant", straight=True),
+    "Add": replace(ENTRY, law="low", straight=True),
+    "Min": replace(ENTRY, law="low"),
+    "Sub": replace(ENTRY, straight=True),
+    "Mul": replace(ENTRY, law="zero", straight=True),
+    "Div": replace(ENTRY, straight=True),
     "And": replace(ENTRY, law="zero"),
     "Or": replace(ENTRY, law="one"),
     "Where": replace(ENTRY, straight=True),
     # ---- axes
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze"),
-        Traits(axes="regroup", rises="with", keeps_cells=True, regroups=True, shapes=True, straight=True),
+        Traits(axes="regroup", keeps_cells=True, regroups=True, shapes=True, straight=True),
     ),
     "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True),
-    "Transpose": Traits(axes="transpose", rises="with", keeps_cells=True, straight=True),
-    "Expand": Traits(axes="broadcast", rises="with", keeps_cells=True, shapes=True, moves=True, straight=True),
+    "Transpose": Traits(axes="transpose", keeps_cells=True, straight=True),
+    "Expand": Traits(axes="broadcast", keeps_cells=True, shapes=True, moves=True, straight=True),
     "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
     "Concat": Traits(axes="join", moves=True),
     "Split": Traits(axes="same", keeps_cells=True, moves=True),

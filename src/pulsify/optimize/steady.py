@@ -4,14 +4,13 @@ position   0 ....... warm .............................. end
 general    [ - - - - - )                              [ - )
 steady                 [ - - - - - - - - - - - - - - )          no masks for what is before 0 or past the end
 
-What follows from `position` and `length` alone is evaluated, not matched: at the moment the stream is warm and far
-out, the length unknown. A comparison of something that only rises with what stays is settled if both agree; it
-becomes a constant, and so does all that is made of settled things.
+What follows from `position` and `length` alone is evaluated, not matched (see `eventual`): where it no longer changes
+with the pulse it becomes a constant, and so does all that is made of such things.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from pulsify.core.spec import Spec
 from pulsify.core.traits import traits
 from pulsify.optimize.builder import Builder
 from pulsify.optimize.constants import evaluator
+from pulsify.optimize.eventual import lines
 from pulsify.optimize.rewriting import Change, has_ports, wiring
 
 Array = np.ndarray[Any, Any]
@@ -44,19 +44,14 @@ def steady_form(model: ir.Model, spec: Spec) -> Steady | None:
     """The step without boundaries, or None if there are none to leave out."""
     if spec.position is None and spec.length is None:
         return None
-    clock = _clock_nodes(model, spec)
-    kinds = _kinds(clock, spec)
-    tested = [v for v, kind in kinds.items() if kind == "compared"]
-    if not tested:
-        return None
-    found = _evaluate(model, clock, spec, tested)
-    if found is None:
-        return None
     from onnx_ir.passes.common import ShapeInferencePass
 
+    copy = ShapeInferencePass()(model.clone()).model
+    found = _settled(copy, spec)
+    if found is None:
+        return None
     since, settled = found
-    copy = ShapeInferencePass()(model.clone())
-    made = DropClock(spec)(FoldSettled({str(v.name): a for v, a in settled.items()})(copy))
+    made = DropClock(spec)(FoldSettled(settled)(copy))
     return Steady(made.model, since, made.counts)
 
 
@@ -73,77 +68,32 @@ def _clock_nodes(model: ir.Model, spec: Spec) -> list[ir.Node]:
     return nodes
 
 
-def _kinds(nodes: list[ir.Node], spec: Spec) -> dict[ir.Value, str]:
-    """constant (the length is: it is unknown), rising with the position, compared, or varying."""
-    kinds: dict[ir.Value, str] = {}
+def _settled(model: ir.Model, spec: Spec) -> tuple[int, dict[str, Arrays]] | None:
+    """The pulse from which on some of the clock's values stay as they are, and what they are then.
 
-    def kind(v: ir.Value | None) -> str:
-        if v is None or v.name == spec.length or (v.const_value is not None and v not in kinds):
-            return "constant"
-        return "rising" if v.name == spec.position else kinds[v]
-
-    for node in nodes:
-        ins = [kind(v) for v in node.inputs]
-        for out in node.outputs:
-            kinds[out] = _kind(node, ins)
-    return kinds
-
-
-def _kind(node: ir.Node, ins: list[str]) -> str:
-    op, rises, given = node.op_type, traits(node.op_type).rises, set(ins)
-    if given <= {"constant"}:
-        return "constant"
-    if rises == "compares" and sorted(ins) == ["constant", "rising"]:
-        return "compared"
-    if given <= {"constant", "rising"}:
-        if rises == "with":
-            return "rising"
-        if rises == "by_constant" and ins == ["rising", "constant"] and (op == "Sub" or _not_negative(node.inputs[1])):
-            return "rising"
-    return "varying"
-
-
-def _not_negative(value: ir.Value | None) -> bool:
-    return value is not None and value.const_value is not None and bool((_array(value) >= 0).all())
-
-
-def _evaluate(
-    model: ir.Model, nodes: list[ir.Node], spec: Spec, tested: list[ir.Value]
-) -> tuple[int, dict[ir.Value, Arrays]] | None:
-    """The pulse from which on the comparisons stay as they are, and their values then."""
-    run = _runner(model, nodes, spec, tested)
-    pulses = spec.unknown_length // 2 // spec.pulse
-    far = run(pulses)
+    What follows from the length alone counts only where it decides something together with the position.
+    """
+    nodes = _clock_nodes(model, spec)
+    batches = [lines(model, nodes, spec, batch) for batch in (BATCHES if spec.batch else BATCHES[:1])]
+    moving = _moving(nodes, spec)
+    settled: dict[str, Arrays] = {}
     since = 1
-    while since < min(LATEST, pulses):
-        now = run(since)
-        if all(np.array_equal(a, b) for a, b in zip(now, far, strict=True)):
-            break
-        since *= 2
-    low = since // 2  # the first such pulse lies in (low, since]
-    while since - low > 1:
-        middle = (low + since) // 2
-        same = all(np.array_equal(a, b) for a, b in zip(run(middle), far, strict=True))
-        low, since = (low, middle) if same else (middle, since)
-    batches = [run(since, batch) for batch in (BATCHES if spec.batch else BATCHES[:1])]
-    settled: dict[ir.Value, Arrays] = {
-        v: tuple(found) for v, end, *found in zip(tested, far, *batches, strict=True) if np.array_equal(found[0], end)
-    }
+    for value, line in batches[0].items():
+        others = [found.get(value) for found in batches]
+        if value not in moving or not line.flat or line.since > LATEST or any(o is None for o in others):
+            continue
+        settled[str(value.name)] = tuple(o.start for o in others if o is not None)
+        since = max(since, *(o.since for o in others if o is not None))
     return (since, settled) if settled else None
 
 
-def _runner(model: ir.Model, nodes: list[ir.Node], spec: Spec, outputs: list[ir.Value]) -> Callable[..., list[Array]]:
-    """Runs the clock's part of the graph at a pulse number, for a number of streams."""
-    read = {v for n in nodes for v in n.inputs if v is not None}
-    constants = {v: _array(v) for v in read if v.const_value is not None and v.name != spec.length}
-    counters = [v for v in read if v.name in (spec.position, spec.length)]
-
-    def run(pulse: int, batch: int = 1) -> list[Array]:
-        values = {spec.position: pulse * spec.pulse, spec.length: spec.unknown_length}
-        return evaluate(constants | {v: np.full((batch, 1), values[v.name], np.int32) for v in counters})
-
-    evaluate = evaluator(model.graph, nodes, [*constants, *counters], outputs)
-    return run
+def _moving(nodes: list[ir.Node], spec: Spec) -> set[ir.Value]:
+    """Values that depend on the position."""
+    moving: set[ir.Value] = set()
+    for node in nodes:
+        if any(v is not None and (v in moving or v.name == spec.position) for v in node.inputs):
+            moving.update(node.outputs)
+    return moving
 
 
 class FoldSettled(Change[PassResult]):
@@ -164,14 +114,14 @@ class FoldSettled(Change[PassResult]):
 
     def call(self, model: ir.Model) -> PassResult:
         before, b = wiring(model), Builder(model.graph)
-        known = self._known(model)
+        known = self._known(model, b)
         for value, arrays in known.items():
             uses = [use for use in value.uses() if use.node.outputs[0] not in known and _fits(use.node, arrays)]
             for use in uses:
                 use.node.replace_input_with(use.idx, b.constant(f"{value.name}/steady", arrays[0]))
         return PassResult(model, wiring(model) != before)
 
-    def _known(self, model: ir.Model) -> dict[ir.Value, Arrays]:
+    def _known(self, model: ir.Model, b: Builder) -> dict[ir.Value, Arrays]:
         """All that follows from what is settled."""
         known: dict[ir.Value, Arrays] = {}
         for node in list(model.graph):
@@ -180,6 +130,8 @@ class FoldSettled(Change[PassResult]):
                 known[out] = self.settled[name]
             elif any(v in known for v in node.inputs) and _foldable(node, known):
                 known[out] = _run_one(model, node, known)
+            elif (places := _places(node, known)) is not None:
+                _cut(b, node, places)
             elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
                 _choose(node, condition)
         return known
@@ -216,6 +168,42 @@ def _condition(node: ir.Node, known: dict[ir.Value, Arrays]) -> Array | None:
     if value in known:
         return known[value][0]
     return _array(value) if value is not None and value.const_value is not None else None
+
+
+def _places(node: ir.Node, known: dict[ir.Value, Arrays]) -> Array | None:
+    """The frames that a gather takes along its axis, if they are settled and the same for all channels and streams."""
+    index = node.inputs[1] if node.op_type in ("Gather", "GatherElements") else None
+    if index is None or index not in known or node.inputs[0] is None:
+        return None
+    axis, found = node.attributes.get_int("axis", 0), []
+    for array in known[index]:
+        if node.op_type == "GatherElements":
+            whole = node.inputs[0].shape
+            others = [i for i in range(array.ndim) if i != axis % array.ndim]
+            if whole is None or any(isinstance(whole[i], int) and whole[i] != array.shape[i] for i in others):
+                return None
+            line = np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+            if not (line == line[:1]).all():
+                return None
+            array = line[0]
+        found.append(array)
+    alike = found[0].ndim == 1 and all(np.array_equal(a, found[0]) for a in found) and (found[0] >= 0).all()
+    return found[0] if alike else None
+
+
+def _cut(b: Builder, node: ir.Node, places: Array) -> None:
+    """A gather of frames that are one after the other is a slice, or nothing at all."""
+    x, out = node.inputs[0], node.outputs[0]
+    assert x is not None and x.shape is not None
+    axis, first, count = node.attributes.get_int("axis", 0) % len(x.shape), int(places[0]), len(places)
+    b = b.before(node)
+    if not np.array_equal(places, np.arange(first, first + count)):
+        made = b.op("Gather", [x, b.ints(*places.tolist())], out.shape, out.dtype, axis=axis)
+    elif first == 0 and x.shape[axis] == count:
+        made = x
+    else:
+        made = b.op("Slice", [x, *(b.ints(n) for n in (first, first + count, axis, 1))], out.shape, out.dtype)
+    out.replace_all_uses_with(made)
 
 
 def _choose(node: ir.Node, condition: Array) -> None:

@@ -86,13 +86,6 @@ def test_a_law_decides_whatever_the_other_operand_is(op: str) -> None:
     assert np.allclose(np.asarray(made, np.float32), decides, rtol=1e-6)
 
 
-@pytest.mark.parametrize("op", sorted(op for op in BINARY if TRAITS[op].rises == "with"))
-def test_what_rises_with_its_operands_never_falls(op: str) -> None:
-    rising, other = np.arange(-5.0, 6.0, dtype=np.float32), np.float32(1.5)
-    assert (np.diff(run(op, rising, other)) >= 0).all()
-    assert (np.diff(run(op, other, rising)) >= 0).all()
-
-
 @pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.keeps_size and t.elementwise))
 def test_what_keeps_its_size_has_one_operand_that_counts(op: str) -> None:
     schema = onnx.defs.get_schema(op, LATEST)
