@@ -139,6 +139,10 @@ def check_plan(
 # ---- a graph under construction, run pulse by pulse
 
 
+def _dims(value: ir.Value) -> list[int | str] | None:
+    return None if value.shape is None else [d if isinstance(d, int) else str(d) for d in value.shape]
+
+
 class Steps:
     """Runs what a builder holds; states are carried, those whose start must not matter start as NaN."""
 
@@ -163,7 +167,7 @@ class Steps:
                 *(onnx.helper.make_node("Identity", [str(v.name)], [f"out:{name}"]) for name, v in wanted.items()),
             ],
             "steps",
-            [onnx.helper.make_tensor_value_info(str(v.name), int(v.dtype or 1), None) for v in self.inputs],
+            [onnx.helper.make_tensor_value_info(str(v.name), int(v.dtype or 1), _dims(v)) for v in self.inputs],
             [onnx.ValueInfoProto(name=f"out:{name}") for name in wanted],
             [
                 onnx.numpy_helper.from_array(np.asarray(v.const_value.numpy()), str(v.name))
