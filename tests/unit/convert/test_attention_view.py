@@ -50,6 +50,11 @@ def test_keys_that_come_late_make_rows_late() -> None:
     assert found.rows == Window(P, -2, 2)
 
 
+def test_the_first_row_alone_makes_all_of_them_wait() -> None:
+    found = view(opened(wire_model(), P), lambda i, j: (j == i) | ((i == 0) & (j < 6)))
+    assert found.rows == Window(P, -4, 0) and found.offsets == (0, 5)
+
+
 def test_no_cell_at_all_is_refused() -> None:
     with pytest.raises(NotStreamable, match="everything is masked"):
         view(opened(wire_model(), P), lambda i, j: (i < 0) & (j < 0))

@@ -20,14 +20,14 @@ def resize(scale: float, mode: str = "nearest", dims: Any = (1, 2, "T"), **attrs
 
 @pytest.mark.parametrize("where", ["half_pixel", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-@pytest.mark.parametrize("scale", [2.0, 0.5, 1.5, 3.0])
+@pytest.mark.parametrize("scale", [2.0, 0.5, 0.25, 1.5, 3.0])
 def test_every_frame_that_batch_reads_is_reached(scale: float, mode: str, where: str) -> None:
     proto = resize(scale, mode, coordinate_transformation_mode=where)
     _, plan = planned(proto, pulse=12)
     check_plan(proto, plan, tight=False)
     reach = plan.reads[0].reach
     assert reach.ratio == scale
-    assert reach.last(0) - reach.first(0) <= 5, "and not much more than those"
+    assert reach.last(0) - reach.first(0) <= 7, "and not much more than those"
 
 
 @pytest.mark.parametrize(
