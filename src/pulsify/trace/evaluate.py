@@ -26,6 +26,7 @@ from pulsify.frontend.model import Body, Model, Node
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 COORDINATES = "coordinate_transformation_mode"
+COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
 SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
 Array = np.ndarray
 
@@ -264,6 +265,13 @@ class Evaluator:
                     hint="replace it by operators with known shapes",
                 )
             dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
+            if min(dims, default=0) < 0 and (node.op in COUNTS or any(v is not None and not v.known for v in ins[1:])):
+                raise NotStreamable(
+                    "the size of its output depends on the data",
+                    node=node.name,
+                    op=node.op,
+                    hint="cut, pad and shape by amounts that are constant or follow from the length",
+                )
             dims = _pooled(node, ins, dims)
             if any(d <= 0 for d in dims):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")

@@ -1,0 +1,53 @@
+"""Templates: a known array over rows and columns, cut out once and the same at every pulse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pulsify.convert.facts import Window
+from pulsify.convert.template import find, pulses, whole
+from tests.models import Array
+
+I, J = np.arange(40)[:, None], np.arange(40)[None]
+BAND: Array = (J <= I) & (I - J <= 5)
+CHUNKS: Array = (I // 6 == J // 6) & (J <= I)
+WINDOWS = Window(4, 0, 4), Window(4, -5, 4)
+
+
+def test_a_band_has_one_phase_and_is_cut_out_as_it_is() -> None:
+    found = find(BAND, (0, 1), WINDOWS)
+    assert found is not None and len(found.phases) == 1
+    np.testing.assert_array_equal(found.phases[0], BAND[8:12, 3:12])
+    assert found.fits(BAND) and found.fits(BAND[:13, :13]), "at other lengths too, up to both ends"
+
+
+def test_chunks_that_are_no_multiple_of_the_pulse_have_phases() -> None:
+    found = find(CHUNKS, (0, 1), WINDOWS)
+    assert found is not None and len(found.phases) == 3, "six frames and four meet again after twelve"
+    for n in (3, 4, 5, 6):
+        wanted = CHUNKS[4 * n : 4 * n + 4, 4 * n - 5 : 4 * n + 4]
+        np.testing.assert_array_equal(found.phases[n % 3], wanted)
+
+
+def test_what_never_repeats_has_no_template() -> None:
+    assert find((I * J).astype(np.float32), (0, 1), WINDOWS) is None
+
+
+def test_a_template_departs_where_the_array_does() -> None:
+    found = find(BAND, (0, 1), WINDOWS)
+    changed = BAND.copy()
+    changed[39, 39] = False
+    assert found is not None and not found.fits(changed)
+
+
+def test_nan_is_equal_to_itself() -> None:
+    band = np.where(BAND, np.nan, 0).astype(np.float32)
+    found = find(band, (0, 1), WINDOWS)
+    assert found is not None and found.fits(band)
+
+
+@pytest.mark.parametrize(("size", "inside"), [(40, list(range(2, 10))), (12, [2]), (8, [])])
+def test_whole_pulses_lie_inside_the_array(size: int, inside: list[int]) -> None:
+    assert whole(BAND[:size, :size], (0, 1), WINDOWS) == inside
+    assert pulses(BAND[:size, :size], (0, 1), WINDOWS) >= size // 4
