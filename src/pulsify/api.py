@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from pulsify.convert.assemble import Probes
+    from pulsify.convert.convert import Natural
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
@@ -59,8 +60,15 @@ class Running(TypedDict, total=False):
 class Stream:
     """A streaming model: the graph (`.model`, an onnx_ir model) and what is to know about it."""
 
-    def __init__(self, model: ir.Model, spec: Spec, path: str | None = None, probes: Probes | None = None) -> None:
-        self.model, self.spec, self._path = model, spec, path
+    def __init__(
+        self,
+        model: ir.Model,
+        spec: Spec,
+        path: str | None = None,
+        probes: Probes | None = None,
+        natural: Callable[[], Natural] | None = None,
+    ) -> None:
+        self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
         self._taps: Probes = probes or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int], Executable] = {}
@@ -81,6 +89,23 @@ class Stream:
     def granularity(self) -> int:
         """The pulse must be a multiple of this."""
         return self.spec.granularity
+
+    @property
+    def natural_pulse(self) -> int | None:
+        """The pulse with the smallest latency (pulse + delay): a chunk, where attention takes frames in chunks.
+
+        Looked for when first asked, if another pulse was chosen; a stream that was loaded may not know (None).
+        """
+        if self.spec.natural_pulse is None and self._find_natural is not None:
+            found = self._find_natural()
+            self.spec = replace(self.spec, natural_pulse=found.pulse, natural_latency=found.latency)
+            self.model.metadata_props.update(self.spec.to_properties())
+        return self.spec.natural_pulse
+
+    @property
+    def latency(self) -> int:
+        """Frames from one that goes in to the output it belongs to, at the most: pulse and delay."""
+        return self.spec.latency
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -261,8 +286,8 @@ def stream(
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
 
     source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
-    pulse: frames per call; one granule if not given. time: the name of the time dimension ("T"), or its axis by input
-    ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
+    pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
+    the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that hold the length. set: fixes other dimensions,
     or declares lengths ({"T": "8*n"}, {"T": "<=3000"}).
     unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
@@ -270,7 +295,7 @@ def stream(
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). verify: check against the batch model before returning.
     """
-    from pulsify.convert.convert import convert
+    from pulsify.convert.convert import convert, natural
     from pulsify.frontend.load import load as load_onnx
     from pulsify.frontend.time import find_time
     from pulsify.trace.lengths import Tracer
@@ -297,11 +322,14 @@ def stream(
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = resolve(model, spec)
-    converted = convert(Tracer(model, spec), pulse, unbounded, proof)
+    tracer = Tracer(model, spec)
+    converted = convert(tracer, pulse, unbounded, proof)
     described = replace(converted.spec, source=source_hash(source))
     converted.model.metadata_props.update(described.to_properties())
     write_out(converted.model, model.bodies)
-    made = Stream(converted.model, described, probes=converted.probes)
+    made = Stream(
+        converted.model, described, probes=converted.probes, natural=partial(natural, tracer, unbounded, proof)
+    )
     if verify:
         from pulsify.verify.check import quick
 

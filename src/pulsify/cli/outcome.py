@@ -68,7 +68,7 @@ def error_figures(error: BaseException) -> dict[str, Any]:
     if isinstance(error, NotStreamable):
         return facts | {"node": error.node, "op": error.op, "reason": error.reason, "hint": spoken(error.hint)}
     if isinstance(error, InvalidPulse):
-        facts |= {"pulse": error.pulse, "granularity": error.granularity}
+        facts |= {"pulse": error.pulse, "granularity": error.granularity, "natural_pulse": error.natural_pulse}
     return facts | {"reason": spoken(str(error))}
 
 

@@ -7,13 +7,14 @@ row i+1          [---]
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, OutOfStep
 from pulsify.convert.facts import ALL, Offsets, Window
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.proof.claims import Claim, critical_lengths
@@ -53,8 +54,11 @@ def choose_view(
     looked: the cells that take part, at a length. What two lengths disagree about is without bound if both are so long
     that nothing new can show; otherwise longer ones are looked at. length: how many rows there are.
     """
-    views = [_view(ctx, node, looked(run), p, ends) for run in ctx.ask.traces.runs]
+    seen = [looked(run) for run in ctx.ask.traces.runs]
+    views = [_view(ctx, node, cells, p, ends) for cells in seen]
     longest, before = views[-1], views[-2]
+    chunk = math.ceil(_chunk(seen[-1], p) / length.rate)
+    ctx.ask.ledger.chunks.update([chunk] if chunk else [])
     if longest.rows == before.rows and longest.cols == before.cols:
         return longest
     ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
@@ -63,7 +67,25 @@ def choose_view(
         raise _without_bound(node, ahead, need)
     if not ahead and ctx.ask.unbounded != "refuse":
         return _unbounded(ctx, longest, length)
+    if chunk and chunk % ctx.pulse and ctx.pulse % chunk:  # what differs is where chunks lie in a pulse
+        raise OutOfStep(chunk)
     raise _without_bound(node, ahead, 0)
+
+
+def _chunk(looked: Array, p: tuple[int, int]) -> int:
+    """Rows that wait for the same column, chunk by chunk; 0 if each waits for one of its own.
+
+    row      0 1 2 3 4 5 6 7
+    waits    3 3 3 3 7 7 7 7      4
+    """
+    rows = np.flatnonzero(looked.any(1))
+    last = looked.shape[1] - 1 - looked[rows, ::-1].argmax(1)
+    rows = rows[last < last.max(initial=0)]  # the others wait for the end of the stream
+    ahead = (last[: len(rows)] * p[0] - rows * p[1])[len(rows) // 3 :]  # past the start
+    for count in range(1, len(ahead) // 2 + 1):
+        if (ahead[count:] == ahead[:-count]).all():
+            return count if count > 1 else 0
+    return 0
 
 
 def enough(ctx: Context, node: Node, looked: Callable[[Trace], Array]) -> int:

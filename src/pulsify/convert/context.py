@@ -28,6 +28,14 @@ class Misaligned(Exception):
         super().__init__(multiple)
 
 
+class OutOfStep(Exception):
+    """Attention takes chunks of so many frames of the stream, and the pulse is neither a part nor a multiple of it."""
+
+    def __init__(self, chunk: int) -> None:
+        self.chunk = chunk
+        super().__init__(chunk)
+
+
 @dataclass(eq=False)
 class Context:
     """ask: what is known and claimed; builder and clock: the graph; the rest: what was filed of it."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.assemble import assemble, position_state, probes
-from pulsify.convert.context import Context, Misaligned
+from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
@@ -41,7 +42,11 @@ LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length inc
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
 LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
+LONGEST_CHUNK = 1 << 20  # frames: a longer pulse is of no use
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
+
+
+Outputs = list[tuple[Output, ir.Value]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +59,16 @@ class Converted:
 
 
 def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
-    """Convert at `pulse`, or at one granule. Raises InvalidPulse with the granularity if it does not fit."""
+    """Convert at `pulse`, or at the natural one. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            return _convert(tracer, granularity(tracer, unbounded, proof), unbounded, proof)
+            chosen = natural(tracer, unbounded, proof)
+            made = _convert(tracer, chosen.pulse, unbounded, proof)
+            return replace(made, spec=replace(made.spec, natural_pulse=chosen.pulse, natural_latency=chosen.latency))
         try:
             return _convert(tracer, pulse, unbounded, proof)
-        except Misaligned:
-            raise InvalidPulse(pulse, granularity(tracer, unbounded, proof)) from None
+        except (Misaligned, OutOfStep) as problem:
+            raise unfitting(tracer, pulse, problem, unbounded, proof) from None
     except CannotRun as problem:
         raise NotStreamable(
             f"the model cannot run at a length that was looked at: {problem.reason}",
@@ -73,17 +80,75 @@ def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", 
         tracer.forget()
 
 
-def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> int:
+def unfitting(
+    tracer: Tracer, pulse: int, problem: Misaligned | OutOfStep, unbounded: str | int, proof: str
+) -> InvalidPulse:
+    """Why a pulse does not fit, and which do."""
+    chosen = natural(tracer, unbounded, proof)
+    chunk = problem.chunk if isinstance(problem, OutOfStep) else 0
+    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(chunk, chosen.granularity) if chunk else 0)
+
+
+@dataclass(frozen=True)
+class Natural:
+    """The pulse with the smallest latency (pulse + delay, in frames of the stream); of several the longest: least work.
+
+    granularity: every wire gets whole frames at multiples of it.
+    """
+
+    pulse: int
+    latency: int
+    granularity: int
+
+
+def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> Natural:
+    """One granule; where attention takes frames in chunks, a chunk, unless that is later.
+
+    A row waits for the last column it looks at. With pulses shorter than a chunk every layer waits for its own chunk
+    once more, with whole chunks they wait together:
+
+        pulse 2    | . . | . . | . . | . . |      chunk 4, layer 1: 2 frames late, layer 2: 4, ...
+        pulse 4    | . . . . | . . . . |          none, in any layer
+    """
+    grain, ctx, outputs = _granule(tracer, unbounded, proof)
+    found = {grain: _latency(grain, outputs)}
+    chunks = {math.lcm(grain, c) for c in ctx.ask.ledger.chunks}
+    ctx.release()
+    for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
+        if pulse < LONGEST_CHUNK:
+            with suppress(OutOfStep):  # of several chunks, one may not fit the others
+                ctx, outputs = analyse(tracer, pulse, unbounded, proof)
+                found[pulse] = _latency(pulse, outputs)
+                ctx.release()
+    pulse = min(found, key=lambda p: (found[p], -p))
+    return Natural(pulse, found[pulse], grain)
+
+
+def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Context, Outputs]:
     """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
     pulse = 1
     while True:
         try:
-            return math.lcm(*analyse(tracer, pulse, unbounded, proof)[0].ask.ledger.denominators, 1)
+            ctx, outputs = analyse(tracer, pulse, unbounded, proof)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
+            continue
+        grain = math.lcm(*ctx.ask.ledger.denominators, 1)
+        if grain == pulse:
+            return grain, ctx, outputs
+        ctx.release()
+        pulse = grain
 
 
-Outputs = list[tuple[Output, ir.Value]]
+def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> int:
+    """Every pulse is a multiple of it."""
+    return _granule(tracer, unbounded, proof)[0]
+
+
+def _latency(pulse: int, outputs: Outputs) -> int:
+    """Frames of the stream from one that goes in to the output it belongs to, at the most."""
+    delays = [o.delay / o.rate for o, _ in outputs if o.axis is not None and o.rate]
+    return pulse + math.ceil(max(delays, default=0))
 
 
 def analyse(
@@ -231,6 +296,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
         position=next((str(s.before.name) for s in named if s.kind == "clock"), None),
         rebase=0 if ctx.clock.absolute else unit,
         source="",
+        natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
         proof=ctx.ask.ledger.proof(),
         exact_up_to=ctx.ask.ledger.kept,
     )

@@ -27,6 +27,7 @@ class Ledger:
     sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
     conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
     denominators: set[int] = field(default_factory=set)  # of rates: the pulse must be a multiple of each
+    chunks: set[int] = field(default_factory=set)  # frames of the stream that attention takes as a whole
     kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
 
     def require(self, node: str, length: Length, **what: Any) -> None:

@@ -32,15 +32,20 @@ class NotStreamable(PulsifyError):
 
 
 class InvalidPulse(PulsifyError, ValueError):
-    """The pulse does not fit the model: it must be a multiple of `granularity`."""
+    """The pulse does not fit the model: it must be a multiple of `granularity`, and fit attention's `chunk`.
 
-    def __init__(self, pulse: int, granularity: int) -> None:
-        self.pulse, self.granularity = pulse, granularity
+    natural_pulse: the one with the smallest latency.
+    """
+
+    def __init__(self, pulse: int, granularity: int, natural: int | None = None, chunk: int = 0) -> None:
+        self.pulse, self.granularity, self.natural_pulse = pulse, granularity, natural or granularity
         near = -(-max(pulse, 1) // granularity) * granularity
-        super().__init__(
-            f"a pulse of {pulse} frames does not fit: the model's strides need a multiple of "
-            f"{granularity}; try pulse={near}"
-        )
+        why = f"the model's strides need a multiple of {granularity}"
+        if chunk:
+            near = -(-pulse // chunk) * chunk
+            why = f"attention takes chunks of {chunk} frames, of which it is neither a part nor a multiple"
+        soonest = "" if self.natural_pulse == near else f", or pulse={self.natural_pulse}, which has the least latency"
+        super().__init__(f"a pulse of {pulse} frames does not fit: {why}; try pulse={near}{soonest}")
 
 
 class InvalidModel(PulsifyError, ValueError):

@@ -154,7 +154,15 @@ class Spec:
     rebase: int  # the counter may be set back by multiples of this; 0: it must not
     source: str
     proof: Proof = Proof()
+    natural_pulse: int | None = None  # the one of smallest latency, where it was looked for
+    natural_latency: int | None = None  # pulse + delay then, in frames of the stream
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
+
+    @property
+    def latency(self) -> int:
+        """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
+        delays = [o.delay / o.rate for o in self.outputs if o.axis is not None and o.rate]
+        return self.pulse + math.ceil(max(delays, default=0))
 
     def after(self, state: str | None) -> str:
         """The output that replaces a state."""
@@ -187,6 +195,8 @@ class Spec:
                 "position": self.position,
                 "rebase": self.rebase,
                 "exact_up_to": self.exact_up_to,
+                "natural_pulse": self.natural_pulse,
+                "natural_latency": self.natural_latency,
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
@@ -234,6 +244,8 @@ def _parse(own: Mapping[str, str]) -> Spec:
         rebase=time["rebase"],
         source=own["source"],
         proof=_proof(own),
+        natural_pulse=time.get("natural_pulse"),
+        natural_latency=time.get("natural_latency"),
         exact_up_to=time.get("exact_up_to"),
     )
 

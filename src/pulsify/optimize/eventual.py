@@ -52,7 +52,7 @@ def lines(model: ir.Model, nodes: Sequence[ir.Node], spec: Spec, batch: int) -> 
     found: dict[ir.Value, Line] = {}
     for value in {v for n in nodes for v in n.inputs if v is not None}:
         if value.name == spec.position:
-            found[value] = Line(*(np.full((batch, 1), n, np.int32) for n in (spec.pulse, 0)))
+            found[value] = Line(np.full((batch, 1), spec.pulse, np.int32), np.zeros((batch, 1), np.int32))
         elif value.name == spec.length:
             found[value] = flat(np.full((batch, 1), spec.unknown_length, np.int32))
         elif value.const_value is not None:
@@ -125,7 +125,8 @@ def _divided(node: ir.Node, given: list[Line], far: int) -> Line | None:
 
 def _remainder(node: ir.Node, given: list[Line], far: int) -> Line | None:
     a, b = given
-    if not b.flat or (b.start <= 0).any() or (a.slope % b.start).any() or node.attributes.get_int("fmod", 0):
+    whole = node.attributes.get_int("fmod", 0) == 0
+    if not whole or not b.flat or (b.start <= 0).any() or (a.slope % b.start).any():
         return None
     return flat(np.broadcast_to(a.start % b.start, np.broadcast_shapes(a.start.shape, b.start.shape)))
 

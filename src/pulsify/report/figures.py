@@ -27,6 +27,8 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
         "pulse_ms": milliseconds(spec, Fraction(spec.pulse), sample_rate),
         "sample_rate": sample_rate,
         "granularity": spec.granularity,
+        "latency_frames": stream.latency,
+        "natural": {"pulse": stream.natural_pulse, "latency_frames": stream.spec.natural_latency},
         "time": spec.time,
         "batch": spec.batch,
         "lengths": length_figures(stream),

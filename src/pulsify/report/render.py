@@ -32,6 +32,7 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     pulse = count(facts["pulse"], "frame") + _ms(facts["pulse_ms"])
     grain = facts["granularity"]
     lines = [("pulse", pulse + ("; any size works" if grain == 1 else f"; any multiple of {grain} works"))]
+    lines += natural_lines(facts)
     if facts["sample_rate"]:
         lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
     lines.append(("lengths", lengths_text(facts["lengths"])))
@@ -44,6 +45,15 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
     lines.append(("step graph", f"{count(facts['nodes'], 'node')}, {size(facts['constant_bytes'])} of constants"))
     return lines
+
+
+def natural_lines(facts: Figures) -> list[tuple[str, str]]:
+    """What a pulse other than the natural one costs, if it does."""
+    pulse, latency, own = facts["natural"]["pulse"], facts["natural"]["latency_frames"], facts["latency_frames"]
+    if latency is None or own <= latency:
+        return []
+    text = f"{count(pulse, 'frame')}, {latency:,} from in to out (pulse + delay); with this pulse it is {own:,}"
+    return [("natural pulse", text)]
 
 
 def delay_text(o: Figures) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.convert.context import Context, Misaligned
-from pulsify.convert.convert import analyse, granularity
+from pulsify.convert.context import Context, Misaligned, OutOfStep
+from pulsify.convert.convert import analyse, natural, unfitting
 from pulsify.convert.facts import Prefix, Static, Varying, Window, Wire
-from pulsify.core.errors import InvalidPulse, NotStreamable
+from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time, named_dims
 from pulsify.report.figures import Figures
@@ -134,11 +134,11 @@ def window_figures(
 
 def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str) -> tuple[int, Context]:
     if pulse is None:
-        pulse = granularity(tracer, unbounded, proof)
+        pulse = natural(tracer, unbounded, proof).pulse
     try:
         return pulse, analyse(tracer, pulse, unbounded, proof)[0]
-    except Misaligned:
-        raise InvalidPulse(pulse, granularity(tracer, unbounded, proof)) from None
+    except (Misaligned, OutOfStep) as problem:
+        raise unfitting(tracer, pulse, problem, unbounded, proof) from None
 
 
 def _up_to(tracer: Tracer, name: str) -> Tracer:

@@ -203,8 +203,8 @@ def sweep_figures(
     """What each pulse costs and how late it is, and the stream to choose (see `choose`).
 
     `convert` makes the stream of a pulse; an error of pulsify leaves the pulse out. Tried are multiples of the
-    granularity, and of the pulse that holds all that the smallest one waits for: with attention in chunks that is a
-    whole chunk, where the delay falls to none. A pulse is left out if a longer one is no later: it would work more.
+    granularity, and of the natural pulse: with attention in chunks that is a whole chunk, where the delay falls to
+    none. A pulse is left out if a longer one is no later: it would work more.
     """
     progress("trying pulses")
     streams, left_out = _tried(convert, sample_rate)
@@ -249,7 +249,7 @@ def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], l
     """Streams by pulse, in ascending order, and the pulses refused. The smallest one's refusal is everyone's."""
     first = convert(None)
     grain, made, refused = first.granularity, {first.pulse: first}, list[Figures]()
-    whole = math.ceil(_latency(first) / grain) * grain
+    whole = first.natural_pulse or grain
     wished = [whole, 2 * whole, 4 * whole, *(grain * n for n in STEPS)]
     if sample_rate:  # of samples, even 64 are no time at all
         second = sample_rate / float(first.inputs[0].rate)

@@ -78,8 +78,8 @@ class Buffer:
             if wish.start >= own.start:
                 piece = self._cut(value, layout, wish.start - own.start, wish.end - own.start, own.frames)
             else:
-                begin = wish.start - own.start + max(history, 0)
-                piece = self._cut(full, layout, begin, begin + wish.frames, history + own.frames)
+                first = wish.start - own.start + max(history, 0)
+                piece = self._cut(full, layout, first, first + wish.frames, history + own.frames)
             b.alias(placeholder, self._folded(piece, wish.frames))
         return state
 

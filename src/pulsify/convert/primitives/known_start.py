@@ -69,7 +69,9 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
     runs = []
     for seed in (0, 1):
         rng = np.random.default_rng(seed)
-        feeds = {n: _noise(rng, v.dims, v.dtype) if not v.known else v.array for n, v in tracer.inputs(length, 1).items()}
+        feeds = {
+            n: _noise(rng, v.dims, v.dtype) if not v.known else v.array for n, v in tracer.inputs(length, 1).items()
+        }
         runs.append(run_model(runner, {n: a for n, a in feeds.items() if n in used}))
     found = {}
     for name, frames in wanted.items():
@@ -116,7 +118,11 @@ def _part(ctx: Context, names: list[str]) -> onnx.ModelProto:
 
 
 def _named(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
-    proto = onnx.numpy_helper.from_array(tensor.numpy(), name) if isinstance(tensor, ir.ExternalTensor) else ir.to_proto(tensor)
+    proto = (
+        onnx.numpy_helper.from_array(tensor.numpy(), name)
+        if isinstance(tensor, ir.ExternalTensor)
+        else ir.to_proto(tensor)
+    )
     proto.name = name
     return proto
 
