@@ -98,12 +98,8 @@ def test_a_sum_of_products_is_one_product() -> None:
 
 def test_one_frame_of_channels_by_themselves_is_a_sum_of_rows() -> None:
     text = "Conv x v > c0; Slice c0 zero three a one > c1; Conv c1 d > c group=8; Identity c > y"
-    model = graph(
-        text,
-        {"x": [1, C, T]},
-        "y",
-        {**{n: CONSTANTS[n] for n in ["v", "zero", "a", "one", "d"]}, "three": np.array([3])},
-    )
+    constants = {n: CONSTANTS[n] for n in ("v", "zero", "a", "one", "d")}
+    model = graph(text, {"x": [1, C, T]}, "y", {**constants, "three": np.array([3])})
     made = OverRows(replace(spec(frames=1), states=()))(model)
     assert made.modified and "ReduceSum" in ops(made.model) and "Conv" not in ops(made.model)
     same(model, made)
