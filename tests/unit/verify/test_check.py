@@ -150,7 +150,7 @@ def test_arguments_that_mean_nothing_are_turned_down(arguments: dict[str, Any], 
 def test_another_model_is_not_compared() -> None:
     with pytest.raises(InvalidArgument, match="pass the model the stream was made from"):
         verify(conditioned("B"), stream())
-    with pytest.raises(InvalidModel, match="no such model file: 'none.onnx'"):
+    with pytest.raises(InvalidModel, match=r"no such model file: 'none\.onnx'"):
         verify("none.onnx", stream())
     with pytest.raises(Mismatch):
         verify(look_ahead("B"), stream())  # the same ports, something else inside
