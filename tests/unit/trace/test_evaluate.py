@@ -231,7 +231,6 @@ def test_an_operator_nobody_knows_is_refused_by_name() -> None:
 
 
 def test_an_operator_made_known_has_the_shapes_it_was_registered_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom, "CUSTOM", custom.CUSTOM)
     monkeypatch.setitem(
         custom.CUSTOM,
         ("acme", "Halve"),
