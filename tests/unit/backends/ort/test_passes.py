@@ -7,13 +7,14 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import PassError, PreconditionError
 
-from pulsify.backends.ort.aliased import ExposeTails
+from pulsify.backends.ort.aliased import ExposeTails, tails_of
 from pulsify.backends.ort.attention import FuseAttention
 from pulsify.backends.ort.rows import ForOneStream
 from pulsify.backends.ort.squeeze import SqueezeTokens
 from pulsify.backends.seam import Tail
 from tests.models import Dims, node, weights
 from tests.unit.graphs import alike, becomes, graph, ops, stays
+from tests.unit.specs import a_state, a_stream
 
 OUT = node("Identity", "y", "out")
 
@@ -136,3 +137,46 @@ def test_a_state_that_is_the_end_of_something() -> None:
     assert [v.name for v in made.graph.outputs] == ["y", "full_new_s"]
     with pytest.raises(PreconditionError):
         ExposeTails({"y": Tail("full_y", (6, 3), 0)})(made)
+
+
+def joined(text: str, outputs: str = "y new_s") -> ir.Model:
+    """s [1, 2] and x [1, 4] in front of each other, or something else."""
+    bounds = {"i": np.array([4]), "j": np.array([6]), "a": np.array([1]), "b": np.array([3])}
+    read = {n: c for n, c in bounds.items() if f" {n} " in text}
+    return graph(f"Concat s x > full axis=1; Relu full > y; {text}", {"s": [1, 2], "x": [1, 4]}, outputs, read)
+
+
+TAIL = "Slice full i j a > cut; Identity cut > new_s"
+ONE = a_stream(states=(a_state(shape=(1, 2)),))
+
+
+def test_a_state_is_a_tail_if_it_is_one_in_all_forms_alike() -> None:
+    assert tails_of([joined(TAIL)], ONE) == {"s": Tail("full_new_s", (1, 6), 1)}
+    assert tails_of([joined(TAIL), joined(TAIL)], ONE).keys() == {"s"}
+    other = joined("Slice full b j a > cut0; Slice cut0 a j a > cut; Identity cut > new_s")  # the end of the end
+    assert tails_of([joined(TAIL), other], ONE) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Slice full b i a > cut; Identity cut > new_s",  # not the end
+        "Relu s > new_s",  # no cut
+        "Slice x b i a > cut; Identity cut > new_s",  # the end of what comes from outside
+    ],
+)
+def test_what_is_no_end_of_something_made_here_is_no_tail(text: str) -> None:
+    assert tails_of([joined(text)], ONE) == {}
+
+
+def test_no_two_states_are_the_end_of_the_same_value() -> None:
+    both = joined(f"{TAIL}; Slice full i j a > cut2; Identity cut2 > new_t", "y new_s new_t")
+    spec = a_stream(states=(a_state(shape=(1, 2)), a_state("t", shape=(1, 2))))
+    assert tails_of([both], spec).keys() == {"s"}
+
+
+def test_frames_that_do_not_lie_one_after_the_other_are_no_tail() -> None:
+    bounds = {"i": np.array([4]), "j": np.array([6]), "a": np.array([1])}
+    text = f"Concat s x > full axis=1; Relu full > y; {TAIL}"
+    two = graph(text, {"s": [2, 2], "x": [2, 4]}, "y new_s", bounds)
+    assert tails_of([two], a_stream(states=(a_state(shape=(2, 2)),))) == {}
