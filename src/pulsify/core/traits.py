@@ -53,11 +53,11 @@ TRAITS: dict[str, Traits] = {
     "Neg": replace(UNARY, straight=True),
     "Identity": replace(UNARY, rises="with", straight=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Equal Mean Mod Pow Sum Xor",
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Mean Mod Pow Sum Xor",
         ENTRY,
     ),
     **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), replace(ENTRY, rises="compares")),
-    "PRelu": replace(ENTRY, keeps_size=True),
+    **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
     "Add": replace(ENTRY, rises="with", law="low", straight=True),
     "Min": replace(ENTRY, rises="with", law="low"),
     "Max": replace(ENTRY, rises="with"),

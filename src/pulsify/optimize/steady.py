@@ -164,14 +164,14 @@ class FoldSettled(Change[PassResult]):
 
     def call(self, model: ir.Model) -> PassResult:
         before, b = wiring(model), Builder(model.graph)
-        known = self._known(model)
+        known = self._known(model, b)
         for value, arrays in known.items():
             uses = [use for use in value.uses() if use.node.outputs[0] not in known and _fits(use.node, arrays)]
             for use in uses:
                 use.node.replace_input_with(use.idx, b.constant(f"{value.name}/steady", arrays[0]))
         return PassResult(model, wiring(model) != before)
 
-    def _known(self, model: ir.Model) -> dict[ir.Value, Arrays]:
+    def _known(self, model: ir.Model, b: Builder) -> dict[ir.Value, Arrays]:
         """All that follows from what is settled."""
         known: dict[ir.Value, Arrays] = {}
         for node in list(model.graph):
@@ -181,7 +181,7 @@ class FoldSettled(Change[PassResult]):
             elif any(v in known for v in node.inputs) and _foldable(node, known):
                 known[out] = _run_one(model, node, known)
             elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
-                _choose(node, condition)
+                _choose(b.before(node), node, condition)
         return known
 
 
@@ -218,13 +218,13 @@ def _condition(node: ir.Node, known: dict[ir.Value, Arrays]) -> Array | None:
     return _array(value) if value is not None and value.const_value is not None else None
 
 
-def _choose(node: ir.Node, condition: Array) -> None:
+def _choose(b: Builder, node: ir.Node, condition: Array) -> None:
     """Where with a settled condition: one of its branches, if that has the whole shape already."""
     if not (condition.all() or not condition.any()):
         return
     branch, out = node.inputs[1 if condition.all() else 2], node.outputs[0]
     if branch is not None and branch.shape is not None and branch.shape == out.shape:
-        out.replace_all_uses_with(branch)
+        b.replace(out, branch)
 
 
 @dataclass
