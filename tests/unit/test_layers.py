@@ -1,15 +1,24 @@
-"""What is imported when: running a saved stream takes no converter, and `import pulsify` takes no library."""
+"""What is imported when: running a saved stream takes no converter, and `import pulsify` takes no library.
+
+And what is tested where: this folder has a counterpart for every package.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pulsify
 from tests.models import look_ahead
 
+SOURCE, TESTS = Path(pulsify.__file__).parent, Path(__file__).parent
+NO_MODULES = ("__init__.py", "__main__.py")
+PACKAGES = sorted({p.parent.relative_to(SOURCE) for p in SOURCE.rglob("*.py") if p.name not in NO_MODULES})
 CONVERTING = ("pulsify.convert", "pulsify.trace", "pulsify.frontend", "pulsify.verify")
 LIBRARIES = ("onnxruntime", "torch", "onnx")
 
@@ -42,3 +51,22 @@ def test_importing_pulsify_imports_no_library() -> None:
     modules = imported("import pulsify")
     assert "pulsify" in modules
     assert of(LIBRARIES, modules) == []
+
+
+def modules_imported(test: Path) -> set[str]:
+    """All that a file imports, whole modules and names out of them alike."""
+    found = set()
+    for node in ast.walk(ast.parse(test.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.update([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: ".".join(("pulsify", *p.parts)))
+def test_every_package_has_tests_of_its_own_that_import_from_it(package: Path) -> None:
+    own = {p.stem for p in (SOURCE / package).glob("*.py") if p.name not in NO_MODULES}
+    wanted = {".".join(("pulsify", *package.parts, name)) for name in own}
+    tests = list((TESTS / package).glob("test_*.py"))
+    assert any(modules_imported(test) & wanted for test in tests), f"no test_*.py in tests/unit/{package} does"

@@ -51,11 +51,11 @@ TRAITS: dict[str, Traits] = {
     "Neg": replace(UNARY, straight=True),
     "Identity": replace(UNARY, straight=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
         "Pow Sum Xor",
         ENTRY,
     ),
-    "PRelu": replace(ENTRY, keeps_size=True),
+    **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
     "Add": replace(ENTRY, law="low", straight=True),
     "Min": replace(ENTRY, law="low"),
     "Sub": replace(ENTRY, straight=True),

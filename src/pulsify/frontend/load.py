@@ -101,16 +101,24 @@ def _check(graph: ir.Model) -> None:
     main = graph.graph
     if not len(main) or not main.outputs:
         raise InvalidModel(f"the model has no {'outputs' if len(main) else 'nodes'}; export it again")
-    made = {*main.inputs, *main.initializers.values()}
-    for node in main:
+    _check_graph(main, set())
+
+
+def _check_graph(graph: ir.Graph, around: set[ir.Value]) -> None:
+    """around: what was made outside of a body, which its nodes may read, but which it cannot give out."""
+    made = {*graph.inputs, *graph.initializers.values()}
+    for node in graph:
         for value in node.inputs:
-            if value is not None and value not in made:
+            if value is not None and value not in made and value not in around:
                 raise InvalidModel(
                     f"node '{node.name}' reads '{value.name}', which no node before it makes; "
                     "check the model with onnx.checker.check_model"
                 )
+        for attr in node.attributes.values():
+            if attr.type == ir.AttributeType.GRAPH and isinstance(attr.value, ir.Graph):
+                _check_graph(attr.value, around | made)
         made.update(node.outputs)
-    for value in main.outputs:
+    for value in graph.outputs:
         if value not in made:
             raise InvalidModel(f"no node makes output '{value.name}'; check the model with onnx.checker.check_model")
 

@@ -65,6 +65,16 @@ class Builder:
             return value
         return self.op("Reshape", [value, self.ints(*shape)], shape, value.dtype)
 
+    def replace(self, value: ir.Value, by: ir.Value) -> None:
+        """Whoever reads a value reads another one. If it is an output, the other is, under the same name."""
+        if value.is_graph_output():
+            if by.producer() is None or by.is_graph_output():  # it has a name to keep
+                by = self.op("Identity", [by], value.shape, value.dtype)
+            name = value.name
+            value.name = f"{name}/before"
+            by.name, by.shape, by.type = name, value.shape, value.type
+        value.replace_all_uses_with(by, replace_graph_outputs=True)
+
     def constant(self, name: str, array: Array) -> ir.Value:
         """A constant; one that is there already, name and elements alike, is used again."""
         there = self.graph.initializers.get(name)

@@ -38,7 +38,7 @@ class Copy(FunctionalPass, Generic[Result]):
 class NodeChange(Change[PassResult]):
     """Rewrites a model node by node, in place, and drops what nobody reads then.
 
-    Requires: a model for one stream (no free batch, sizes inferred); outputs have nodes of their own (Identity).
+    Requires: a model for one stream (no free batch, sizes inferred).
     Ensures: ports are as before, nodes stand behind what they read.
     """
 

@@ -41,7 +41,7 @@ class FoldScale(NodeChange):
         inputs = list(product.inputs)
         inputs[side] = b.constant(f"{node.name}/weights", weights * factor)
         out = node.outputs[0]
-        out.replace_all_uses_with(b.op("MatMul", inputs, sizes(out), out.dtype))
+        b.replace(out, b.op("MatMul", inputs, sizes(out), out.dtype))
 
 
 def _factor(node: ir.Node) -> tuple[np.float32 | None, ir.Value | None]:
@@ -84,7 +84,7 @@ class SpreadScale(NodeChange):
             scaled = b.before(after).op("Mul", [origin, number], sizes(origin), origin.dtype)
             for use in users:
                 use.node.replace_input_with(use.idx, scaled)
-        node.outputs[0].replace_all_uses_with(x)
+        b.replace(node.outputs[0], x)
 
 
 def _product_behind(value: ir.Value | None, shape: tuple[int, ...] | None) -> ir.Value | None:
@@ -126,7 +126,7 @@ class TurnOnce(NodeChange):
             assert other is not None
             full = other.reshape((1,) * (len(dims) - other.ndim) + other.shape).transpose(perm)
             inputs = [turned, b.constant(f"{use.node.name}/turned", full)]
-            turn.outputs[0].replace_all_uses_with(b.before(turn).op("Add", inputs, shape, value.dtype))
+            b.replace(turn.outputs[0], b.before(turn).op("Add", inputs, shape, value.dtype))
 
 
 def _turn_behind(add: ir.Node, value: ir.Value) -> ir.Node | None:

@@ -33,9 +33,9 @@ class SplitProducts(NodeChange):
         if not pieces or any(stop < 0 for _, _, stop in pieces) or not any(followed):
             return
         weights = constant(node.inputs[1])
-        bias = constant(node.inputs[2]) if len(node.inputs) > 2 else None
-        shape = sizes(out)
-        if weights is None or shape is None or (bias is not None and bias.shape != (shape[1],)):
+        added = node.inputs[2] if len(node.inputs) > 2 else None
+        bias, shape = constant(added), sizes(out)
+        if weights is None or shape is None or (added is not None and (bias is None or bias.shape != (shape[1],))):
             return
         turned = bool(node.attributes.get_int("transB", 0))
         attrs = {name: a.value for name, a in node.attributes.items()}

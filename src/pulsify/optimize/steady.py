@@ -131,9 +131,9 @@ class FoldSettled(Change[PassResult]):
             elif any(v in known for v in node.inputs) and _foldable(node, known):
                 known[out] = _run_one(model, node, known)
             elif (places := _places(node, known)) is not None:
-                _cut(b, node, places)
+                _cut(b.before(node), node, places)
             elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
-                _choose(node, condition)
+                _choose(b.before(node), node, condition)
         return known
 
 
@@ -196,23 +196,22 @@ def _cut(b: Builder, node: ir.Node, places: Array) -> None:
     x, out = node.inputs[0], node.outputs[0]
     assert x is not None and x.shape is not None
     axis, first, count = node.attributes.get_int("axis", 0) % len(x.shape), int(places[0]), len(places)
-    b = b.before(node)
     if not np.array_equal(places, np.arange(first, first + count)):
         made = b.op("Gather", [x, b.ints(*places.tolist())], out.shape, out.dtype, axis=axis)
     elif first == 0 and x.shape[axis] == count:
         made = x
     else:
         made = b.op("Slice", [x, *(b.ints(n) for n in (first, first + count, axis, 1))], out.shape, out.dtype)
-    out.replace_all_uses_with(made)
+    b.replace(out, made)
 
 
-def _choose(node: ir.Node, condition: Array) -> None:
+def _choose(b: Builder, node: ir.Node, condition: Array) -> None:
     """Where with a settled condition: one of its branches, if that has the whole shape already."""
     if not (condition.all() or not condition.any()):
         return
     branch, out = node.inputs[1 if condition.all() else 2], node.outputs[0]
     if branch is not None and branch.shape is not None and branch.shape == out.shape:
-        out.replace_all_uses_with(branch)
+        b.replace(out, branch)
 
 
 @dataclass

@@ -59,11 +59,9 @@ def _not_expanded(node: ir.Node) -> None:
     out, before = node.outputs[0], node.inputs[0]
     for use in list(out.uses()):
         others = [v for v in use.node.inputs if v is not None and v is not out]
-        if (
-            traits(use.node.op_type).elementwise
-            and any(sizes(v) == sizes(out) for v in others)
-            and sizes(out) is not None
-        ):
+        kind = traits(use.node.op_type)
+        repeats = kind.elementwise and not (kind.keeps_size and use.idx == 0)
+        if repeats and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
             use.node.replace_input_with(use.idx, before)
 
 
@@ -136,7 +134,7 @@ class SinkViews(NodeChange):
         attrs = {k: a.value for k, a in node.attributes.items()}
         (before,) = (d for d in inner if d is not None)
         made = b.op(node.op_type, [given.get(v, v) for v in node.inputs], before, node.outputs[0].dtype, **attrs)
-        node.outputs[0].replace_all_uses_with(b.reshaped(made, shape))
+        b.replace(node.outputs[0], b.reshaped(made, shape))
 
 
 def _single(value: ir.Value) -> bool:
@@ -163,7 +161,7 @@ class CutSources(NodeChange):
         cut = (*dims[:at], piece[axis], *dims[at + 1 :])
         inputs = [origin, *(b.ints(n) for n in (*bounds[1:], at))]
         made = b.op("Slice", inputs, cut, node.outputs[0].dtype)
-        node.outputs[0].replace_all_uses_with(b.reshaped(made, piece))
+        b.replace(node.outputs[0], b.reshaped(made, piece))
 
 
 def _same_axis(dims: tuple[int, ...], axis: int, others: tuple[int, ...]) -> int | None:
@@ -220,7 +218,7 @@ class ProductsWithBias(NodeChange):
         assert node.inputs[0] is not None
         flat = b.reshaped(node.inputs[0], (rows, width))
         made = b.op("Gemm", [flat, node.inputs[1], bias], (rows, shape[-1]), out.dtype)
-        add.outputs[0].replace_all_uses_with(b.before(add).reshaped(made, shape))
+        b.replace(add.outputs[0], b.before(add).reshaped(made, shape))
 
 
 class TakeInBias(NodeChange):
@@ -241,7 +239,7 @@ class TakeInBias(NodeChange):
                 bias = b.constant(f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
                 attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
                 made = b.op("Gemm", [*product.inputs, bias], shape, x.dtype, **attrs)
-                node.outputs[0].replace_all_uses_with(made)
+                b.replace(node.outputs[0], made)
                 return
 
 
@@ -274,7 +272,7 @@ class FoldNorm(NodeChange):
         before = conv.outputs[0]
         before.replace_all_uses_with(b.before(conv).op("ConvTranspose", inputs, sizes(before), before.dtype, **attrs))
         assert node.inputs[0] is not None
-        node.outputs[0].replace_all_uses_with(node.inputs[0])
+        b.replace(node.outputs[0], node.inputs[0])
 
 
 def _behind_cuts(node: ir.Node) -> ir.Node | None:

@@ -62,7 +62,7 @@ class FoldUnfold(NodeChange):
             group=node.attributes.get_int("group", 1), kernel_shape=[*ones, found.taps],
             dilations=[*ones, found.dilation], pads=[*zeros, found.pads[0], *zeros, found.pads[1]],
         )  # fmt: skip
-        out.replace_all_uses_with(made)
+        b.replace(out, made)
 
 
 def _plain(node: ir.Node, weights: Array) -> bool:

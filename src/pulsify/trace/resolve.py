@@ -139,7 +139,7 @@ def _branch(model: Model, node: Node, taken: bool) -> tuple[list[Node], dict[str
     for value, outer in zip(graph.outputs, node.outputs, strict=True):
         if value.name in rename:
             rename[str(value.name)] = outer
-        else:  # a branch may hand out an outer value as it is
+        else:  # a constant of the branch
             passed.append((str(value.name), outer))
     version = model.opset_imports.get("", 0)
     nodes = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in graph]

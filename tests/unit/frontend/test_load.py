@@ -190,3 +190,17 @@ def test_weights_are_shared_with_the_source_not_renamed_in_it() -> None:
     before = proto.SerializeToString(deterministic=True)
     load(proto)
     assert proto.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"), [("nothing", "reads 'nothing', which no node"), ("", "no node makes output")]
+)
+def test_a_body_reads_what_there_is_and_gives_out_what_it_makes_itself(reads: str, says: str) -> None:
+    def branch(out: str, nodes: list[onnx.NodeProto]) -> onnx.GraphProto:
+        return helper.make_graph(nodes, out, [], [helper.make_tensor_value_info(out, 1, None)])
+
+    then = branch("a", [node("Relu", reads, "a")]) if reads else branch("x", [])
+    made = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=branch("b", [node("Relu", "x", "b")]))
+    proto = model([made], {"x": [1, 2, "T"]}, ["y"], {"c": np.array(True)})
+    with pytest.raises(InvalidModel, match=says):
+        load(proto)

@@ -25,7 +25,7 @@ from pulsify.optimize.tidy import (
 )
 from pulsify.optimize.unfold import FoldUnfold
 from tests.models import Array, node, weights
-from tests.unit.graphs import becomes, graph, stays
+from tests.unit.graphs import alike, becomes, graph, ops, parsed, stays
 
 F = np.float32
 X, Y = [1, 4, 6], [4, 6]  # sizes of x and of z
@@ -34,7 +34,13 @@ CONSTANTS: dict[str, Array] = {
     "t": weights(4, 4, 2), "n": np.ones(4, F), "flat": np.array(Y), "full": np.array(X), "i0": np.array([0]),
     "i1": np.array([1]), "i2": np.array([2]), "i5": np.array([5]), "u": weights(3, 8, 1), "q": weights(6, 4),
     "places": np.arange(5)[None] + np.arange(2)[:, None], "side": np.array([1, 8, 5]), "v": weights(6, 6, seed=4),
-    "odd": np.arange(5)[None] + np.zeros((2, 1), np.int64),
+    "odd": np.arange(5)[None] + np.zeros((2, 1), np.int64), "ones": np.ones(Y, F), "no": np.zeros(Y, bool),
+    "yes": np.ones(1, bool), "some": np.arange(6) > 2, "none": np.zeros(1, F), "bytes": np.arange(6, dtype=np.uint8),
+    "two1": np.array(2, F), "half": weights(4, 2, 2), "scalar": np.array(3, F), "merged": np.array([2, 12]),
+    "back": np.array([-3]), "rows": weights(4, 1), "n4": np.abs(weights(4)) + 1, "m4": weights(4, seed=3),
+    "b4": weights(4, seed=2), "t2": weights(4, 2, 2), "t6": weights(4, 6, 2), "w6": weights(2, 4),
+    "i6": np.array([6]), "e6": weights(4, 6), "around": np.array([0, 0, 1, 0, 0, 1]),
+    "seven": np.arange(7)[None] + np.arange(2)[:, None], "side7": np.array([1, 8, 7]),
 }  # fmt: skip
 R, Z = node("Reshape", "x flat", "r"), node("Relu", "z", "z1")
 NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b", "h")
@@ -123,16 +129,183 @@ CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, o
 ]
 
 
-def small(nodes: Nodes, batch: int | str = 1) -> ir.Model:
+FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph in, operators out
+    ("one in front is left out too", DropNeutral(), "Mul one z > h; Relu h > y", "Relu"),
+    ("one that spreads its operand stays", DropNeutral(), "Mul row ones > y", "Mul"),
+    ("one divided is no division by one", DropNeutral(), "Div one z > y", "Div"),
+    ("a choice is its branch", DropNeutral(), "Where no row z > h; Relu h > y", "Relu"),
+    ("a branch that is spread stays", DropNeutral(), "Where yes row z > y", "Where"),
+    ("a choice that differs stays", DropNeutral(), "Where some z b > y", "Where"),
+    ("who has the shape repeats by itself", DropNeutral(), "Expand row flat > e; Add e z > y", "Add"),
+    ("of two repeated one keeps the shape", DropNeutral(), "Expand row flat > e; Mul e e > y", "Expand Mul"),
+    ("an operator as large as its first input", DropNeutral(), "Expand row flat > e; PRelu e z > y", "Expand PRelu"),
+    ("one that takes the other's type only", DropNeutral(), "Expand row flat > e; CastLike e z > y", "Expand CastLike"),
+    ("its slope may repeat", DropNeutral(), "Expand row flat > e; PRelu z e > y", "PRelu"),
+    (
+        "noise is not computed once",
+        FoldConstants(),
+        "RandomNormalLike b > h; Mul h none > n0; Add z n0 > y",
+        "RandomNormalLike Mul Add",
+    ),
+    (
+        "quantised constants stay",
+        FoldConstants(),
+        "DequantizeLinear bytes two1 > h; Mul z h > y",
+        "DequantizeLinear Mul",
+    ),
+    ("a frame the stride reads stays cut", ReadUncut(), "Slice x i0 i5 i2 > h; Conv h k > y", "Slice Conv"),
+    ("pads see the cut", ReadUncut(), "Slice x i0 i5 i2 > h; Conv h k > y pads=[0,1] strides=[3]", "Slice Conv"),
+    ("cut channels stay cut", ReadUncut(), "Slice x i0 i2 i1 > h; Conv h half > y strides=[3]", "Slice Conv"),
+    ("a transpose of nothing is a reshape", OneView(), "Transpose x > h perm=[1,0,2]; Relu h > y", "Reshape Relu"),
+    ("an input shown as it is keeps a node", OneView(), "Reshape x full > y", "Reshape"),
+    ("a view read twice stays", SinkViews(), "Reshape x flat > r; Mul r r > y", "Reshape Mul"),
+    ("one number passes a view", SinkViews(), "Reshape x flat > r; Mul r scalar > y", "Mul Reshape"),
+    ("channels do not", SinkViews(), "Reshape x flat > r; Mul r b > y", "Reshape Mul"),
+    ("an axis the source has not", CutSources(), "Reshape x merged > r; Slice r i1 i5 i1 > y", "Reshape Slice"),
+    (
+        "places counted from the end",
+        CutSources(),
+        "Reshape x flat > r; Slice r back i5 i1 > h; Relu h > y",
+        "Slice Reshape Relu",
+    ),
+    (
+        "joined along an axis the source has not",
+        JoinSources(),
+        "Reshape x merged > r; Concat r r > y axis=1",
+        "Reshape Concat",
+    ),
+    ("a bias by row is none", ProductsWithBias(), "MatMul z w > h; Add h rows > y", "MatMul Add"),
+    (
+        "a product read twice keeps its sum",
+        ProductsWithBias(),
+        "MatMul z w > h; Add h b > a; Mul a h > y",
+        "MatMul Add Mul",
+    ),
+    ("one number is a bias of all", TakeInBias(), "Gemm z w > h alpha=0.5; Add scalar h > y", "Gemm"),
+    ("rows are no bias", TakeInBias(), "Gemm z w > h; Add h rows > y", "Gemm Add"),
+    (
+        "a norm behind a cut of frames",
+        FoldNorm(),
+        "ConvTranspose x t b4 > c; Slice c i0 i5 i2 > h; BatchNormalization h n4 m4 m4 n4 > y",
+        "ConvTranspose Slice",
+    ),
+    ("in groups", FoldNorm(), "ConvTranspose x t2 > h group=2; BatchNormalization h n4 m4 m4 n4 > y", "ConvTranspose"),
+    (
+        "a norm behind a cut of channels stays",
+        FoldNorm(),
+        "ConvTranspose x t6 > c; Slice c i1 i5 i1 > h; BatchNormalization h n4 m4 m4 n4 > y",
+        "ConvTranspose Slice BatchNormalization",
+    ),
+    ("a divisor is a factor", FoldScale(), "MatMul w6 z > h; Div h two > y", "MatMul"),
+    ("factors by channel stay", FoldScale(), "MatMul z w > h; Mul h b > y", "MatMul Mul"),
+    ("a product read twice stays", FoldScale(), "MatMul z w > h; Mul h two > a; Add a h > y", "MatMul Mul Add"),
+    (
+        "a factor goes past what cuts and turns",
+        SpreadScale(),
+        "MatMul z w > f; MatMul z v > g; Transpose f > f0 perm=[0,1]; Slice g i0 i5 i1 > g1; "
+        "Slice f0 i0 i5 i1 > f1; Add f1 g1 > h; Mul h two > y",
+        "MatMul MatMul Mul Transpose Mul Slice Slice Add",
+    ),
+    (
+        "a sum with something else is scaled as it is",
+        SpreadScale(),
+        "MatMul z w > f; Add f z > h; Mul h two > y",
+        "MatMul Add Mul",
+    ),
+    (
+        "turned in two ways",
+        TurnOnce(),
+        "Relu x > v0; Add v0 b > e; Add v0 b > f; Transpose e > g perm=[0,2,1]; "
+        "Transpose f > h perm=[2,1,0]; MatMul g e6 > i; ReduceSum h > j; Mul i j > y",
+        "Relu Add Add Transpose Transpose MatMul ReduceSum Mul",
+    ),
+    (
+        "a bias that is computed is not forgotten",
+        SplitProducts(),
+        "Relu row > c; Gemm z w c > h; Split h > p q1 axis=1; Tanh p > f; Mul f q1 > y",
+        "Relu Gemm Split Tanh Mul",
+    ),
+    (
+        "without a bias, and turned",
+        SplitProducts(),
+        "Gemm z w > h transB=1; Split h > p q1 axis=1; Tanh p > f; Mul f q1 > y",
+        "Gemm Gemm Tanh Mul",
+    ),
+    (
+        "without an activation nothing is won",
+        SplitProducts(),
+        "Gemm z w b > h; Split h > p q1 axis=1; Mul p q1 > y",
+        "Gemm Split Mul",
+    ),
+    (
+        "pieces may overlap",
+        SplitProducts(),
+        "Gemm z w b > h; Slice h i0 i5 i1 > p; Slice h i1 i6 i1 > q1; Tanh p > f; Mul f q1 > y",
+        "Gemm Gemm Tanh Mul",
+    ),
+    (
+        "rows are no columns",
+        SplitProducts(),
+        "Gemm z w b > h; Split h > p q1 axis=0; Tanh p > f; Mul f q1 > y",
+        "Gemm Split Tanh Mul",
+    ),
+    (
+        "zeros around it are the convolution's",
+        FoldUnfold(),
+        "Pad x around > o; Gather o seven > g axis=2; Reshape g side7 > s; Conv s u > y",
+        "Conv",
+    ),
+    (
+        "threes around it are not",
+        FoldUnfold(),
+        "Pad x around scalar > o; Gather o seven > g axis=2; Reshape g side7 > s; Conv s u > y",
+        "Pad Conv",
+    ),
+    (
+        "a stride stays",
+        FoldUnfold(),
+        "Gather x places > g axis=2; Reshape g side > s; Conv s u > y strides=[2]",
+        "Gather Reshape Conv",
+    ),
+]
+NAMES = [type(c[0]).__name__ for c in CASES]
+
+
+def small(nodes: Nodes, batch: int | str = 1, given_out: str = "") -> ir.Model:
+    """`y` comes out through an Identity, or `given_out` as it is."""
     read = {name for n in nodes for name in n.input}
     constants = {name: array for name, array in CONSTANTS.items() if name in read}
-    return graph([*nodes, node("Identity", "y", "out")], {"x": [batch, *X[1:]], "z": Y}, "out", constants)
+    end = [] if given_out else [node("Identity", "y", "out")]
+    inputs = {"x": [batch, *X[1:]], "z": Y, "row": [1, 6]}
+    return graph([*nodes, *end], inputs, given_out or "out", constants)
 
 
-@pytest.mark.parametrize(("change", "before", "after", "alone"), CASES, ids=[type(c[0]).__name__ for c in CASES])
+@pytest.mark.parametrize(("change", "before", "after", "alone"), CASES, ids=NAMES)
 def test_a_graph_in_a_graph_out(change: NodeChange, before: Nodes, after: list[str], alone: Nodes) -> None:
     stays(change, small(alone))
     becomes(change, small(before), *after, "Identity")
+
+
+@pytest.mark.parametrize(("change", "before"), [c[:2] for c in CASES], ids=NAMES)
+def test_every_value_may_be_an_output_as_it_is(change: NodeChange, before: Nodes) -> None:
+    """Whatever of it is given out without a node of its own: by itself, and with the last one."""
+    made = [str(o) for n in before for o in n.output]
+    for given_out in ("y", *made, *(f"{name} y" for name in made if name != "y")):
+        model = small(before, given_out=given_out)
+        original = model.clone()
+        result = change(model).model
+        assert [v.name for v in result.graph.outputs] == given_out.split()
+        alike(original, result)
+
+
+@pytest.mark.parametrize(("change", "before", "after"), [c[1:] for c in FURTHER], ids=[c[0] for c in FURTHER])
+def test_what_else_holds(change: NodeChange, before: str, after: str) -> None:
+    model = small(parsed(before))
+    original = model.clone()
+    result = change(model)
+    assert ops(result.model) == [*after.split(), "Identity"]
+    assert result.modified == (ops(original) != ops(result.model)), "it says whether it has done anything"
+    alike(original, result.model)
 
 
 def test_a_free_batch_is_turned_down() -> None:

@@ -145,7 +145,7 @@ def _replace(b: Builder, f: _Found) -> None:
     inputs = [query, f.k, f.v, None, None, f.bias]
     made = b.op("MultiHeadAttention", inputs, None, None, domain=MICROSOFT, num_heads=heads, scale=f.scale)
     rows = b.op("Reshape", [made, b.ints(0, 0, heads, depth)], None, None)
-    f.merge.outputs[0].replace_all_uses_with(rows)
+    b.replace(f.merge.outputs[0], rows)
 
 
 def _turns_heads(node: ir.Node) -> bool:
