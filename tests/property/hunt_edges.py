@@ -49,14 +49,14 @@ def pad(rng: Random, graph: Graph, x: Tensor) -> Tensor:
 
 def joined(rng: Random, graph: Graph, x: Tensor) -> Tensor:
     """Constant frames, or the stream's own first frames, in front; constant frames behind."""
-    front = [_frames(graph, x, whole(rng, 1, 3))] if rng.random() < 0.6 else []
-    behind = [_frames(graph, x, whole(rng, 1, 3))] if not front or rng.random() < 0.5 else []
+    front = [constant_frames(graph, x, whole(rng, 1, 3))] if rng.random() < 0.6 else []
+    behind = [constant_frames(graph, x, whole(rng, 1, 3))] if not front or rng.random() < 0.5 else []
     if rng.random() < 0.2:
         front = [graph.op("Slice", x, graph.ints(0), graph.ints(whole(rng, 1, 3)), graph.ints(2))]
     return x.but(graph.op("Concat", *front, x, *behind, axis=2))
 
 
-def _frames(graph: Graph, x: Tensor, count: int) -> str:
+def constant_frames(graph: Graph, x: Tensor, count: int) -> str:
     """Constant frames, for every stream of the batch."""
     table = graph.weights(1, x.c, count, low=-9, high=10)
     if graph.batch == 1:

@@ -84,10 +84,12 @@ class Context:
         self.ask.facts[name] = wire
         return wire
 
-    def filed(self, name: str, like: Wire, value: ir.Value, window: Window, clean: bool = False) -> Wire:
-        """File a variant of a wire under a name of its own, with its own buffer."""
+    def filed(
+        self, name: str, like: Wire, value: ir.Value, window: Window, clean: bool = False, offset: int = 0
+    ) -> Wire:
+        """File a variant of a wire (from its frame `offset` on) under a name of its own, with its own buffer."""
         assert like.length is not None
-        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window, like.name)
+        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window, like.name, offset)
         self.buffers[name] = buffer
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)

@@ -102,11 +102,17 @@ def _known_frames(ctx: Context, plan: Plan, window: Window) -> int:
     if plan.exact or plan.length is None or window.end <= window.p:
         return 0
     frames = min(at_least(plan.length), *(_known_of(r) for r in plan.reads if r.wire.end is not None))
-    if frames <= 0 or not fits(ctx) or not all(layout is None or holds(layout) for layout in plan.layouts):
-        return 0
+    return frames if frames > 0 and _independent(ctx, plan, window) else 0
+
+
+def _independent(ctx: Context, plan: Plan, window: Window) -> bool:
+    """Does what is made of known frames depend on nothing else, and can it be held?"""
+    if not fits(ctx) or not all(layout is None or holds(layout) for layout in plan.layouts):
+        return False
+    length = [ctx.clock.length] if plan.tail and ctx.clock.length is not None else []  # it shows behind the end only
     clocked = [r.wire.take(_read_window(r, window)) for r in plan.reads if r.wire.end is None]
     given = [ir.Value(name="given") for _ in plan.reads]
-    return frames if made_of(ctx, clocked, ()) and made_of(ctx, plan.emit(given, window), given) else 0
+    return made_of(ctx, clocked, ()) and made_of(ctx, plan.emit(given, window), [*given, *length])
 
 
 def _known_of(read: Read) -> int:
@@ -164,22 +170,26 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     """The operator on the frames themselves; its results are shown again instead of its inputs."""
     mirror = plan.reads[0].wire.mirror
     assert mirror is not None and plan.length is not None
-    source, window = mirror.source, _own_window(ctx, mirror.source)
+    source = mirror.source
+    assert source.end is not None
+    here = Window(ctx.frames(source.rate), 0, source.end)
+    known = source.known if here.end > here.p and _independent(ctx, plan, here) else 0
+    window = _own_window(ctx, source, known)
     values = plan.emit([source.take(window)], window)
     for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
         if name and layout is not None and value is not None:
-            like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=0)
-            inner = ctx.filed(f"{name}#source", like, value, window)
+            like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
+            inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
 
-def _own_window(ctx: Context, wire: Wire) -> Window:
-    """The latest window in which the wire can be had."""
+def _own_window(ctx: Context, wire: Wire, known: int) -> Window:
+    """The latest window in which the wire can be had; so many of its first frames need not be."""
     assert wire.end is not None
     p, end = ctx.frames(wire.rate), wire.end
-    while not ready(wire, POINTWISE, None, Window(p, min(end - p, 0), end)):
+    while not ready(wire, POINTWISE, None, Window(p, min(end - p, known), end)):
         end -= 1
-    return Window(p, min(end - p, 0), end)
+    return Window(p, min(end - p, known), end)
 
 
 def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
@@ -226,7 +236,7 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     """A wire of mirrored frames as one that is emitted, for those who mirror it once more."""
     name = f"{node.outputs[0]}#source"
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
-    window = _own_window(ctx, wire)
+    window = _own_window(ctx, wire, wire.known)
     value = _emit(ctx, plan, window)[0]
     assert value is not None
     return ctx.filed(name, wire, value, window)

@@ -101,7 +101,7 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
         end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
     mirror = Mirror(source, before, after, mode) if before > 0 else None
-    known = source.known + before if before > 0 and source.known >= first_shown(how, before) else 0
+    known = max(source.known + before, 0) if source.known >= first_shown(how, before) else 0
     return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror, known=known)
 
 

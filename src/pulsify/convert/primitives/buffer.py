@@ -33,7 +33,8 @@ class Buffer:
     dtype: ir.DataType
     layout: Layout
     window: Window
-    wire: str  # of the batch model, whose frames these are
+    wire: str  # of the batch model, whose frames these are, from frame `offset` on
+    offset: int = 0
     wishes: dict[Window, ir.Value] = field(default_factory=dict)
 
     def take(self, window: Window) -> ir.Value:

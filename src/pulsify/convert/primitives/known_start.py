@@ -54,7 +54,7 @@ def made_of(ctx: Context, values: Iterable[ir.Value | None], given: Sequence[ir.
         node = value.producer()
         if node is None:  # the length, an input, a window of another wire
             return False
-        todo += read_by(node)
+        todo += read_by(node) if node.op_type != "Shape" else []  # a shape is the same whatever the data are
     return True
 
 
@@ -74,8 +74,9 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
         }
         runs.append(run_model(runner, {n: a for n, a in feeds.items() if n in used}))
     found = {}
+    axes = {buffer.wire: buffer.layout.axis for buffer in ctx.buffers.values()}
     for name, frames in wanted.items():
-        axis = ctx.buffers[name].layout.axis
+        axis = axes[name]
         first, again = (run[name].take(range(frames), axis) for run in runs)
         if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
             node = ctx.ask.model.producers[name]
@@ -137,7 +138,7 @@ def wishes(ctx: Context) -> dict[str, int]:
     wanted: dict[str, int] = {}
     for buffer in ctx.buffers.values():
         if buffer.window.start > 0 and buffer.history > 0:
-            wanted[buffer.wire] = max(wanted.get(buffer.wire, 0), buffer.window.start)
+            wanted[buffer.wire] = max(wanted.get(buffer.wire, 0), buffer.offset + buffer.window.start)
     return wanted
 
 
@@ -148,7 +149,7 @@ def beginning(ctx: Context, buffer: Buffer, frames: Array | None) -> Callable[[i
         if frames is None:
             return None
         start, axis = buffer.window.start, buffer.layout.axis
-        known = frames.take(range(max(start - history, 0), start), axis)
+        known = frames.take(range(buffer.offset + max(start - history, 0), buffer.offset + start), axis)
         pads = [(max(history - start, 0), 0) if i == axis else (0, 0) for i in range(known.ndim)]
         known = np.pad(known, pads)
         if not known.any():

@@ -22,7 +22,7 @@ OWN = Window(P, 0, P)
 def buffer(dims: list[int | str], window: Window = OWN) -> tuple[Context, Buffer]:
     ctx = opened(wire_model(dims), P)
     made = ctx.buffers["x"]
-    return ctx, Buffer(ctx.builder, "x", made.value, made.dtype, made.layout, window)
+    return ctx, Buffer(ctx.builder, "x", made.value, made.dtype, made.layout, window, "x")
 
 
 def finished(b: Buffer, batch: str | None = None, zero: bool = True) -> list[State]:
@@ -121,7 +121,7 @@ def test_time_folded_behind_other_rows_is_cut_row_by_row() -> None:
     """[2 rows * T, 3]: a window into the past takes frames of both rows."""
     ctx = opened(wire_model([2, "T", 3]), P)
     value = ctx.builder.input("folded", ir.DataType.FLOAT, [2 * P, 3])
-    b = Buffer(ctx.builder, "x", value, ir.DataType.FLOAT, Layout((0, 3), 0, (2, 2)), OWN)
+    b = Buffer(ctx.builder, "x", value, ir.DataType.FLOAT, Layout((0, 3), 0, (2, 2)), OWN, "x")
     back = b.take(Window(P, -1, 2))
     steps = Steps(ctx, {"back": back}, finished(b))
     x = np.arange(2 * 8 * 3, dtype=np.float32).reshape(2, 8, 3)
