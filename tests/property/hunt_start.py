@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.property import hunt_edges
 from tests.property.graph import LARGE, Graph, Tensor
-from tests.property.hunt_edges import PULSES, Piece, Random, check_lengths, pick, runs, whole
+from tests.property.hunt_edges import PULSES, Piece, Random, check_lengths, runs, whole
 
 
 def front(rng: Random, graph: Graph, x: Tensor) -> Tensor:

@@ -64,9 +64,21 @@ class Context:
         return int(p)
 
     def emitted(
-        self, name: str, node: str, value: ir.Value, layout: Layout, length: Length, window: Window, known: int = 0
+        self,
+        name: str,
+        node: str,
+        value: ir.Value,
+        layout: Layout,
+        length: Length,
+        window: Window,
+        known: int = 0,
+        begun: ir.Value | None = None,
     ) -> Wire:
-        """File a wire made by an operator; everyone who reads it shares one buffer."""
+        """File a wire made by an operator; everyone who reads it shares one buffer.
+
+        known: so many of its first frames are the same in every stream. begun: those from there to the window's start,
+        at pulse 0.
+        """
         check_wire(self.ask.traces, name, node, layout, length)
         if self.ask.dtype(name) == ir.DataType.STRING:
             made = self.ask.model.producers.get(name)
@@ -76,7 +88,7 @@ class Context:
                 op=made.op if made else "Input",
                 hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
             )
-        buffer = Buffer(self.builder, node, value, self.ask.dtype(name), layout, window, name)
+        buffer = Buffer(self.builder, node, value, self.ask.dtype(name), layout, window, name, known, begun)
         self.buffers[name] = buffer
         self.windows[name] = window
         clean = window.start >= 0
@@ -85,11 +97,20 @@ class Context:
         return wire
 
     def filed(
-        self, name: str, like: Wire, value: ir.Value, window: Window, clean: bool = False, offset: int = 0
+        self,
+        name: str,
+        like: Wire,
+        value: ir.Value,
+        window: Window,
+        clean: bool = False,
+        offset: int = 0,
+        begun: ir.Value | None = None,
     ) -> Wire:
         """File a variant of a wire (from its frame `offset` on) under a name of its own, with its own buffer."""
         assert like.length is not None
-        buffer = Buffer(self.builder, like.name, value, like.dtype, like.layout, window, like.name, offset)
+        buffer = Buffer(
+            self.builder, like.name, value, like.dtype, like.layout, window, like.name, like.known, begun, offset
+        )
         self.buffers[name] = buffer
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)

@@ -310,7 +310,7 @@ def _buffered(ctx: Context) -> list[State]:
     """Buffers with all windows that were asked for; those with a known start begin with it."""
     known, states = frames_of(ctx, wishes(ctx)), []
     for name, buffer in ctx.buffers.items():
-        begin = beginning(ctx, buffer, known.get(buffer.wire) if buffer.window.start > 0 else None)
+        begin = beginning(ctx, buffer, known.get(buffer.wire))
         states.append(buffer.finish(ctx.clock.batch, name in ctx.zeroed, begin))
     return [s for s in states if s is not None]
 

@@ -91,10 +91,25 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     if plan.copies:
         _file_formula(ctx, node, plan, end, known)
         return
+    window, first = _apart(plan, window)
     values = _emit(ctx, plan, window)
-    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+    begun = _emit(ctx, plan, first) if first is not None else [None] * len(values)
+    for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None and value is not None:
-            ctx.emitted(name, node.name, value, layout, length, window, known)
+            ctx.emitted(name, node.name, value, layout, length, window, known, start)
+
+
+def _apart(plan: Plan, window: Window) -> tuple[Window, Window | None]:
+    """The frames of a pulse, and those that a stream begins with over and above: made apart, and once.
+
+    window   [ - - - - - - )            p = 4
+    first    [ - - )                    what the state is at pulse 0
+    window       [ - - - - )
+    """
+    if plan.exact or window.frames <= window.p or not all(layout is None or holds(layout) for layout in plan.layouts):
+        return window, None
+    main = Window(window.p, window.end - window.p, window.end)
+    return main, Window(window.p, window.start, main.start)
 
 
 def _known_frames(ctx: Context, plan: Plan, window: Window) -> int:
@@ -174,12 +189,13 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     assert source.end is not None
     here = Window(ctx.frames(source.rate), 0, source.end)
     known = source.known if here.end > here.p and _independent(ctx, plan, here) else 0
-    window = _own_window(ctx, source, known)
+    window, first = _apart(plan, _own_window(ctx, source, known))
     values = plan.emit([source.take(window)], window)
-    for name, layout, value in zip(node.outputs, plan.layouts, values, strict=False):
+    begun = plan.emit([source.take(first)], first) if first is not None else [None] * len(values)
+    for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None and value is not None:
             like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
-            inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before)
+            inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
 
@@ -236,7 +252,7 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     """A wire of mirrored frames as one that is emitted, for those who mirror it once more."""
     name = f"{node.outputs[0]}#source"
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
-    window = _own_window(ctx, wire, wire.known)
+    window, first = _apart(plan, _own_window(ctx, wire, wire.known))
     value = _emit(ctx, plan, window)[0]
     assert value is not None
-    return ctx.filed(name, wire, value, window)
+    return ctx.filed(name, wire, value, window, begun=_emit(ctx, plan, first)[0] if first is not None else None)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 1 << 30  # no stream is longer
+LONGEST = (1 << 30) - (1 << 12)  # no stream is longer; twice as many frames are fewer than 2^31 - 1, a slice's "all"
 BRIEF = 4  # numbers of a table that are shown
 Step = tuple[int, int, int]  # (multiply, add, floor-divide)
 

@@ -47,11 +47,22 @@ def test_a_window_ends_where_all_it_reads_is_there(reach: Reach, window: Window)
     assert ctx.windows["y"] == window
 
 
-def test_frames_in_front_of_the_stream_are_early_in_a_window_wider_than_the_pulse() -> None:
+def test_frames_in_front_of_the_stream_are_known_and_the_window_is_no_wider_than_the_pulse() -> None:
     proto = model([node("Pad", "x pads", "y")], {"x": [1, 1, "T"]}, ["y"], {"pads": np.array([0, 0, 2, 0, 0, 0])})
     ctx = opened(proto, P)
     execute(ctx, made_by(ctx, "y"), planned(ctx, shift(-2), Length().then(add=2), Fill()))
-    assert ctx.windows["y"] == Window(P, 0, 6)
+    assert ctx.windows["y"] == Window(P, 2, 6)
+    assert wire_of(ctx, "y").known == 2 and ctx.buffers["y"].begun is None
+
+
+def test_first_frames_that_show_others_are_made_apart_from_the_window() -> None:
+    constants = {"pads": np.array([0, 0, 2, 0, 0, 0]), "w": np.ones((1, 1, 2), np.float32)}
+    nodes = [node("Pad", "x pads", "m", mode="reflect"), node("Conv", "m w", "y")]
+    ctx = opened(model(nodes, {"x": [1, 1, "T"]}, ["y"], constants), P)
+    for name in ("m", "y"):
+        ctx.node_rule(ctx, made_by(ctx, name))
+    assert ctx.windows["y"] == Window(P, 1, 5)
+    assert wire_of(ctx, "y").known == 0 and ctx.buffers["y"].begun is not None
 
 
 def test_an_operator_with_a_state_sees_every_frame_once() -> None:

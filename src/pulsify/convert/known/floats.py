@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.core.length import LONGEST as LONGEST
+
 Array = np.ndarray[Any, Any]
-LONGEST = 1 << 30  # no stream is longer: a change further out never comes
 LONG = 1 << 20  # frames: what is exact for so long counts as exact, and has a limit
 DIGITS = {"FLOAT16": 11, "BFLOAT16": 8, "FLOAT": 24, "DOUBLE": 53}  # binary digits of the types of floats
 OF_SIZE = {2: 11, 4: 24, 8: 53}  # the same by bytes

@@ -174,9 +174,12 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
         if own is None:  # a copy of another wire: mask its windows
             how = Fill()
             return replace(wire, take=lambda w: _constant(ctx, wire, w, how, starts=True, ends=True), clean=True)
-        value = _constant(ctx, wire, own, Fill(), starts=True, ends=True)
+        value, begun = _constant(ctx, wire, own, Fill(), starts=True, ends=True), None
+        if ctx.buffers[wire.name].begun is not None:
+            first = Window(own.p, wire.known, own.start)
+            begun = _constant(ctx, wire, first, Fill(), starts=False, ends=True)
         name = f"{wire.name}#bounded"
-        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True)
+        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True, begun=begun)
     return ctx.bounded[wire.name]
 
 

@@ -34,6 +34,8 @@ class Buffer:
     layout: Layout
     window: Window
     wire: str  # of the batch model, whose frames these are, from frame `offset` on
+    known: int = 0  # so many of the first frames are the same in every stream
+    begun: ir.Value | None = None  # those from there to the window's start, at pulse 0
     offset: int = 0
     wishes: dict[Window, ir.Value] = field(default_factory=dict)
 

@@ -137,26 +137,65 @@ def wishes(ctx: Context) -> dict[str, int]:
     """Batch wires whose buffers begin with known frames, and how many are wanted of each."""
     wanted: dict[str, int] = {}
     for buffer in ctx.buffers.values():
-        if buffer.window.start > 0 and buffer.history > 0:
-            wanted[buffer.wire] = max(wanted.get(buffer.wire, 0), buffer.offset + buffer.window.start)
+        first, last = _known_part(buffer)
+        if first < last:
+            wanted[buffer.wire] = max(wanted.get(buffer.wire, 0), buffer.offset + last)
     return wanted
 
 
+def _known_part(buffer: Buffer) -> tuple[int, int]:
+    """The known frames among those that the state holds at pulse 0."""
+    start = buffer.window.start
+    return max(start - buffer.history, 0), min(buffer.known, start)
+
+
 def beginning(ctx: Context, buffer: Buffer, frames: Array | None) -> Callable[[ir.Value, int], ir.Value | None]:
-    """What stands in for a state's frames at pulse 0: known ones, and zeros before frame 0."""
+    """What stands in for a state's frames at pulse 0: known ones, then those made apart; zeros before frame 0.
+
+    frames    -2 -1 | 0 1 | 2 3 | 4 5 6 7        history 6, two known, own window from 4 on
+    state      0  0   k k   b b
+    """
+    b, axis, start = ctx.builder, buffer.layout.axis, buffer.window.start
 
     def begin(past: ir.Value, history: int) -> ir.Value | None:
-        if frames is None:
+        if start <= 0:
             return None
-        start, axis = buffer.window.start, buffer.layout.axis
-        known = frames.take(range(buffer.offset + max(start - history, 0), buffer.offset + start), axis)
-        pads = [(max(history - start, 0), 0) if i == axis else (0, 0) for i in range(known.ndim)]
-        known = np.pad(known, pads)
-        if not known.any():
+        first, last = _known_part(buffer)
+        parts: list[ir.Value] = []
+        known = _zeros(buffer, max(history - start, 0))
+        if frames is not None and first < last:
+            known = np.concatenate([known, frames.take(range(buffer.offset + first, buffer.offset + last), axis)], axis)
+        if known.shape[axis]:
+            parts.append(b.constant(known, "start"))
+        if buffer.begun is not None:
+            parts.append(_last_frames(ctx, buffer, min(history, start - buffer.known)))
+        elif not known.any():
             return None  # the state starts at zero anyway
-        b = ctx.builder
+        begun = parts[0] if len(parts) == 1 else _joined(ctx, buffer, parts)
         at = ctx.clock.frames(Window(ctx.pulse, 0, 1))
         later = b.op("Greater", at, b.constant(np.array(0, np.int32), "int"))
-        return choose(b, along(ctx, later, buffer.layout, 1), past, b.constant(known, "start"), buffer.dtype)
+        return choose(b, along(ctx, later, buffer.layout, 1), past, begun, buffer.dtype)
 
     return begin
+
+
+def _zeros(buffer: Buffer, count: int) -> Array:
+    dims = [count if i == buffer.layout.axis else max(s, 1) for i, s in enumerate(buffer.layout.sizes)]
+    return np.zeros(dims, buffer.dtype.numpy())
+
+
+def _last_frames(ctx: Context, buffer: Buffer, count: int) -> ir.Value:
+    """Of those made apart."""
+    made = buffer.window.start - buffer.known
+    assert buffer.begun is not None
+    return buffer.begun if count == made else ctx.builder.slice(buffer.begun, buffer.layout.axis, made - count, made)
+
+
+def _joined(ctx: Context, buffer: Buffer, parts: list[ir.Value]) -> ir.Value:
+    """One behind the other; what is the same for all streams is repeated for each."""
+    b, layout = ctx.builder, buffer.layout
+    if layout.batch is not None:
+        dims = [b.ints(1)] * layout.rank
+        dims[layout.batch] = b.size(parts[-1], layout.batch)
+        parts = [b.op("Expand", parts[0], b.op("Concat", *dims, axis=0)), *parts[1:]]
+    return b.op("Concat", *parts, axis=layout.axis)
