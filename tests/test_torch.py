@@ -26,6 +26,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from pulsify.frontend import torch as frontend  # noqa: E402
+from pulsify.frontend.torch_call import Units, called  # noqa: E402
+from pulsify.frontend.torch_time import found_axes  # noqa: E402
 
 
 class Net(nn.Module):
@@ -239,7 +241,7 @@ FOUND: dict[str, tuple[Any, Any, dict[str, int]]] = {
 @pytest.mark.parametrize("case", FOUND)
 def test_time_is_found(case: str) -> None:
     module, shape, axes = FOUND[case]
-    assert frontend._find(frontend._call(module.eval(), tensor(*shape))).axes == axes
+    assert found_axes(called(module.eval(), tensor(*shape))).axes == axes
 
 
 ASKED: dict[str, tuple[Any, Any, str]] = {
@@ -279,7 +281,7 @@ def test_each_exporter_alone(which: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_exporter_that_bakes_the_length_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the newer one does with every recurrent module but the first; the older one does not."""
-    fixed = frontend.Units({}, {}, 1)
+    fixed = Units({}, {}, 1)
     monkeypatch.setattr(frontend, "_dynamo", lambda call, units, symbol: frontend._legacy(call, fixed, symbol))
     model, _ = frontend.export(Single(lambda s, x: s.rnn(x)[0], rnn=nn.LSTM(4, 3)), tensor(9, 1, 4), None)
     assert "LSTM" in {n.op_type for n in model.graph}

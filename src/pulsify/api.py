@@ -308,11 +308,8 @@ def stream(
     if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
         unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
-        from pulsify.frontend.torch import batch_symbol, export
-
-        source, time = export(source, example, time)
-        free = batch_symbol(time)
-        if free not in (set or {}) and any(free in map(str, v.shape or ()) for v in source.graph.inputs):
+        source, time, free = _exported(source, example, time, set or {})
+        if free is not None:
             try:
                 return stream(
                     source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, verify=verify
@@ -335,6 +332,22 @@ def stream(
 
         made.report = quick(source, made)
     return made
+
+
+def _exported(
+    module: torch.nn.Module,
+    example: Example | None,
+    time: str | Mapping[str, int] | None,
+    given: Mapping[str, int | str],
+) -> tuple[ir.Model, str, str | None]:
+    """The module as a model, what its time is called, and its batch, if that is free and nothing was said of it."""
+    from pulsify.frontend.torch import export
+    from pulsify.frontend.torch_call import batch_symbol
+
+    model, symbol = export(module, example, time)
+    free = batch_symbol(symbol)
+    named = any(free in map(str, v.shape or ()) for v in model.graph.inputs)
+    return model, symbol, free if named and free not in given else None
 
 
 def _whole(value: object, complaint: str) -> int:

@@ -10,20 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pulsify.core.errors import InvalidArgument  # noqa: E402
-from pulsify.frontend.torch import (  # noqa: E402
-    Units,
-    _batched,
-    _call,
+from pulsify.frontend.torch import export  # noqa: E402
+from pulsify.frontend.torch_call import Units, batch_symbol, called, evaluating, short  # noqa: E402
+from pulsify.frontend.torch_time import (  # noqa: E402
     _candidates,
-    _evaluating,
-    _find,
-    _given,
-    _lengths,
-    _resized,
-    _short,
     _units,
-    batch_symbol,
-    export,
+    batched,
+    found_axes,
+    given_axes,
+    other_lengths,
+    resized,
 )
 
 
@@ -47,9 +43,9 @@ def conv(channels: int = 3) -> Any:
 def test_tensors_are_named_after_the_arguments_of_forward() -> None:
     x, y = torch.zeros(1, 3, 8), torch.ones(1)
     module = Calling(lambda *a: a[0])
-    assert list(_call(module, x).tensors) == ["x"]
-    assert list(_call(module, (x, y)).tensors) == ["x", "y"]
-    by_name = _call(module, {"y": y, "x": x})
+    assert list(called(module, x).tensors) == ["x"]
+    assert list(called(module, (x, y)).tensors) == ["x", "y"]
+    by_name = called(module, {"y": y, "x": x})
     assert list(by_name.tensors) == ["x", "y"] and by_name.by_name, "in the order of the arguments"
 
 
@@ -65,7 +61,7 @@ def test_tensors_are_named_after_the_arguments_of_forward() -> None:
 )
 def test_an_example_that_is_none_is_told(example: Any, says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
-        _call(Calling(lambda x: x), example)
+        called(Calling(lambda x: x), example)
 
 
 @pytest.mark.parametrize("time", [3, "not a word", ["x"]])
@@ -78,28 +74,28 @@ def test_a_time_that_is_neither_a_word_nor_an_axis_is_told(time: Any) -> None:
 
 
 def test_the_one_axis_a_module_takes_in_other_sizes_is_time() -> None:
-    units = _find(_call(conv(), torch.randn(1, 3, 20)))
+    units = found_axes(called(conv(), torch.randn(1, 3, 20)))
     assert (units.axes, units.unit) == ({"input": 2}, 20)
-    units = _find(_call(conv(), torch.randn(4, 3, 20)))
+    units = found_axes(called(conv(), torch.randn(4, 3, 20)))
     assert units.axes == {"input": 2}, "an axis along which nothing mixes is the batch"
 
 
 def test_several_axes_that_could_be_time_are_asked_about() -> None:
     with pytest.raises(InvalidArgument, match=r"several axes could be time: .*'x': 1.*'x': 2.*; say which"):
-        _find(_call(Calling(torch.relu), torch.randn(1, 6, 8)))
+        found_axes(called(Calling(torch.relu), torch.randn(1, 6, 8)))
 
 
 def test_a_module_of_one_length_has_no_time_axis() -> None:
     with pytest.raises(InvalidArgument, match="there is no time axis in it"):
-        _find(_call(torch.nn.Linear(8, 2), torch.randn(8)))
+        found_axes(called(torch.nn.Linear(8, 2), torch.randn(8)))
 
 
 def test_axes_that_belong_together_are_found_together_with_their_rates() -> None:
     def both(x: Any, y: Any) -> Any:
         return x.repeat_interleave(4, 1) + y
 
-    call = _call(Calling(both), (torch.randn(1, 6), torch.randn(1, 24)))
-    units = _given(call, {"x": 1, "y": 1})
+    call = called(Calling(both), (torch.randn(1, 6), torch.randn(1, 24)))
+    units = given_axes(call, {"x": 1, "y": 1})
     assert units.per == {"x": 1, "y": 4} and units.unit == 6
     assert units.names("T") == {"x": {1: "T"}, "y": {1: "4*T"}}
     assert {"x": 1, "y": 1} in _candidates(call)
@@ -117,7 +113,7 @@ def test_axes_that_belong_together_are_found_together_with_their_rates() -> None
 )
 def test_an_axis_that_is_none_is_told(time: dict[str, int], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
-        _given(_call(conv(), torch.randn(1, 3, 20)), time)
+        given_axes(called(conv(), torch.randn(1, 3, 20)), time)
 
 
 def test_the_example_at_another_length_goes_back_and_forth_and_lengths_are_its_own() -> None:
@@ -125,10 +121,10 @@ def test_the_example_at_another_length_goes_back_and_forth_and_lengths_are_its_o
         def forward(self, x: Any, x_lens: Any) -> Any:
             return x * x_lens
 
-    call = _call(WithLength(), (torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([3])))
-    made = _resized(call, _units(call, {"x": 1}), 7)
+    call = called(WithLength(), (torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([3])))
+    made = resized(call, _units(call, {"x": 1}), 7)
     assert made["x"].tolist() == [[1, 2, 3, 3, 2, 1, 1]] and made["x_lens"].tolist() == [7]
-    assert _resized(call, _units(call, {"x": 1}), 2)["x"].tolist() == [[1, 2]]
+    assert resized(call, _units(call, {"x": 1}), 2)["x"].tolist() == [[1, 2]]
 
 
 def test_a_module_that_takes_nothing_longer_is_looked_at_shorter() -> None:
@@ -137,22 +133,22 @@ def test_a_module_that_takes_nothing_longer_is_looked_at_shorter() -> None:
             raise ValueError("too long")
         return x
 
-    call = _call(Calling(at_most), torch.randn(1, 20))
-    assert _lengths(call, _units(call, {"x": 1})) == [10]
+    call = called(Calling(at_most), torch.randn(1, 20))
+    assert other_lengths(call, _units(call, {"x": 1})) == [10]
 
 
 # ---- the batch
 
 
 def test_streams_that_do_not_mix_leave_the_batch_free() -> None:
-    call = _call(conv(), torch.randn(1, 3, 20))
-    found = _batched(call, _units(call, {"input": 2}))
+    call = called(conv(), torch.randn(1, 3, 20))
+    found = batched(call, _units(call, {"input": 2}))
     assert found is not None and found[1].batch == {"input": 0} and found[0].tensors["input"].shape == (3, 3, 20)
     assert found[1].names("T") == {"input": {0: "B", 2: "T"}}
-    mixing = _call(Calling(lambda x: x - x.mean(0, keepdim=True)), torch.randn(1, 3, 20))
-    assert _batched(mixing, _units(mixing, {"x": 2})) is None
-    several = _call(conv(), torch.randn(2, 3, 20))
-    assert _batched(several, _units(several, {"input": 2})) is None
+    mixing = called(Calling(lambda x: x - x.mean(0, keepdim=True)), torch.randn(1, 3, 20))
+    assert batched(mixing, _units(mixing, {"x": 2})) is None
+    several = called(conv(), torch.randn(2, 3, 20))
+    assert batched(several, _units(several, {"input": 2})) is None
 
 
 def test_the_batch_is_not_called_what_time_is_called() -> None:
@@ -167,7 +163,7 @@ def test_every_submodule_is_left_in_the_mode_it_was_in() -> None:
     module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(2, 2))
     module.train()
     module[0].eval()
-    with _evaluating(module):
+    with evaluating(module):
         assert not any(m.training for m in module.modules())
     assert [m.training for m in module.modules()] == [True, False, True]
 
@@ -175,5 +171,5 @@ def test_every_submodule_is_left_in_the_mode_it_was_in() -> None:
 def test_an_error_is_its_first_line_without_paths() -> None:
     outer = RuntimeError("outer")
     outer.__cause__ = ValueError("no such thing in /a/long/path/file.py\nand more")
-    assert _short(outer) == "ValueError: no such thing in ..."
-    assert _short(KeyError()) == "KeyError"
+    assert short(outer) == "ValueError: no such thing in ..."
+    assert short(KeyError()) == "KeyError"

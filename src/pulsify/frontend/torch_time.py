@@ -1,0 +1,172 @@
+"""Which axis of a torch module's inputs is time: one of which it takes other sizes too, and that is no batch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pulsify.core.errors import InvalidArgument
+from pulsify.frontend.time import LENGTH_NAMES
+from pulsify.frontend.torch_call import Axes, Call, Units, as_array, close
+
+MOST_CHOICES = 256  # ways to choose one axis per input that are tried before asking
+
+
+def given_axes(call: Call, time: Mapping[str, int]) -> Units:
+    """The axes the user named."""
+    if not time:
+        raise InvalidArgument('time={} names no input; pass for example time={"x": 2}')
+    axes: Axes = {}
+    for name, axis in time.items():
+        if name not in call.tensors:
+            raise InvalidArgument(
+                f"time: forward has no argument '{name}' in the example; there is {list(call.tensors)}"
+            )
+        rank = call.tensors[name].dim()
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+            raise InvalidArgument(f"time: input '{name}' has {rank} axes, there is no axis {axis!r}")
+        axes[name] = axis % rank
+    units = _units(call, axes)
+    if not other_lengths(call, units):
+        raise InvalidArgument(
+            f"the module runs at no other length of {shown(call, axes)}; name another axis with time="
+        )
+    return units
+
+
+def found_axes(call: Call) -> Units:
+    """The one set of axes that can be time, or a question."""
+    found = _candidates(call)
+    later = [axes for axes in found if any(axes.values())]
+    first = [axes for axes in found if not any(axes.values())]
+    if not found:
+        shapes = {n: list(t.shape) for n, t in call.tensors.items()}
+        raise InvalidArgument(
+            f"the module runs at no other size of any axis of the example {shapes}: there is no time axis in it, or "
+            f'the example is too short; pass a longer example, or name the axis with time={{"{next(iter(shapes))}": 2}}'
+        )
+    if not later and len(first) == 1:
+        return _units(call, first[0])
+    # An axis 0 along which nothing mixes is the batch; where it does mix, it may well be time.
+    if len(later) == 1 and all(_separate(call, _units(call, axes)) for axes in first):
+        return _units(call, later[0])
+    listed = "; ".join(f"time={axes} ({shown(call, axes)})" for axes in [*later, *first])
+    raise InvalidArgument(f"several axes could be time: {listed}; say which")
+
+
+def _candidates(call: Call) -> list[Axes]:
+    """The smallest sets of axes, at most one of each input, that the module takes at another length."""
+    choices: list[list[int | None]] = [
+        [None, *(a for a in range(t.dim()) if t.shape[a] > 1 and not _is_length(n, t))] for n, t in call.tensors.items()
+    ]
+    if math.prod(map(len, choices)) > MOST_CHOICES:
+        raise InvalidArgument(
+            f"{len(choices)} inputs are too many to find the time axis by trying; name it with time={{...}}, "
+            f"for example time={{'{next(iter(call.tensors))}': 1}}"
+        )
+    sets = [
+        {n: a for n, a in zip(call.tensors, chosen, strict=True) if a is not None}
+        for chosen in itertools.product(*choices)
+    ]
+    found: list[Axes] = []
+    for axes in sorted(filter(None, sets), key=len):
+        contained = any(smaller.items() <= axes.items() for smaller in found)
+        if not contained and other_lengths(call, _units(call, axes)):
+            found.append(axes)
+    return found
+
+
+def _is_length(name: str, tensor: Any) -> bool:
+    """An integer input that holds the length, by the rule the ONNX frontend has for it."""
+    return tensor.dim() <= 1 and not tensor.is_floating_point() and LENGTH_NAMES.search(name) is not None
+
+
+def _units(call: Call, axes: Axes) -> Units:
+    sizes = {n: int(call.tensors[n].shape[a]) for n, a in axes.items()}
+    unit = math.gcd(*sizes.values())
+    if unit == 0:
+        raise InvalidArgument(f"the example is empty along {shown(call, axes)}; pass one with some frames")
+    return Units(axes, {n: size // unit for n, size in sizes.items()}, unit)
+
+
+def other_lengths(call: Call, units: Units) -> list[int]:
+    """Other lengths the module takes: longer ones, or a shorter one if there is no longer one."""
+    u = units.unit
+    longer = [n for n in (u + 1, u + 3, 2 * u) if _runs(call, units, n)]
+    return longer or [n for n in (u // 2,) if n > 1 and _runs(call, units, n)]  # a size of 1 may be repeated
+
+
+def _runs(call: Call, units: Units, length: int) -> bool:
+    try:
+        call(resized(call, units, length))
+    except Exception:  # a module may raise anything at a size it does not take
+        return False
+    return True
+
+
+def resized(call: Call, units: Units, length: int) -> dict[str, Any]:
+    """The example at another length: its frames, and again from the last to the first as far as needed."""
+    import torch
+
+    out = {}
+    for name, tensor in call.tensors.items():
+        if name in units.axes:
+            axis, frames = units.axes[name], units.per[name] * length
+            while tensor.shape[axis] < frames:
+                tensor = torch.cat([tensor, tensor.flip(axis)], axis)
+            out[name] = tensor.narrow(axis, 0, frames)
+        elif _is_length(name, tensor):
+            out[name] = torch.full_like(tensor, length)
+        else:
+            out[name] = tensor
+    return out
+
+
+def _separate(call: Call, units: Units) -> bool:
+    """Are two halves computed as if each were alone? Then the axis is a batch (or time does not matter at all)."""
+    import torch
+
+    mirrored = {n: t.flip(units.axes[n]) if n in units.axes else t for n, t in call.tensors.items()}
+    if not _runs(call, units, 2 * units.unit):
+        return False
+    both = call(resized(call, units, 2 * units.unit))
+    for whole, one, two in zip(both, call(call.tensors), call(mirrored), strict=True):
+        axis = next((a for a in range(whole.dim()) if whole.shape[a] != one.shape[a]), None)
+        if axis is None:
+            return False
+        pair = torch.cat([one, two], axis)
+        if pair.shape != whole.shape or not close(as_array(whole), as_array(pair)):
+            return False
+    return True
+
+
+def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
+    """Three streams for the example's one, if the module computes each as if it were alone."""
+    import torch
+
+    axes = {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
+    if not axes or any(call.tensors[n].dim() <= a or call.tensors[n].shape[a] != 1 for n, a in axes.items()):
+        return None
+    rows = [call.tensors, *(dict(call.tensors) for _ in range(2))]
+    for name, axis in units.axes.items():
+        tensor = call.tensors[name]
+        rows[1] = {**rows[1], name: tensor.flip(axis)}
+        rows[2] = {**rows[2], name: -tensor if tensor.is_floating_point() else tensor}
+    wide = {n: torch.cat([r[n] for r in rows], axes[n]) if n in axes else t for n, t in call.tensors.items()}
+    try:
+        whole, alone = call(wide), [call(r) for r in rows]
+    except Exception:  # a module may raise anything at a size it does not take
+        return None
+    for out, *parts in zip(whole, *alone, strict=True):
+        along = next((a for a in range(out.dim()) if out.shape[a] != parts[0].shape[a]), None)
+        joined = None if along is None else torch.cat(parts, along)
+        if joined is None or joined.shape != out.shape or not close(as_array(out), as_array(joined)):
+            return None
+    return replace(call, tensors=wide), replace(units, batch=axes)
+
+
+def shown(call: Call, axes: Axes) -> str:
+    return ", ".join(f"axis {a} of {n}, size {call.tensors[n].shape[a]}" for n, a in axes.items())
