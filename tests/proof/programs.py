@@ -158,6 +158,78 @@ def window(d: Draft, x: Wire) -> Wire:
     return attend(d, x, (j <= i) & (i - j <= back), None)
 
 
+def weighted(d: Draft, x: Wire) -> Wire:
+    """Weights that are known, in writings other than a softmax over what is summed."""
+    i, j = d.cells["i"], d.cells["j"]
+    apart = d.net.op("Abs", (i - j - d.make.number() * int(d.rng.integers(2))).float())
+    band = (j <= i) & (d.wire(d.make.truth(d.make.pick("ij", "j", "i")), cells=True) | (i - j <= 4))
+    how = d.make.pick("exp", "inverse", "line", "softmax", "other_axis")
+    if how in ("softmax", "other_axis"):
+        q = x.by(0, 2, 1)
+        scores = d.net.where((j <= i) & (i - j <= 8), (q @ x) * 0.02, -1e9)
+        made = d.net.op(d.make.pick("Softmax", "LogSoftmax"), scores, axis=-1 if how == "softmax" else 1)
+        return (made @ q).by(0, 2, 1)
+    far = {"exp": lambda: d.net.op("Exp", apart * -2.0), "inverse": lambda: d.net.op("Reciprocal", apart + 1.0),
+           "line": lambda: apart * 0.01}[how]()  # fmt: skip
+    return (d.net.where(band, far, 0.0) @ x.by(0, 2, 1)).by(0, 2, 1)
+
+
+def sized(d: Draft) -> Wire:
+    """A size near the length, or one that stops growing."""
+    how = d.make.pick("fewer", "more", "capped")
+    if how == "capped":
+        return d.wire(Expr("min", (Expr("T"), Expr("const", number=d.make.number() + 2))))
+    by = d.small("T", 3)
+    return d.net.most(d.net.T - by, 1) if how == "fewer" else d.net.T + by
+
+
+def reduced(d: Draft, x: Wire) -> Wire:
+    """A sum, or the largest or smallest entry, of an array of such a size."""
+    v = d.net.range(0, sized(d), 1)
+    v = d.make.pick(lambda: v, lambda: d.net.T - v, lambda: v % d.make.number(), lambda: (v < d.net.T).int())()
+    total = d.net.op(d.make.pick("ReduceSum", "ReduceMax", "ReduceMin"), v, keepdims=0)
+    return x * d.net.where(total % (d.make.number() + 1) < d.make.number(), 2.0, 1.0)
+
+
+def refilled(d: Draft, x: Wire) -> Wire:
+    """An array of such a size, filled up behind, and read as long as the stream."""
+    size = sized(d)
+    kept = d.net.filled(1, size)
+    if d.rng.random() < 0.5:
+        kept = d.net.op("Pad", kept, d.net.vector(0, 5), d.net.const(0))
+    else:
+        kept = d.net.op("Concat", kept, d.net.filled(0, 5), axis=0)
+    places = d.net.op("Min", d.net.pos, size + 4)
+    return x * d.net.where(kept.take(places) == 1, 2.0, 1.0)
+
+
+def counted_back(d: Draft, x: Wire) -> Wire:
+    """Places before the start count from the end of an array of such a size."""
+    v = d.net.range(0, sized(d), 1)
+    back = int(d.rng.integers(1, 4))
+    return x + (v.take(d.net.op("Min", d.net.pos, d.make.number()) - back) % 7).float()
+
+
+def parts(d: Draft, x: Wire) -> Wire:
+    """A known array cut in two, and one of the parts summed or measured."""
+    first = d.net.most(d.net.T - d.small("T", 4), 1)
+    cut = d.net.op("Split", d.net.pos, d.net.vector(first, d.net.T - first), outputs=2, axis=0, kind="i")
+    part = cut[int(d.rng.integers(2))]
+    count = part.net.op("Shape", part).take(0) if d.rng.random() < 0.5 else d.net.op("ReduceSum", part, keepdims=0)
+    return x * d.net.where(count % 7 < 3, 2.0, 1.0)
+
+
+def measured(d: Draft, x: Wire) -> Wire:
+    """How large data are, that only some lengths fill."""
+    size = d.make.number()
+    d.read.append(Expr("min", (Expr("T"), Expr("const", number=size))))
+    part = d.make.pick(
+        lambda: x.cut(0, size), lambda: x.cut(-size), lambda: x.cut(size), lambda: x.cut(0, d.small("T", 3))
+    )()
+    count = d.net.op("Shape", part).take(2)
+    return x * d.net.where(count < d.make.number(), 2.0, 1.0)
+
+
 def attend(d: Draft, x: Wire, shown: Wire, amount: Wire | None) -> Wire:
     q = x.by(0, 2, 1)
     scores = (q @ x) * 0.02
@@ -235,13 +307,14 @@ def join(d: Draft, x: Wire) -> Wire:
 
 KEEPING: tuple[Reader, ...] = (
     factor, scale, mask, where, bias, real_bias, counted, embedding, embedding, table, branch, loop, table_slice,
-    counting, frames, attention, attention, attention_bias, window,
+    counting, frames, attention, attention, attention_bias, window, weighted, reduced, reduced, refilled, counted_back,
+    parts, measured,
 )  # fmt: skip
 LAST: tuple[Reader, ...] = (
     slice_end, slice_limit, slice_start, pad_end, pad_front, pad_value, tile, expand, resize, reshape, split, scan,
     join,
 )  # fmt: skip
-FIELDS = (attention, attention_bias, window)
+FIELDS = (attention, attention_bias, window, weighted)
 
 
 @dataclass(frozen=True)
