@@ -49,6 +49,8 @@ class Context:
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
+    started: bool = False  # what the start waits for does not count
+    waited: bool = False  # something did wait for what the start shows
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     def release(self) -> None:

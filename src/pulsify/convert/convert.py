@@ -152,9 +152,12 @@ def _latency(pulse: int, outputs: Outputs) -> int:
 
 
 def analyse(
-    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven"
+    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", started: bool = False
 ) -> tuple[Context, Outputs]:
-    """Apply every rule and settle every output; the context then holds the facts and windows of all wires."""
+    """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
+
+    started: as if the start of the stream had been waited for already; good for nothing but to see the delay.
+    """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
     for _ in range(LOOKS):
@@ -166,7 +169,7 @@ def analyse(
         if problem is not None and nothing_longer and not problem.look:
             raise problem
         ctx = _opened(tracer, traces, pulse)
-        ask = ctx.ask
+        ask, ctx.started = ctx.ask, started
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
@@ -264,6 +267,8 @@ def _widest_field(traces: Traces) -> int:
 
 def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
     ctx, outputs = analyse(tracer, pulse, unbounded, proof)
+    if ctx.waited:
+        outputs = _with_delay_after_start(outputs, analyse(tracer, pulse, unbounded, proof, started=True))
     time = tracer.time
     states = _buffered(ctx)
     states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]
@@ -304,6 +309,13 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
     made = Converted(model, spec, probes(ctx))
     ctx.release()
     return made
+
+
+def _with_delay_after_start(outputs: Outputs, started: tuple[Context, Outputs]) -> Outputs:
+    """Outputs that say how late they would be if only the start did not have to be waited for."""
+    delays = {o.name: o.delay for o, _ in started[1]}
+    started[0].release()
+    return [(replace(o, delay_after_start=delays[o.name]), v) if o.axis is not None else (o, v) for o, v in outputs]
 
 
 def _buffered(ctx: Context) -> list[State]:

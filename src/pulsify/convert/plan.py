@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
-from pulsify.convert.primitives.boundary import Fill, fill, first_shown, mirrored_wire, overrun, ready
+from pulsify.convert.primitives.boundary import Fill, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
 from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.core.length import Length
@@ -85,7 +85,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
     known = _known_frames(ctx, plan, Window(p, 0, end))
-    while not all(ready(r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
+    while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
     window = Window(p, end - p if plan.exact else min(end - p, known), end)
     if plan.copies:
@@ -203,7 +203,7 @@ def _own_window(ctx: Context, wire: Wire, known: int) -> Window:
     """The latest window in which the wire can be had; so many of its first frames need not be."""
     assert wire.end is not None
     p, end = ctx.frames(wire.rate), wire.end
-    while not ready(wire, POINTWISE, None, Window(p, min(end - p, known), end)):
+    while waits(ctx, wire, POINTWISE, None, Window(p, min(end - p, known), end)):
         end -= 1
     return Window(p, min(end - p, known), end)
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Static, Varying, Window, Wire
-from pulsify.convert.primitives.boundary import ready
+from pulsify.convert.primitives.boundary import waits
 from pulsify.convert.proof.numbers import length_of, numbers, same_series, size_length
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -104,7 +104,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
         length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
     end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
-    while not ready(wire, POINTWISE, None, Window(p, end - p, end)):
+    while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
     value = wire.take(Window(p, end - p, end))
     dims = list(_open_dims(ctx, wire.layout.sizes))

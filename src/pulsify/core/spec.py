@@ -51,7 +51,11 @@ class Static:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only."""
+    """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only.
+
+    delay_after_start: if that is less, the rest is waited for because of the stream's first frames alone, which show
+    later ones (a mirrored pad).
+    """
 
     name: str
     axis: int | None
@@ -62,6 +66,7 @@ class Output:
     dims: Dims
     length: Length
     batch_axis: int | None = None
+    delay_after_start: int | None = None
 
 
 @dataclass(frozen=True)

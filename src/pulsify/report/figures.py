@@ -80,6 +80,7 @@ def output_figures(spec: Spec, o: Output, sample_rate: float | None) -> Figures:
         "axis": o.axis,
         "rate": str(o.rate),
         "frames": o.frames,
+        "delay_after_start": o.delay if o.delay_after_start is None else o.delay_after_start,
         "delay": o.delay,
         "delay_input_frames": None if late is None else plain(late * spec.inputs[0].rate),
         "delay_ms": None if late is None else milliseconds(spec, late, sample_rate),

@@ -63,7 +63,11 @@ def delay_text(o: Figures) -> str:
     text = count(o["delay"], "frame" if same else "output frame")
     if not same:
         text += f" = {o['delay_input_frames']:,} input frames"
-    return text + _ms(o["delay_ms"])
+    text += _ms(o["delay_ms"])
+    if o["delay_after_start"] < o["delay"]:
+        late = f"only {o['delay_after_start']}" if o["delay_after_start"] else "none"
+        text += f"; for the first frames alone, which show later ones ({late} would be needed after them)"
+    return text
 
 
 def proof_text(proof: Figures) -> str:

@@ -50,6 +50,17 @@ def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     return how is None or how.mode == "constant" or wire.end is None or _shown(reach, how, window) <= wire.end
 
 
+def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
+    """Must a window come later, for the first frames of the stream to find what they are shown?
+
+    Noted, and left at that, where it is asked what the delay would be but for the start.
+    """
+    if ready(wire, reach, how, window):
+        return False
+    ctx.waited = True
+    return not ctx.started
+
+
 def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
     """The end (relative to the pulse) of the frames that the first pulses read, those shown in front included.
 
@@ -143,7 +154,7 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
         return _constant(ctx, wire, Window(p, lo, hi), how, starts, ends > 0)
     if not starts and not ends:
         return wire.take(Window(p, lo, hi))
-    wide_hi = max(hi, _shown(reach, how, window)) if starts else hi
+    wide_hi = max(hi, _shown(reach, how, window)) if starts and not ctx.started else hi
     ends = 0 if how.mode == "repeat" else ends
     wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
