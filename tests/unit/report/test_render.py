@@ -74,7 +74,14 @@ def test_numbers_in_words() -> None:
     ],
 )
 def test_delays(output: dict[str, Any], shown: str) -> None:
-    assert delay_text(output).startswith(shown)
+    assert delay_text({**output, "delay_after_start": output["delay"]}).startswith(shown)
+    assert "first frames alone" not in delay_text({**output, "delay_after_start": output["delay"]})
+
+
+@pytest.mark.parametrize(("after", "shown"), [(0, "none would be needed"), (2, "only 2 would be needed")])
+def test_a_delay_of_the_first_frames_alone_says_so(after: int, shown: str) -> None:
+    output = {"delay": 3, "delay_input_frames": 3, "delay_ms": None, "delay_after_start": after}
+    assert shown in delay_text(output)
 
 
 @pytest.mark.parametrize(
