@@ -1,0 +1,185 @@
+"""The sum over one of a field's two time axes (weights times values): windows are chosen, and the field is emitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.convert import mask_cells as cell
+from pulsify.convert.attention_view import View, choose_view
+from pulsify.convert.context import Context
+from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Wire
+from pulsify.convert.primitives.boundary import along, bounded_wire, real_frames
+from pulsify.convert.proof.claims import prove
+from pulsify.convert.proof.numbers import Looked
+from pulsify.convert.rules.field_operand import Operand
+from pulsify.convert.rules.field_template import field_template
+from pulsify.convert.rules.growing import grow, horizon
+from pulsify.convert.rules.pointwise import clone
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Array, Trace
+
+
+def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand]) -> None:
+    """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
+    name = node.outputs[0]
+    fields = [o for o in operands if len(o.axes) == 2]
+    if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
+        ctx.ask.refuse(
+            node, "it sums over time where two fields of frames meet",
+            "sum scores times values only, with a bounded mask on the scores",
+        )  # fmt: skip
+    field = fields[0]
+    (col,) = (a for a, out in field.axes.items() if out == -1)
+    (row,) = (a for a, out in field.axes.items() if out != -1)
+    values = [o for o in summed if o is not field]
+    if len(values) != 1 or not isinstance(values[0].fact, Wire):
+        ctx.ask.refuse(node, "it sums over time", "sum scores times values only, with a bounded mask on the scores")
+    value = values[0].fact
+    sides = _field_sides(ctx, node, field)
+    length = sides[row].length or value.length
+    if length is None or value.length is None:
+        ctx.ask.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
+    if isinstance(field.fact, Field) and field.fact.cells(ctx.ask.traces.longest).soft:
+        ctx.ask.refuse(
+            node,
+            "where the data hide every key of a row with a finite score, batch looks at the whole stream",
+            "fill with -inf, or set the weights to zero behind the softmax",
+        )
+    p = ctx.frames(length.rate), ctx.frames(value.length.rate)
+    ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
+    try:
+        view = choose_view(ctx, node, lambda run: _needed(ctx, field, run, row, col), p, ends, length)
+    except NotStreamable as problem:
+        raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
+    if not view.cols.grows and view.whole:
+        looks = _looks(ctx, field, row, col, view)
+        reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
+        near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
+        prove(ctx.ask, node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
+        _check_last_rows(
+            ctx, node, _needed(ctx, field, ctx.ask.traces.longest, row, col), (length, value.length), looks
+        )
+    windows = {row: view.rows, col: view.cols}
+    if view.cols.grows:
+        grow(ctx, node, value, view, lambda run: _needed(ctx, field, run, row, col))
+    given: dict[int, ir.Value | None] = {}
+    for o in operands:
+        if o is field:
+            given[o.index] = _scores(
+                ctx,
+                node,
+                field,
+                windows,
+                view.offsets if row < col else (-view.offsets[1], -view.offsets[0]),
+                col,
+                value,
+            )
+        elif o is values[0]:
+            given[o.index] = bounded_wire(ctx, value).take(view.cols)
+        else:
+            given[o.index] = ctx.ask.operand(node, o.name)
+    out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
+    ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), length, view.rows)
+    ctx.ask.cells.clear()  # they grow with the square of the length
+
+
+def _by_data(ctx: Context, name: str) -> NotStreamable | None:
+    """If a mask made of data alone is what should have bounded a sum: say so, at that mask."""
+    todo, seen = [name], {name}
+    while todo:
+        node = ctx.ask.model.producers.get(todo.pop())
+        if node is None:
+            continue
+        run = ctx.ask.traces.longest
+        if node.op == "Where" and not run[node.inputs[0]].known:
+            return NotStreamable(
+                f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
+                node=node.name, op=node.op,
+                hint="mask a window of positions as well (a chunk, so many frames back and ahead)",
+            )  # fmt: skip
+        fields = [i for i in node.inputs if i and i not in seen and len(ctx.ask.time_axes(i)) > 1 and not run[i].known]
+        seen.update(fields)
+        todo.extend(fields)
+    return None
+
+
+def _least(*ends: int | None) -> int:
+    return min(e for e in ends if e is not None)
+
+
+def _field_sides(ctx: Context, node: Node, o: Operand) -> dict[int, Side]:
+    if isinstance(o.fact, Field):
+        return {s.axis: s for s in o.fact.sides}
+    return {a: Side(a, None, None) for a in o.axes}
+
+
+def _needed(ctx: Context, o: Operand, run: Trace, row: int, col: int) -> Array:
+    if isinstance(o.fact, Field):
+        found = o.fact.cells(run)
+        needed = (found if o.fact.sides[0].axis == row else found.turned).needed
+    else:
+        needed = cell.constants(run[o.name].array, (row, col)).needed
+    dims = run[o.name].dims
+    return np.broadcast_to(needed, (dims[row], dims[col]))
+
+
+def _looks(ctx: Context, o: Operand, row: int, col: int, view: View) -> Callable[[Trace], bool]:
+    p, rows, cols = view.rows.p, view.rows, view.cols
+
+    def holds(run: Trace) -> bool:
+        needed = _needed(ctx, o, run, row, col)
+        i = np.flatnonzero(needed.any(1))
+        first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
+        earliest = np.maximum(-(-(i + 1 - rows.end) // p), 0)
+        latest = (i - rows.start) // p
+        return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
+
+    return holds
+
+
+def _check_last_rows(
+    ctx: Context, node: Node, needed: Array, sides: tuple[Length, Length], looks: Callable[[Trace], bool]
+) -> None:
+    """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
+    (rows, cols), unit = sides, ctx.ask.traces.tracer.time.step
+    first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
+    turn = math.lcm(rows.period, cols.period, ctx.pulse, unit)
+    lengths = np.arange(unit, max(ctx.ask.traces.lengths[-1], rows.settled, cols.settled) + turn, unit)
+    r, c = rows.each(lengths), cols.each(lengths)
+    within = (r > 0) & (r <= len(first))
+    blind = np.flatnonzero(within & (first[np.where(within, r, 1) - 1] >= c))
+    kinds = {(int(r[i]), int(c[i])): int(lengths[i]) for i in blind}
+    for s in sorted(kinds.values()):
+        if ctx.ask.traces.tracer.works(s) and not looks(Looked(ctx.ask, s)):
+            ctx.ask.refuse(
+                node,
+                f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",
+                "fill with -inf, set such weights to zero behind the softmax, or let there be as many keys as rows",
+            )
+
+
+def _scores(
+    ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets, col: int, value: Wire
+) -> ir.Value:
+    """The field at the windows, with columns outside the stream at zero."""
+    if isinstance(o.fact, Field):
+        first, second = (windows[s.axis] for s in o.fact.sides)
+        x = o.fact.take((first, second), offsets)
+        if col in o.fact.bounded:
+            return x
+    else:
+        x = field_template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
+    if windows[col].grows:
+        shown = horizon(ctx, node, windows, col, value.length, len(ctx.ask.dims(o.name)))
+        zero = ctx.builder.constant(np.array(0, ctx.ask.dtype(o.name).numpy()), "zero")
+        return ctx.builder.op("Where", shown, x, zero)
+    valid = real_frames(ctx, windows[col], value.length, starts=True)
+    sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.ask.sizes_static(o.name)))
+    zero = ctx.builder.constant(np.array(0, ctx.ask.dtype(o.name).numpy()), "zero")
+    return ctx.builder.op("Where", along(ctx, valid, Layout(sizes, col), windows[col].frames), x, zero)
