@@ -65,6 +65,7 @@ def proof_figures(spec: Spec) -> Figures:
         "period": proof.period,
         "limit": proof.limit,
         "sampled": list(proof.sampled),
+        "assumed": list(proof.assumed),
     }
 
 

@@ -15,6 +15,8 @@ from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace, known
 
+NORMALISED = ("Softmax", "LogSoftmax")
+
 
 def _operand_cells(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int]) -> Cells:
     """The operand's cells over the output's two time axes."""
@@ -42,14 +44,12 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
     if not traits(node.op).elementwise and not traits(node.op).keeps_cells:
         return cell.data()
     inputs = [_operand_cells(ctx, o, run, axes) for o in operands]
-    if node.op in ("Softmax", "LogSoftmax"):
+    if node.op in NORMALISED:
         axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
-        if axis not in axes:
-            return inputs[0]
+        if axis not in axes:  # of constants it makes others
+            return cell.data()
         full = tuple(run[node.outputs[0]].dims[a] for a in axes)
-        given = inputs[0]
-        spread = Cells(np.broadcast_to(given.live, full), np.broadcast_to(given.value, full), None, given.soft)
-        return cell.softmax(spread, axes.index(axis))
+        return cell.softmax(inputs[0].spread(full), axes.index(axis), node.op == "LogSoftmax")
     if not traits(node.op).elementwise:
         return inputs[0]
 
@@ -61,4 +61,17 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
         full = [placed.get(i) for i in range(len(node.inputs))]
         return np.asarray(ctx.ask.traces.tracer.evaluator.run(node, full)[0], np.float32)
 
-    return cell.combine(node.op, inputs, compute)
+    roots = [_root(ctx, o.name) for o in operands] if any(c.live.any() for c in inputs) else ()
+    return cell.combine(node.op, inputs, compute, roots)
+
+
+def _root(ctx: Context, name: str) -> cell.Hider:
+    """The value that this one is the truth of, or not: masks are cast, negated and given other shapes."""
+    truth = True
+    while (node := ctx.ask.model.producers.get(name)) is not None:
+        if node.op == "Not":
+            truth = not truth
+        elif node.op not in ("Cast", "Identity") and not (traits(node.op).keeps_cells and node.op not in NORMALISED):
+            break
+        name = node.inputs[0]
+    return name, truth

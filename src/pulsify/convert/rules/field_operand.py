@@ -49,7 +49,7 @@ def operand_of(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap)
         _check_alone(ctx, node, name, times)
     if ctx.ask.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):
         constant = len(times) == 1 or _same_at_all_lengths(ctx, name)
-        return Operand(index, name, None if constant else _parts(ctx, node, name), axes)
+        return Operand(index, name, None if constant else parts(ctx, node, name), axes)
     fact = ctx.ask.fact(name)
     if isinstance(fact, (Prefix, Varying)):
         ctx.ask.operand(node, name)  # refuses
@@ -84,7 +84,7 @@ def _by_place_alone(ctx: Context, name: str) -> bool:
         return False
 
 
-def _parts(ctx: Context, node: Node, name: str) -> Field:
+def parts(ctx: Context, node: Node, name: str) -> Field:
     """A known value as the field its own operator makes of its inputs: what of it depends on the end waits for that."""
     with contextlib.suppress(NotStreamable):
         if isinstance(fact := ctx.ask.fact(name), Field):

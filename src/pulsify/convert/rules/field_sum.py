@@ -12,10 +12,11 @@ from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import View, choose_view
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Wire
+from pulsify.convert.mask_cells import Cells
 from pulsify.convert.primitives.boundary import along, bounded_wire, real_frames
 from pulsify.convert.proof.claims import prove
 from pulsify.convert.proof.numbers import Looked
-from pulsify.convert.rules.field_operand import Operand
+from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.rules.pointwise import clone
@@ -45,29 +46,25 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     length = sides[row].length or value.length
     if length is None or value.length is None:
         ctx.ask.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
-    if isinstance(field.fact, Field) and field.fact.cells(ctx.ask.traces.longest).soft:
-        ctx.ask.refuse(
-            node,
-            "where the data hide every key of a row with a finite score, batch looks at the whole stream",
-            "fill with -inf, or set the weights to zero behind the softmax",
-        )
     p = ctx.frames(length.rate), ctx.frames(value.length.rate)
     ends = (_least(sides[row].end, length.latest_end(ctx.pulse)), _least(sides[col].end, value.end))
+
+    def needed(run: Trace) -> Array:
+        return _needed(ctx, node, field, run, row, col)
+
     try:
-        view = choose_view(ctx, node, lambda run: _needed(ctx, field, run, row, col), p, ends, length)
+        view = choose_view(ctx, node, needed, p, ends, length)
     except NotStreamable as problem:
         raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
     if not view.cols.grows and view.whole:
-        looks = _looks(ctx, field, row, col, view)
+        looks = _looks(needed, view)
         reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
         near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
         prove(ctx.ask, node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
-        _check_last_rows(
-            ctx, node, _needed(ctx, field, ctx.ask.traces.longest, row, col), (length, value.length), looks
-        )
+        _check_last_rows(ctx, node, needed(ctx.ask.traces.longest), (length, value.length), looks)
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
-        grow(ctx, node, value, view, lambda run: _needed(ctx, field, run, row, col))
+        grow(ctx, node, value, view, needed)
     given: dict[int, ir.Value | None] = {}
     for o in operands:
         if o is field:
@@ -119,21 +116,43 @@ def _field_sides(ctx: Context, node: Node, o: Operand) -> dict[int, Side]:
     return {a: Side(a, None, None) for a in o.axes}
 
 
-def _needed(ctx: Context, o: Operand, run: Trace, row: int, col: int) -> Array:
-    if isinstance(o.fact, Field):
-        found = o.fact.cells(run)
-        needed = (found if o.fact.sides[0].axis == row else found.turned).needed
-    else:
-        needed = cell.constants(run[o.name].array, (row, col)).needed
+def _cells(ctx: Context, node: Node, o: Operand, run: Trace, row: int, col: int) -> Cells:
+    """The field's cells, rows first."""
+    fact = o.fact
+    if not isinstance(fact, Field) and not run[o.name].known:  # it never repeats: what it is made of may tell
+        fact = parts(ctx, node, o.name)
+    if not isinstance(fact, Field):
+        return cell.constants(run[o.name].array, (row, col))
+    found = fact.cells(run)
+    return found if fact.sides[0].axis == row else found.turned
+
+
+def _needed(ctx: Context, node: Node, o: Operand, run: Trace, row: int, col: int) -> Array:
+    """The cells that a row looks at; refused where data decide that, or what other rows there are."""
+    found = _cells(ctx, node, o, run, row, col)
+    if found.soft:
+        ctx.ask.refuse(
+            node,
+            "where the data hide every key of a row with a finite score, batch looks at the whole stream",
+            "fill with -inf, or set the weights to zero behind the softmax",
+        )
+    if found.across is not None:
+        ctx.ask.refuse(
+            node,
+            f"'{o.name}' was normalised along the other time axis than the one it is summed over: over all rows",
+            "sum over the axis that the softmax goes along",
+        )
+    if math.isfinite(found.margin):
+        ctx.ask.ledger.assume(o.name, found.margin)
     dims = run[o.name].dims
-    return np.broadcast_to(needed, (dims[row], dims[col]))
+    return np.broadcast_to(found.needed, (dims[row], dims[col]))
 
 
-def _looks(ctx: Context, o: Operand, row: int, col: int, view: View) -> Callable[[Trace], bool]:
+def _looks(looked: Callable[[Trace], Array], view: View) -> Callable[[Trace], bool]:
     p, rows, cols = view.rows.p, view.rows, view.cols
 
     def holds(run: Trace) -> bool:
-        needed = _needed(ctx, o, run, row, col)
+        needed = looked(run)
         i = np.flatnonzero(needed.any(1))
         first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
         earliest = np.maximum(-(-(i + 1 - rows.end) // p), 0)

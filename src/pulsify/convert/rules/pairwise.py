@@ -142,7 +142,7 @@ def _emit(
         sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
         return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
-    if node.op == "Softmax":
+    if node.op in ("Softmax", "LogSoftmax"):
         inputs[0] = _masked(ctx, node, operands[0], inputs[0], windows)
     return clone(ctx, node, inputs)
 
