@@ -26,6 +26,8 @@ class Ledger:
     critical: set[int] = field(default_factory=set)  # lengths around which something changes
     sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
     assumed: dict[str, float] = field(default_factory=dict)  # scores -> what is lower by this has no weight
+    tables: dict[int, str] = field(default_factory=dict)  # length at which values end -> the node that reads them
+    failing: list[Any] = field(default_factory=list)  # lengths at which batch fails, see proof/failing
     conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
     denominators: set[int] = field(default_factory=set)  # of rates: the pulse must be a multiple of each
     kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
