@@ -38,6 +38,7 @@ class Cells:
     across: the same along the rows.
     sink: as low as data may put cells by hiding them; 0 if they do not.
     hiders: what hides them so. doubtful: cells a softmax gives weight to if data hide all others of a row.
+    lifted: data were multiplied by a number so large that taking it off hides.
     margin: scores that differ by less than this do what is said here.
     """
 
@@ -49,6 +50,7 @@ class Cells:
     hiders: frozenset[Hider] = frozenset()
     doubtful: Array | None = None
     margin: float = math.inf
+    lifted: bool = False
 
     @property
     def needed(self) -> Array:
@@ -134,7 +136,8 @@ def combine(
         value[fixed] = np.broadcast_to(result, shape)[fixed]
     sink, hiders = _hidden(op, cells, roots)
     weighed, across = (_either([getattr(c, w) for c in cells]) for w in ("weighed", "across"))
-    return Cells(live, value, weighed, across, sink, hiders, _doubt(op, cells), margin)
+    lifted = any(c.lifted for c in cells) or (op == "Mul" and _times(cells, 1))
+    return Cells(live, value, weighed, across, sink, hiders, _doubt(op, cells), margin, lifted)
 
 
 def _offsets(op: str, cells: Sequence[Cells], live: Array, value: Array) -> None:
@@ -184,16 +187,18 @@ def _hidden(op: str, cells: Sequence[Cells], roots: Sequence[Hider | None]) -> t
     if op == "Mul":
         if any(c.normalised for c in cells):  # what the factor is false of is zero now
             hiders -= {(r[0], not r[1]) for r, c in zip(roots, cells, strict=True) if r and not c.normalised}
-        elif _times_low(cells):  # a mask that is data, about to be added to the scores
+        elif _times(cells, -1):  # a mask that is data, about to be added to the scores
             return -math.inf, hiders | {("", True)}
+    if (op == "Sub" and cells[1].lifted) or (op == "Neg" and cells[0].lifted):
+        return -math.inf, hiders | {("", True)}
     sinks = [c.sink for c in cells]
     return (sum(sinks) if op in ("Add", "Sum") else min(sinks) if op != "Mul" or not min(sinks) else -math.inf), hiders
 
 
-def _times_low(cells: Sequence[Cells]) -> bool:
-    """Data times a number so large that it hides."""
+def _times(cells: Sequence[Cells], sign: int) -> bool:
+    """Data times a number so large, or so low, that it hides."""
     return any(
-        bool((x.live & ~y.live & (np.abs(y.value) >= ADDED) & np.isfinite(y.value)).any())
+        bool((x.live & ~y.live & (sign * y.value >= ADDED) & np.isfinite(y.value)).any())
         for x in cells
         for y in cells
         if x is not y
@@ -274,11 +279,11 @@ def softmax(c: Cells, axis: int, log: bool = False) -> Cells:
         hiders = frozenset()
     live = any_live & ~low
     looked = _either([c.weighed if axis else c.across, live])
-    seen = {"weighed": looked, "across": c.across} if axis else {"weighed": c.weighed, "across": looked}
+    weighed, across = (looked, c.across) if axis else (c.weighed, looked)
     if log:
         with np.errstate(invalid="ignore"):
             live = any_live & (c.live | ~np.isneginf(c.value))
             value = np.where(any_live, c.value - best, alone)
     else:
         value = np.where(any_live, 0.0, alone)
-    return Cells(live, value, sink=0.0, hiders=hiders, doubtful=doubtful, margin=margin, **seen)
+    return Cells(live, value, weighed, across, 0.0, hiders, doubtful, margin)

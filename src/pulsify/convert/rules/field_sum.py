@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +25,9 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace
+
+REPEATS, FAR = 4, 1 << 18  # periods of the length at whose ends rows are looked at, if one is no longer than so many
+MOST_CELLS = 400_000_000  # looked at there, in all
 
 
 def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand]) -> None:
@@ -57,11 +61,11 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     except NotStreamable as problem:
         raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
     if not view.cols.grows and view.whole:
-        looks = _looks(needed, view)
+        sight = Sight(needed, view, float(value.length.rate / length.rate))
         reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
         near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
-        prove(ctx.ask, node, "how far attention looks", looks, near=near, period=ctx.pulse, hidden=True)
-        _check_last_rows(ctx, node, needed(ctx.ask.traces.longest), (length, value.length), looks)
+        prove(ctx.ask, node, "how far attention looks", sight.holds, near=near, period=ctx.pulse, hidden=True)
+        _check_last_rows(ctx, node, (length, value.length), sight)
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
         grow(ctx, node, value, view, needed)
@@ -148,39 +152,53 @@ def _needed(ctx: Context, node: Node, o: Operand, run: Trace, row: int, col: int
     return np.broadcast_to(found.needed, (dims[row], dims[col]))
 
 
-def _looks(looked: Callable[[Trace], Array], view: View) -> Callable[[Trace], bool]:
-    p, rows, cols = view.rows.p, view.rows, view.cols
+@dataclass(eq=False)
+class Sight:
+    """Do rows look at no more than their view shows? slack: by how much the first column that any row looks at lies
+    before the column that comes with that row (`pace` columns come with every row), at the least."""
 
-    def holds(run: Trace) -> bool:
-        needed = looked(run)
+    looked: Callable[[Trace], Array]
+    view: View
+    pace: float
+    slack: float = math.inf
+
+    def holds(self, run: Trace) -> bool:
+        p, rows, cols = self.view.rows.p, self.view.rows, self.view.cols
+        needed = self.looked(run)
         i = np.flatnonzero(needed.any(1))
         first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
         earliest = np.maximum(-(-(i + 1 - rows.end) // p), 0)
         latest = (i - rows.start) // p
+        self.slack = min(self.slack, float((i * self.pace - first).min(initial=math.inf)))
         return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
 
-    return holds
 
-
-def _check_last_rows(
-    ctx: Context, node: Node, needed: Array, sides: tuple[Length, Length], looks: Callable[[Trace], bool]
-) -> None:
+def _check_last_rows(ctx: Context, node: Node, sides: tuple[Length, Length], sight: Sight) -> None:
     """Where keys end before rows do, the last rows of some lengths see no key at all: look there what batch does."""
     (rows, cols), unit = sides, ctx.ask.traces.tracer.time.step
-    first = np.maximum.accumulate(np.where(needed.any(1), needed.argmax(1), 0))
     turn = math.lcm(rows.period, cols.period, ctx.pulse, unit)
-    lengths = np.arange(unit, max(ctx.ask.traces.lengths[-1], rows.settled, cols.settled) + turn, unit)
+    settled = max(ctx.ask.traces.lengths[-1], rows.settled, cols.settled)
+    lengths = np.arange(unit, settled + turn * (REPEATS if turn < FAR else 1), unit)
     r, c = rows.each(lengths), cols.each(lengths)
-    within = (r > 0) & (r <= len(first))
-    blind = np.flatnonzero(within & (first[np.where(within, r, 1) - 1] >= c))
-    kinds = {(int(r[i]), int(c[i])): int(lengths[i]) for i in blind}
-    for s in sorted(kinds.values()):
-        if ctx.ask.traces.tracer.works(s) and not looks(Looked(ctx.ask, s)):
-            ctx.ask.refuse(
-                node,
-                f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",
-                "fill with -inf, set such weights to zero behind the softmax, or let there be as many keys as rows",
-            )
+    blind = np.flatnonzero((r > 0) & ((r - 1) * sight.pace - sight.slack >= c))
+    kinds: dict[tuple[float, int], list[int]] = {}  # by what is missing, and where in a pulse the last row lies
+    traced = int(np.searchsorted(lengths, ctx.ask.traces.lengths[-1] + turn)) if turn < FAR else 0
+    for i in (int(n) for n in blind if n >= traced):
+        kinds.setdefault((float(r[i] * sight.pace - c[i]), int(r[i]) % sight.view.rows.p), []).append(i)
+    chosen = [*(int(n) for n in blind if n < traced), *sorted(i for found in kinds.values() for i in found[:2])]
+    for s, cells in zip(lengths[chosen], (r * c)[chosen].cumsum(), strict=True):
+        if not ctx.ask.traces.tracer.works(int(s)):
+            continue
+        if cells > MOST_CELLS or not sight.holds(Looked(ctx.ask, int(s))):
+            ctx.ask.refuse(node, *_blind(int(s)))
+
+
+def _blind(s: int) -> tuple[str, str]:
+    """Reason and hint."""
+    return (
+        f"the last rows of some streams (of {s} frames, say) see no key, and batch then looks at all of them",
+        "fill with -inf, set such weights to zero behind the softmax, or let there be as many keys as rows",
+    )
 
 
 def _scores(
