@@ -150,7 +150,7 @@ def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> C
     length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
     length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
     if end < longest(ask):
-        _ends_there(ask, claim, end, any(v.longest < v.until for v in spreads))
+        _ends_there(ask, claim, end)
     ask.ledger.saw(length, 1)
     if not by_length:
         length = _runs_at(ask, claim, names, length)
@@ -161,18 +161,14 @@ def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> C
     return Critical(found, names=names)
 
 
-def _ends_there(ask: Questions, claim: Claim, end: int, cut: bool) -> None:
-    """A table that values are read from ends: batch takes no longer stream. If that is not certain, nor do we.
-
-    cut: it is a part of a table, as long as the stream or less, that ends; nothing fails where it is cut.
-    """
+def _ends_there(ask: Questions, claim: Claim, end: int) -> None:
+    """A table that values are read from ends: batch takes no longer stream. If that is not certain, nor do we."""
     unit = ask.traces.tracer.time.step
     if end not in ask.ends:
         ask.ends[end] = next((s for n in BEYOND if ask.traces.tracer.works(s := end + n * unit)), None)
     if ask.ends[end] is not None:
         raise Unsure(f"its size stops growing at {end} frames, and the model takes {ask.ends[end]}")
-    if cut:
-        ask.ledger.tables.setdefault(end, claim.node.name if claim.node else "")
+    ask.ledger.tables.setdefault(end, claim.node.name if claim.node else "")
 
 
 def _end(ask: Questions, spreads: Iterable[Spread]) -> int:
@@ -200,8 +196,15 @@ def _ragged(spreads: Iterable[Spread]) -> int:
 
 
 def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
-    cells = [max((math.prod(s.at(n) for s in v.sizes) for v in spreads), default=0) for n in lengths]
-    if max(cells) > CELLS or sum(cells) > 8 * CELLS:
+    unit = max((s.unit for v in spreads for s in v.sizes), default=1)
+    if len(lengths) > 8 * CELLS // 64:
+        raise TooFar(lengths[-1])
+    at = np.array(lengths) // unit - 1
+    cells = np.zeros(len(lengths))
+    for v in spreads:
+        each = [s.item if s.constant else s.look(int(at[-1]) + 1)[at] for s in v.sizes]
+        cells = np.maximum(cells, math.prod(np.asarray(e, np.float64) for e in each))
+    if cells.max() > CELLS or cells.sum() > 8 * CELLS:
         raise TooFar(lengths[-1])
 
 
@@ -229,7 +232,7 @@ def _runs_at(ask: Questions, claim: Claim, names: list[str], length: int) -> int
         middle = (fewest + turns) // 2
         fewest, turns = (middle, turns) if runs(low + middle * step) else (fewest, middle)
     end = (low + fewest * step) * unit
-    _ends_there(ask, claim, end, True)
+    _ends_there(ask, claim, end)
     return end
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pulsify.convert.known import series as one
 from pulsify.convert.known.follow import LOOKS
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.known.spread import Spread
@@ -80,7 +82,7 @@ def turn_down(ask: Questions) -> None:
         for end, node in ask.ledger.tables.items():
             if end < sure:
                 ask.ledger.require(node, Length(), at_most=end)
-    for found in ask.ledger.failing:
+    for found in (*ask.ledger.failing, *_unfitting(ask)):
         lengths = found.lengths
         left = lengths[_taken(list(ask.ledger.conditions), lengths)]
         if left.size:
@@ -89,6 +91,8 @@ def turn_down(ask: Questions) -> None:
 
 def _taken(conditions: list[Condition], lengths: Array) -> Array:
     """Which of these lengths meet all conditions."""
+    if len(lengths) > LOOKS:  # some will do, of a rule that repeats
+        return np.ones(len(lengths), bool)
     return np.array([all(c.met(int(s)) for c in conditions) for s in lengths], bool)
 
 
@@ -110,6 +114,8 @@ def _turn_down(ask: Questions, found: Failing, lengths: Array) -> None:
             rule = {"at_least": end + unit} if first == unit else {"outside": (first, end)}
             ask.ledger.require(node.name, Length(), **rule)
         return
+    if last > LOOKS:
+        uncertain(ask, node, node.outputs[0], TooFar(last * unit))
     # by S: 1 where batch fails, 0 elsewhere
     flags = np.zeros(last * unit + 1, np.int64)
     flags[(np.flatnonzero(found.fails) + 1) * unit] = 1
@@ -117,6 +123,34 @@ def _turn_down(ask: Questions, found: Failing, lengths: Array) -> None:
     table = Table(turn, 0, tuple(int(flags[s + -(-(settled - s) // turn) * turn]) for s in range(turn)))
     short = tuple(map(int, flags[:settled])) if settled > turn + 1 or flags[:settled].any() else ()
     ask.ledger.require(node.name, Length(table=table, short=short), equals=Length(((0, 0, 1),)))
+
+
+def _unfitting(ask: Questions) -> Iterator[Failing]:
+    """Lengths at which known values meet that do not fit, whoever looks at what comes out of it."""
+    for node in ask.model.nodes:
+        given = [i for i in node.inputs if i]
+        plain = traits(node.op, node.domain).elementwise and len(given) > 1
+        if plain and all(ask.traces.runs[0][i].known for i in given):
+            with contextlib.suppress(Unsure):
+                for beside in _by_axis([follower(ask).sizes_of(i) for i in given]):
+                    for a, b in combinations(beside, 2):
+                        if (found := _apart(node, a, b)) is not None:
+                            yield found
+
+
+def _apart(node: Node, a: Series, b: Series) -> Failing | None:
+    if a is b or (a.constant and b.constant) or any(s.constant and s.item == 1 for s in (a, b)):
+        return None
+    off = one.subtract(a, b)
+    if off.growth or (off.constant and not off.item):  # (one of them ends, which is looked at where it is read)
+        return None
+    period = math.lcm(off.period, a.period, b.period)
+    count = max(off.horizon, a.horizon, b.horizon) + 2 * period
+    if count > FARTHEST:
+        raise TooFar(count)
+    x, y = a.look(count), b.look(count)
+    fails = (x != y) & (x != 1) & (y != 1)
+    return Failing(CannotRun(node, "its operands do not fit"), fails, period, a.unit) if fails.any() else None
 
 
 def _fails_behind(ask: Questions) -> int:
@@ -128,7 +162,7 @@ def _fails_behind(ask: Questions) -> int:
                 sure = min(sure, _index_leaves(ask, node))
             elif traits(node.op, node.domain).elementwise and len(node.inputs) > 1:
                 sizes = [follower(ask).sizes_of(i) for i in node.inputs if i]
-                sure = min(sure, *(_last_fitting(beside) for beside in _by_axis(sizes)))
+                sure = min([sure, *(_last_fitting(beside) for beside in _by_axis(sizes))])
     return sure
 
 
