@@ -27,6 +27,7 @@ from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
 from pulsify.convert.primitives.state import State
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
+from pulsify.convert.proof.failing import turn_down
 from pulsify.convert.proof.numbers import uncertain
 from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.registry import apply_rule
@@ -35,7 +36,7 @@ from pulsify.core.length import LONGEST, Length
 from pulsify.core.spec import Condition, Output, Spec
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import CannotRun
+from pulsify.trace.evaluate import CannotRun, TooLarge
 from pulsify.trace.lengths import Tracer, Traces, choose
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
@@ -70,11 +71,12 @@ def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", 
         except (Misaligned, OutOfStep) as problem:
             raise unfitting(tracer, pulse, problem, unbounded, proof) from None
     except CannotRun as problem:
+        large = isinstance(problem, TooLarge)
         raise NotStreamable(
             f"the model cannot run at a length that was looked at: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
-            hint='if it takes only some lengths, say which: set={"T": "8*n"}',
+            hint="make it of smaller values" if large else 'if it takes only some lengths, say which: set={"T": "8*n"}',
         ) from problem
     finally:
         tracer.forget()
@@ -276,6 +278,7 @@ def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Co
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
+    turn_down(ctx.ask)
     lengths = [f.length for f in ctx.ask.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(
         *ctx.ask.ledger.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse

@@ -25,6 +25,9 @@ class Ledger:
     claims: int = 0
     critical: set[int] = field(default_factory=set)  # lengths around which something changes
     sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
+    assumed: dict[str, float] = field(default_factory=dict)  # scores -> what is lower by this has no weight
+    tables: dict[int, str] = field(default_factory=dict)  # length at which values end -> the node that reads them
+    failing: list[Any] = field(default_factory=list)  # lengths at which batch fails, see proof/failing
     conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
     denominators: set[int] = field(default_factory=set)  # of rates: the pulse must be a multiple of each
     chunks: set[int] = field(default_factory=set)  # frames of the stream that attention takes as a whole
@@ -47,6 +50,10 @@ class Ledger:
         if limit < self.limit:
             self.limit, self.limited_by = limit, name
 
+    def assume(self, scores: str, margin: float) -> None:
+        """Masks of finite numbers hide only scores that differ by less than this."""
+        self.assumed[scores] = min(self.assumed.get(scores, math.inf), margin)
+
     def proof(self) -> Proof:
         """As the file has it."""
         near = sorted(self.critical)
@@ -56,9 +63,22 @@ class Ledger:
             self.limit if self.limit < LONGEST else None,
             (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
             tuple(f"{what}: {why}" for what, why in self.sampled.items()),
+            _assumed(self.assumed),
         )
 
     def series(self, s: Series, name: str = "") -> None:
         self.claims += 1
         self.up_to(s.certain, name)
         self.saw(s.settled if s.horizon else 1, s.repeats)
+
+
+def _assumed(margins: dict[str, float]) -> tuple[str, ...]:
+    """By margin: layers are masked alike."""
+    by: dict[float, list[str]] = {}
+    for name, margin in margins.items():
+        by.setdefault(margin, []).append(name)
+    return tuple(
+        f"scores of one row differ by less than {margin:.4g} (their mask is a finite number): "
+        f"'{names[0]}'" + (f" and {len(names) - 1} more" if names[1:] else "")
+        for margin, names in sorted(by.items())
+    )

@@ -124,6 +124,7 @@ class Proof:
     Beyond `horizon` frames what follows from the length repeats with `period`, and all of that was looked at;
     `critical` are lengths around which something changes. limit: longer streams are turned down at flush, because the
     batch model counts in floats that are no longer exact there. sampled: what is only taken as a few lengths show it.
+    assumed: what is taken of the data, because it cannot be known.
     """
 
     horizon: int = 1
@@ -131,6 +132,7 @@ class Proof:
     limit: int | None = None
     critical: tuple[int, ...] = ()
     sampled: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -263,8 +265,9 @@ def _state(data: dict[str, Any]) -> State:
 def _proof(own: Mapping[str, str]) -> Proof:
     if "proof" not in own:
         return Proof(sampled=("made by a version of pulsify that looked at a few lengths only",))
-    found = typed(Proof, json.loads(own["proof"]))
-    return Proof(**{**found, "critical": tuple(found["critical"]), "sampled": tuple(found["sampled"])})
+    found: dict[str, Any] = typed(Proof, json.loads(own["proof"]))
+    lists: dict[str, Any] = {k: tuple(found.get(k, ())) for k in ("critical", "sampled", "assumed")}
+    return Proof(**{**found, **lists})
 
 
 def plain(fact: Any, tables: list[Table] | None = None) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def proof_figures(spec: Spec) -> Figures:
         "period": proof.period,
         "limit": proof.limit,
         "sampled": list(proof.sampled),
+        "assumed": list(proof.assumed),
     }
 
 

@@ -75,7 +75,8 @@ def proof_text(proof: Figures) -> str:
     if not proof["proven"]:
         return "only sampled: " + "; ".join(proof["sampled"])
     text = f"every length (looked at up to {count(proof['horizon'], 'frame')}, period {proof['period']:,})"
-    return text + (f", up to {proof['limit']:,} frames: floats are exact no further" if proof["limit"] else "")
+    text += f", up to {proof['limit']:,} frames: floats are exact no further" if proof["limit"] else ""
+    return text + (", if " + "; ".join(proof["assumed"]) if proof["assumed"] else "")
 
 
 def lengths_text(lengths: Figures) -> str:

@@ -394,6 +394,7 @@ def _check_length(spec: Spec, total: int) -> None:
         node = f" (node '{broken.node}')" if broken else ""
         multiples = max([spec.step, *(c.multiple for c in spec.conditions)])
         more = f" and a multiple of {multiples}" if multiples > 1 else ""
+        more += ", and this one it cannot run at" if total >= spec.shortest and not total % multiples else ""
         raise InvalidLength(
             f"a stream of {total} frames is none this model takes{node}: it needs at least "
             f"{spec.shortest}{more}. Push more frames before flush, or reset"

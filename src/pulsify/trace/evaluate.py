@@ -39,6 +39,10 @@ class CannotRun(Exception):
         super().__init__(f"{node.op} '{node.name}': {reason}")
 
 
+class TooLarge(CannotRun):
+    """It may well run there, but not here."""
+
+
 class Recent:
     """The large arrays used last, up to so many bytes in all: they can be computed again."""
 
@@ -228,12 +232,14 @@ class Evaluator:
                 raise CannotRun(node, str(error)[:200]) from error
             return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
         if any(v is not None and math.prod(v.dims) > MOST_ELEMENTS for v in ins):
-            raise CannotRun(node, "it would be too large to look at")
+            raise TooLarge(node, "it would be too large to look at")
         runner = self._runners.get(node.outputs[0])
         if runner is None:
             runner = self._runners[node.outputs[0]] = _runner(self.model, node)
         try:
             return runner([v.array for v in ins if v is not None])
+        except TooLarge:
+            raise
         except Exception as error:
             raise CannotRun(node, str(error)[:200]) from error
 

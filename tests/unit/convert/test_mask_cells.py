@@ -30,7 +30,8 @@ def shown(low: float) -> Cells:
         ("And", 1.0, True, None),
         ("Or", 1.0, False, 1.0),
         ("Or", 0.0, True, None),
-        ("Add", -1e9, False, -1e9),
+        ("Add", -1e9, True, -1e9),  # what was added
+        ("Add", -np.inf, False, -np.inf),
         ("Add", -1000.0, True, None),  # a bias may be as low as that
         ("Min", -np.inf, False, -np.inf),
         ("Max", -np.inf, True, None),
@@ -53,13 +54,57 @@ def test_constants_are_computed_with() -> None:
 
 def test_a_choice_by_a_known_mask_is_known_where_what_it_chooses_is() -> None:
     made = shown(-np.inf)
-    assert (made.live == ~HIDDEN).all() and made.value[0, 1] == -np.inf and not made.soft
+    assert (made.live == ~HIDDEN).all() and made.value[0, 1] == -np.inf
 
 
-def test_a_choice_by_data_may_hide_a_whole_row() -> None:
-    assert combine("Where", [data(), data(), filled(-1e4)], lambda v: v[0]).soft
-    assert not combine("Where", [data(), data(), filled(-np.inf)], lambda v: v[0]).soft
-    assert not combine("Where", [data(), filled(3), filled(3)], lambda v: v[0]).live.any(), "both branches are alike"
+@pytest.mark.parametrize(
+    ("hidden", "masked", "soft"),
+    [(-1e4, -1e4, True), (-1e4, -1e9, False), (-1e4, -np.inf, False), (-np.inf, -1e9, True), (-np.inf, -np.inf, False)],
+)
+def test_a_choice_by_data_may_hide_a_whole_row(hidden: float, masked: float, soft: bool) -> None:
+    """Batch then looks at what a mask hides as well, if that is not lower still."""
+    scores = combine("Where", [data(), data(), filled(hidden)], lambda v: v[0])
+    cells = combine("Where", [constants(HIDDEN, (0, 1)), filled(masked), scores], lambda v: v[0])
+    assert softmax(cells.spread((2, 2)), 1).soft == soft
+
+
+def test_weights_that_the_same_data_set_to_zero_hide_nothing_else() -> None:
+    mask = combine("Or", [constants(HIDDEN, (0, 1)), data()], lambda v: v[0])
+    scores = combine("Where", [mask, filled(-1e4), data()], lambda v: v[0], [("m", True), None, None])
+    weights = softmax(scores, 1)
+    assert weights.soft
+    for name, truth, soft in (("m", True, False), ("m", False, True), ("other", True, True)):
+        assert combine("Where", [mask, filled(0), weights], lambda v: v[0], [(name, truth), None, None]).soft == soft
+    assert combine("Mul", [weights, filled(0.5)], lambda v: v[0] * v[1]).soft
+
+
+def test_both_branches_alike() -> None:
+    assert not combine("Where", [data(), filled(3), filled(3)], lambda v: v[0]).live.any()
+
+
+@pytest.mark.parametrize(("low", "counts"), [(-510.0, True), (-2400.0, True), (-3000.0, False)])
+def test_a_mask_is_low_beside_what_was_added_to_the_scores(low: float, counts: bool) -> None:
+    scores = combine("Add", [data(), filled(-2000.0)], lambda v: v[0] + v[1])
+    made = combine("Where", [constants(HIDDEN, (0, 1)), filled(low), scores], lambda v: v[0])
+    assert softmax(made.spread((2, 2)), 1).needed.all() == counts
+
+
+def test_far_down_some_operators_are_level() -> None:
+    low = combine("Add", [data(), filled(-1e9)], lambda v: v[0] + v[1])
+    assert not combine("Relu", [low], lambda v: np.maximum(v[0], 0)).live.any()
+    assert combine("Abs", [low], lambda v: np.abs(v[0])).live.all()
+    assert combine("Equal", [low, filled(-1e9)], lambda v: v[0] == v[1]).live.all()
+
+
+def test_what_is_normalised_along_the_rows_is_told_apart() -> None:
+    made = softmax(shown(-np.inf), 0)
+    assert made.across is not None and made.weighed is None
+    assert made.turned.across is None and made.turned.weighed is not None
+
+
+def test_the_logarithm_of_a_weight_counts_however_low_it_is() -> None:
+    assert softmax(shown(-1e9), 1, log=True).needed.all()
+    assert (softmax(shown(-np.inf), 1, log=True).live == ~HIDDEN).all()
 
 
 @pytest.mark.parametrize("low", [-np.inf, -1e9, -600.0])
@@ -88,7 +133,7 @@ def test_rows_and_columns_can_be_exchanged() -> None:
 
 
 def test_a_cell_is_constant_only_if_all_heads_agree_or_are_low() -> None:
-    heads = np.array([[[1, 2], [-1e9, 0]], [[1, 3], [-1e8, 0]]], np.float32)
+    heads = np.array([[[1, 2], [-1e4, 0]], [[1, 3], [-1e4 - 9, 0]]], np.float32)
     made = constants(heads, (1, 2))
     assert made.live.tolist() == [[False, True], [False, False]]
 

@@ -15,14 +15,16 @@ from pulsify.convert.known.follow import LOOKS, Few, Fixed, Value
 from pulsify.convert.known.sampled import every, sample
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.known.spread import Spread, exactly, ragged, reps
+from pulsify.convert.proof.failing import failing
 from pulsify.convert.proof.numbers import Looked, follower, longest, otherwise, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Questions, Unclear
-from pulsify.trace.evaluate import Array, CannotRun, same
+from pulsify.trace.evaluate import Array, CannotRun, TooLarge, same
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
+BEYOND = (1, 2, 3, 7, 64, 1000)  # frames behind the end of a table: no model takes as many
 CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many
 
 
@@ -48,27 +50,45 @@ class Claim:
 def holds_everywhere(ask: Questions, claim: Claim) -> bool:
     """Looked at wherever it could fail. Refused if it is not certain where that is."""
     try:
-        lengths, opaque = critical_lengths(ask, claim)
+        critical = _critical(ask, claim)
     except Unsure as problem:
         if ask.proof != "sampled":
             uncertain(ask, claim.node, getattr(problem, "value", claim.what), problem)
         ask.ledger.sampled[claim.what] = str(problem)
-        lengths, opaque = sampled_lengths(ask), frozenset()
+        critical = Critical(sampled_lengths(ask))
     ask.ledger.claims += 1
-    looked = 0
-    for s in lengths:
+    failed = None
+    for s in critical.lengths:
         ask.cells.clear()
         try:
-            if not claim.holds(Looked(ask, s, opaque)):
-                ask.cells.clear()
+            if not claim.holds(Looked(ask, s, critical.opaque)):
                 return False
-            looked += 1
-        except CannotRun:
-            continue
-    ask.cells.clear()
-    if not looked:
-        uncertain(ask, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {lengths[-1]} frames"))
+        except TooLarge:
+            uncertain(ask, claim.node, claim.what, TooFar(s))
+        except CannotRun as problem:
+            failed = problem
+            critical.failed.append(s)
+        finally:
+            ask.cells.clear()
+    if len(critical.failed) == len(critical.lengths):
+        last = critical.lengths[-1]
+        uncertain(ask, claim.node, claim.what, Unsure(f"it cannot be computed for streams of {last} frames"))
+    if failed is not None and critical.names:
+        failing(ask, critical.names, numbers_behind(ask, critical.names), critical.lengths[-1], failed)
     return True
+
+
+@dataclass(frozen=True, eq=False)
+class Critical:
+    """Lengths at which every kind of place that some values have is seen. opaque: values taken for data.
+
+    names: of the others, and of what those are made of; failed: lengths at which they could not be computed.
+    """
+
+    lengths: list[int]
+    opaque: frozenset[str] = frozenset()
+    names: list[str] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
 
 
 def sampled_lengths(ask: Questions) -> list[int]:
@@ -79,49 +99,76 @@ def sampled_lengths(ask: Questions) -> list[int]:
 
 def critical_lengths(ask: Questions, claim: Claim) -> tuple[list[int], frozenset[str]]:
     """Lengths at which every kind of place that the claim's values have is seen, and values taken for data."""
-    run = Looked(ask, ask.traces.longest.length)
-    ask.cells.clear()
-    claim.holds(run)
-    ask.cells.clear()
-    spreads, opaque, names = [], set(), []
-    for name in run.touched:
-        try:
-            value = follower(ask).value(name)
-            if isinstance(value, Fixed):
-                continue
-            v = follower(ask).spread(value)
-            if claim.slope and v.slope and v.slope != claim.slope:
-                raise Unsure("it does not go on along the line it seems to lie on")
-            v = v if claim.slope else exactly(v)
-            if claim.slope and not v.slope:  # if it is no line after all, that shows in a second period
-                v = replace(v, period=2 * v.period)
-            if claim.hidden and v.hide is not None and not _finite(v):
-                v = replace(v, near=v.hide)
-            if claim.hidden and not _finite(v) and v.longest >= longest(ask):
-                raise Unsure("it shows something new however far one looks")
-            reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ask)))
-        except Unsure as problem:
-            if not claim.hidden:
-                problem.value = name  # type: ignore[attr-defined]
-                raise
-            opaque.add(name)
-            continue
-        spreads.append(v)
-        names.append(name)
-        ask.ledger.up_to(v.certain, name)
+    found = _critical(ask, claim)
+    return found.lengths, found.opaque
+
+
+def _critical(ask: Questions, claim: Claim) -> Critical:
+    seen: dict[str, Spread | Fixed | None] = {}  # None: taken for data
+    while True:  # what is made of values taken for data is looked at in other ways, at other values
+        opaque = frozenset(n for n, v in seen.items() if v is None)
+        run = Looked(ask, ask.traces.longest.length, opaque)
+        ask.cells.clear()
+        claim.holds(run)
+        ask.cells.clear()
+        new = [n for n in run.touched if n not in seen]
+        if not new:
+            spreads = {n: v for n, v in seen.items() if isinstance(v, Spread)}
+            return replace(_looked_at(ask, claim, spreads), opaque=opaque)
+        seen |= {n: _as_claimed(ask, claim, n) for n in new}
+
+
+def _as_claimed(ask: Questions, claim: Claim, name: str) -> Spread | Fixed | None:
+    """What a claim is made of; None if it is not certain, and may be taken for data."""
+    try:
+        value = follower(ask).value(name)
+        if isinstance(value, Fixed):
+            return value
+        v = follower(ask).spread(value)
+        if claim.slope and v.slope and v.slope != claim.slope:
+            raise Unsure("it does not go on along the line it seems to lie on")
+        v = v if claim.slope else exactly(v)
+        if claim.slope and not v.slope:  # if it is no line after all, that shows in a second period
+            v = replace(v, period=2 * v.period)
+        if claim.hidden and v.hide is not None and not _finite(v):
+            v = replace(v, near=v.hide)
+        if claim.hidden and not _finite(v) and v.longest >= longest(ask):
+            raise Unsure("it shows something new however far one looks")
+        reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ask)))
+    except Unsure as problem:
+        if claim.hidden:
+            return None
+        problem.value = name  # type: ignore[attr-defined]
+        raise
+    ask.ledger.up_to(v.certain, name)
+    return v
+
+
+def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> Critical:
+    names, spreads = list(by_name), list(by_name.values())
     unit, end = ask.traces.tracer.time.step, _end(ask, spreads)
     length, by_length = reps(spreads, claim.near, claim.period, claim.ends, end)
     length = min(-(-(length + _ragged(spreads)) // unit), end // unit) * unit
-    if length == end < longest(ask) and ask.traces.tracer.works(end + unit):
-        raise Unsure(f"its size stops growing at {end} frames")
+    if end < longest(ask):
+        _ends_there(ask, claim, end)
     ask.ledger.saw(length, 1)
     if not by_length:
-        length = _runs_at(ask, names, length)
+        length = _runs_at(ask, claim, names, length)
         _affordable(spreads, [length])
-        return [length], frozenset(opaque)
+        return Critical([length], names=names)
     found = distinct(ask, names, length // unit)
     _affordable(spreads, found)
-    return found, frozenset(opaque)
+    return Critical(found, names=names)
+
+
+def _ends_there(ask: Questions, claim: Claim, end: int) -> None:
+    """A table that values are read from ends: batch takes no longer stream. If that is not certain, nor do we."""
+    unit = ask.traces.tracer.time.step
+    if end not in ask.ends:
+        ask.ends[end] = next((s for n in BEYOND if ask.traces.tracer.works(s := end + n * unit)), None)
+    if ask.ends[end] is not None:
+        raise Unsure(f"its size stops growing at {end} frames, and the model takes {ask.ends[end]}")
+    ask.ledger.tables.setdefault(end, claim.node.name if claim.node else "")
 
 
 def _end(ask: Questions, spreads: Iterable[Spread]) -> int:
@@ -149,13 +196,23 @@ def _ragged(spreads: Iterable[Spread]) -> int:
 
 
 def _affordable(spreads: Iterable[Spread], lengths: list[int]) -> None:
-    cells = [max((math.prod(s.at(n) for s in v.sizes) for v in spreads), default=0) for n in lengths]
-    if max(cells) > CELLS or sum(cells) > 8 * CELLS:
+    unit = max((s.unit for v in spreads for s in v.sizes), default=1)
+    if len(lengths) > 8 * CELLS // 64:
+        raise TooFar(lengths[-1])
+    at = np.array(lengths) // unit - 1
+    cells = np.zeros(len(lengths))
+    for v in spreads:
+        each = [s.item if s.constant else s.look(int(at[-1]) + 1)[at] for s in v.sizes]
+        cells = np.maximum(cells, math.prod(np.asarray(e, np.float64) for e in each))
+    if cells.max() > CELLS or cells.sum() > 8 * CELLS:
         raise TooFar(lengths[-1])
 
 
-def _runs_at(ask: Questions, names: list[str], length: int) -> int:
-    """This length, or the longest before it at which the values can be computed (a table may end before)."""
+def _runs_at(ask: Questions, claim: Claim, names: list[str], length: int) -> int:
+    """This length, or a longer one, at which the values can be computed: the model may take only some lengths.
+
+    If there is none, what they are looked up in ends before: the last length at which they can be computed.
+    """
     unit = ask.traces.tracer.time.step
 
     def runs(n: int) -> bool:
@@ -165,16 +222,18 @@ def _runs_at(ask: Questions, names: list[str], length: int) -> int:
             return False
 
     low, high, step = ask.traces.lengths[0] // unit, length // unit, ask.traces.step // unit
-    taken = high + (low - high) % step  # the model may take only some lengths, as far from each other as those traced
-    for n in (*range(high, high + 8), taken):
+    taken = high + (low - high) % step  # as far from each other as those traced
+    longer = [taken + n * (taken - taken % step + step) for n in (0, 1, 3)]
+    for n in (*range(high, high + 8), *longer):
         if runs(n):
             return n * unit
-    turns = -(-(taken - low) // step)  # it does not run there, so it ends before
-    fewest = 0
+    turns, fewest = -(-(taken - low) // step), 0
     while turns - fewest > 1:
         middle = (fewest + turns) // 2
         fewest, turns = (middle, turns) if runs(low + middle * step) else (fewest, middle)
-    return (low + fewest * step) * unit
+    end = (low + fewest * step) * unit
+    _ends_there(ask, claim, end)
+    return end
 
 
 def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:

@@ -230,20 +230,29 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
         ]
         moved = evaluator.run(move, inputs)[0]
     row, col = (side.axis for side in origin.sides)
-    first = np.moveaxis(moved, (row, col), (-2, -1)).reshape(-1, moved.shape[row], moved.shape[col])[0]
+    heads = np.moveaxis(moved, (row, col), (-2, -1)).reshape(-1, moved.shape[row], moved.shape[col])
     places = {}
     for offset in range(lo, hi + 1):
-        cells = np.diagonal(first, offset)
-        if not len(cells):
+        cells = np.diagonal(heads, offset, 1, 2)  # [heads, cells]
+        if not cells.shape[1]:
             continue
         where = np.unravel_index(np.maximum(cells, 0), dims)
-        i, found = np.arange(len(cells)) + max(-offset, 0), where[col]
-        elsewhere = any(where[k].any() for k in range(len(dims)) if k not in (row, col))
-        if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0]).all():
+        i, found = np.arange(cells.shape[1]) + max(-offset, 0), where[col]
+        lead = [w for k, w in enumerate(where) if k not in (row, col)]
+        head = np.ravel_multi_index(lead, _lead(dims, row, col)) if lead else np.zeros_like(cells)
+        elsewhere = (
+            _lead(dims, row, col) != _lead(moved.shape, row, col) or (head != np.arange(len(heads))[:, None]).any()
+        )
+        if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0, 0]).all():
             ctx.ask.refuse(
                 node,
                 "cells are moved about in a way that is no relative shift",
                 "use the usual relative-position shift",
             )
-        places[offset] = int(found[0])
+        places[offset] = int(found[0, 0])
     return places
+
+
+def _lead(dims: tuple[int, ...], row: int, col: int) -> tuple[int, ...]:
+    """All axes but the two of time: heads, streams."""
+    return tuple(d for k, d in enumerate(dims) if k not in (row, col))
