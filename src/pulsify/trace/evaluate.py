@@ -148,6 +148,7 @@ class Evaluator:
     model: Model
     _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
+    _inexact: dict[str, bool] = field(default_factory=dict)
 
     def trace(self, inputs: Mapping[str, Traced], length: int, batch: int) -> Trace:
         """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
@@ -229,6 +230,8 @@ class Evaluator:
             return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
         if any(v is not None and math.prod(v.dims) > MOST_ELEMENTS for v in ins):
             raise CannotRun(node, "it would be too large to look at")
+        if node.op in COMPARISONS and any(self._rounded(i) for i in node.inputs):
+            _check_apart(node, [v.array for v in ins if v is not None])
         runner = self._runners.get(node.outputs[0])
         if runner is None:
             runner = self._runners[node.outputs[0]] = _runner(self.model, node)
@@ -236,6 +239,16 @@ class Evaluator:
             return runner([v.array for v in ins if v is not None])
         except Exception as error:
             raise CannotRun(node, str(error)[:200]) from error
+
+    def _rounded(self, name: str) -> bool:
+        """Is it made of a function that two libraries, or two places in an array, may round otherwise?"""
+        if name not in self._inexact:
+            node = self.model.producers.get(name)
+            cut = node is None or node.op in CUTS or (node.op == "Cast" and node.attr("to") not in FLOATS)
+            self._inexact[name] = (
+                node is not None and not cut and (node.op in INEXACT or any(self._rounded(i) for i in node.inputs if i))
+            )
+        return self._inexact[name]
 
     def _infer(self, node: Node, ins: list[Traced | None]) -> dict[str, tuple[ir.DataType, tuple[int, ...]]]:
         types: dict[str, onnx.TypeProto] = {}
@@ -434,6 +447,30 @@ def _shaped(t: onnx.TypeProto) -> Shaped:
 CLAMPED = {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Gelu"}
 BY_ZERO = {"Div", "Mod"}
 NO_NUMBERS = {"Range", "Cast", "CastLike", "ReduceMax", "ReduceMin"}  # what is rounded, infinite or no number
+
+
+INEXACT = {"Exp", "Log", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Atan", "Pow", "Softplus", "Softmax", *CLAMPED}
+COMPARISONS = {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
+CUTS = {*COMPARISONS, "And", "Or", "Not", "Xor", "Shape", "Size", "NonZero", "Floor", "Ceil", "Round", "Sign", "ArgMax"}
+FLOATS = {int(t) for t in ir.DataType if t.is_floating_point()}
+APART = 16  # units in the last place
+
+
+def _check_apart(node: Node, arrays: Sequence[Array]) -> None:
+    """Refuse what depends on the last digit of a function: a stream may round it otherwise than batch does."""
+    if any(a.dtype.kind != "f" for a in arrays) or len(set(node.inputs)) < 2:
+        return
+    x, y = arrays
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(x), np.abs(y))
+        close = (np.abs(x - y) <= APART * np.finfo(x.dtype).eps * size) & (size > 0)
+    if close.any():
+        raise NotStreamable(
+            "the numbers it compares are too close to call: the last digit of a function would decide",
+            node=node.name,
+            op=node.op,
+            hint="compare positions, or leave some room between what is compared",
+        )
 
 
 def _plain(node: Node, arrays: Sequence[Array]) -> bool:

@@ -150,7 +150,7 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
         more = np.maximum.accumulate(seen) > 1  # one frame is all there is of a stream that is short
         alone = np.flatnonzero((seen == 1) & more)
         lengths = [(int(n) + 1) * size.unit for n in alone if (n + 1) * size.unit > SHORT]
-        if any(ctx.ask.traces.tracer.works(s) for s in lengths[:4]):
+        if len(lengths) > SHORT or any(ctx.ask.traces.tracer.works(s) for s in lengths):
             ctx.ask.refuse(
                 node,
                 f"'{name}' has a single frame at length {lengths[0]}, which meets every other",
