@@ -253,7 +253,7 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):  # what was zero is not any more
-        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, least=0.0)
+        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, rises=False, least=0.0)
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
@@ -364,22 +364,24 @@ def function(f: Follower, node: Node, ins: list[Value]) -> Value:
         return each([f.few(ins[0])], _function(f, node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
     spreads, sizes = beside(f, ins)
     lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
-    rate = _exponential(node, spreads)
-    far = LAST[spreads[-1].drift.digits] / abs(rate) if rate else math.inf
-    if node.op in ("Tanh", "Erf"):
-        far = LAST[spreads[0].drift.digits]
+    rate, x = _exponential(node, spreads), spreads[-1]
+    least = min(rate * e for e in x.range)
+    apart = math.exp(least) if rate and least > math.log(many.TINY) else 0.0
+    if apart or (
+        rate and (x.rises or (x.slope and x.lo == x.hi))
+    ):  # nowhere zero, or zero past some place on a line, and not before
+        exact = [many.exactly(s) for s in spreads]
+        return replace(many.joint(sizes, *exact, lo=0.0, hi=float(hi), floating=True, hide={}, apart=apart), grain=None)
+    far = LAST[x.drift.digits] / abs(rate) if rate else math.inf
+    if node.op in ("Sigmoid", "Tanh", "Erf"):
+        far = LAST[x.drift.digits]
     made = many.joint(sizes, *(many.exactly(s, far) for s in spreads), lo=float(lo), hi=float(hi), floating=True)
-    made = replace(made, grain=None)
-    if not rate or node.op == "Sigmoid":
-        return made
-    least = min(rate * x for x in spreads[-1].range)
-    apart = math.exp(least) if least > math.log(many.TINY) else 0.0
-    return replace(made, hide={}, apart=apart) if apart else made  # elsewhere it may be rounded to zero
+    return replace(made, grain=None)
 
 
 def _exponential(node: Node, spreads: list[Spread]) -> float:
-    """exp(rate * x), or much like it: the rate; 0 for other functions. It ends at zero, or at infinity (at one)."""
-    if node.op in ("Exp", "Sigmoid"):
+    """exp(rate * x): the rate; 0 for other functions. Further out it is zero, or infinite."""
+    if node.op == "Exp":
         return 1.0
     base = spreads[0]
     if node.op != "Pow" or not _one_number(base) or base.lo <= 0 or base.lo == 1:

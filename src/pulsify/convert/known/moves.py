@@ -319,7 +319,7 @@ def _taken(
             near = {pair(ORIGIN, c): FAR for c in at.slope}
         looked = replace(
             many.with_near(at, near), slope={}, lo=v.lo, hi=v.hi, floating=v.floating, drift=v.drift, grain=v.step,
-            least=v.least, final=None, hide=None,
+            least=v.least, final=None, hide=None, rises=False,
         )  # fmt: skip
         rest = replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset())
         moved = {(to[c] if c >= 0 else c): q for c, q in v.slope.items()}
@@ -522,7 +522,7 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     drift = Drift(OF_SIZE.get(values.dtype.itemsize, 24)) if floating else Drift()
     return replace(
         many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()), floating=floating,
-        drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, least=-FAR,
+        drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
 
 

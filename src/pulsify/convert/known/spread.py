@@ -60,7 +60,9 @@ class Spread:
     least: float = -FAR  # no entry is lower, wherever it is
     final: float | None = None  # what it is far out, if that is one number
     hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero, or as low as a mask is
-    apart: float = 0.0  # if that is known: where it is not zero it is at least so far from it
+    rises: bool = False  # it is |a line| times a number: it only rises, or only falls, away from where that is zero
+    apart: float = 0.0  # if that is known: where it is not zero it is so far from it (0: it may be rounded to zero,
+    # past some place on a line and not before, which nobody needs to know who looks further than that)
 
     def __post_init__(self) -> None:
         """An axis ends where its size says: from where on that goes on evenly, and how it repeats, is part of it."""
@@ -263,9 +265,10 @@ def within(v: Spread, bound: float) -> int:
 def scaled(v: Spread, factor: Fraction) -> Spread:
     if not factor:
         if v.floating and not math.isfinite(most(v)):  # what is infinite, or no number, is not zero
-            return replace(exactly(v), lo=-FAR, hi=FAR, hide=None)
+            return replace(exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
         return replace(
-            v, slope={}, lo=0.0, hi=0.0, final=None, drift=Drift(v.drift.digits), grain=None, least=-FAR, hide=None,
+            v, slope={}, lo=0.0, hi=0.0, final=None, drift=Drift(v.drift.digits), grain=None, least=-FAR,
+            hide=None, rises=False,
         )  # fmt: skip
     ends = sorted((v.lo * float(factor), v.hi * float(factor)))
     slope = {c: q * factor for c, q in v.slope.items()}
@@ -282,8 +285,9 @@ def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     for x, y in ((a, b), (b, a)):
         if not y.slope and y.lo == y.hi and math.isfinite(y.lo) and y.drift.none:
             given = joint(
-                sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, grain=x.step, drift=x.drift, hide=x.hide, apart=x.apart
-            )
+                sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, grain=x.step, drift=x.drift, hide=x.hide, apart=x.apart,
+                rises=x.rises,
+            )  # fmt: skip
             return scaled(given, Fraction(y.lo))
         if y.final is not None and (made := _settling(sizes, x, y)) is not None:
             return made
@@ -291,7 +295,8 @@ def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     ends = [_finite(x * y, 0.0) for x in (a0, a1) for y in (b0, b1)]
     lo, hi = (min(ends), max(ends)) if all(map(math.isfinite, ends)) or a.floating else (-FAR, FAR)
     apart = _apart(a) * _apart(b)
-    hide = joined([_hiding(a), _hiding(b)]) if apart > TINY and lo > LOW else None
+    known = apart > TINY or (_switch(a) and b.hide is not None) or (_switch(b) and a.hide is not None)
+    hide = joined([_hiding(a), _hiding(b)]) if known and lo > LOW else None
     out = joint(sizes, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, apart=apart, grain=None)
     return rounded(out) if not out.slope and out.drift.none else out
 
@@ -324,9 +329,14 @@ def _apart(v: Spread) -> float:
     return float(v.step or 0) if v.drift.none and not v.slope else 0.0
 
 
+def _switch(v: Spread) -> bool:
+    """Is it zero, or one number?"""
+    return v.drift.none and not v.slope and v.lo == 0 and v.step is not None and v.hi == float(v.step)
+
+
 def _hidden(v: Spread, lowest: float, factor: float) -> dict[str, Any]:
     """Of a value times a number: is it zero where that is, and nowhere too low, or rounded to zero?"""
-    known = v.hide is not None and lowest > LOW and v.apart * abs(factor) > TINY
+    known = v.hide is not None and lowest > LOW and (not v.apart or v.apart * abs(factor) > TINY)
     return {"hide": v.hide if known else None, "apart": v.apart * abs(factor)}
 
 
@@ -362,7 +372,7 @@ def decided(v: Spread) -> Spread:
         v = _cleared(v, None)
     near = with_near(v, plane(v, far)).near
     return replace(
-        v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, least=-FAR,
+        v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, rises=False, least=-FAR,
         drift=Drift(), grain=None,
     )  # fmt: skip
 
@@ -395,13 +405,13 @@ def cut(v: Spread, towards_zero: bool = False) -> Spread:
     if not math.isfinite(most(v)):
         out = exactly(v)
         out = _cleared(out, None) if out.rough else out
-        return replace(out, final=None, hide=None, drift=Drift(v.drift.digits), grain=Fraction(1))
+        return replace(out, final=None, hide=None, rises=False, drift=Drift(v.drift.digits), grain=Fraction(1))
     v = _cleared(v, Fraction(1, 2))
     if towards_zero:
         v = with_near(v, plane(v, most(v) + 1))
     return replace(
         v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, drift=Drift(v.drift.digits), grain=Fraction(1),
-        final=None, hide=None, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
+        final=None, hide=None, rises=False, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
     )  # fmt: skip
 
 
@@ -411,7 +421,7 @@ def divided(v: Spread, by: Fraction) -> Spread:
         return scaled(v, 1 / by)
     period = repeating(v, abs(by))
     signs = with_near(v, plane(v, most(v)))
-    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None)
+    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None, rises=False)
     return replace(out, lo=out.lo - 1, hi=out.hi + 1, least=min(v.least, 0.0) if by > 0 else -FAR)
 
 
@@ -426,7 +436,7 @@ def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
             raise Unsure("it is the remainder of a rounded number")
         v = replace(v, limit=min(v.limit, v.drift.fits), drift=Drift(v.drift.digits))
     grain = common(v.step, abs(by)) if v.floating else None
-    v = replace(v, final=None, hide=None)
+    v = replace(v, final=None, hide=None, rises=False)
     return replace(v, period=period, slope={}, lo=lo, hi=hi, grain=grain, least=lo)
 
 
@@ -486,7 +496,7 @@ def ragged(size: Series) -> float:
 def absolute(v: Spread) -> Spread:
     if len(v.slope) > 1:
         lo, hi = v.range
-        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)), least=0.0)
+        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)), least=0.0, rises=v.lo == v.hi)
     if not v.slope:
         return replace(v, lo=0.0, hi=most(v), final=None, least=0.0)
     return replace(extreme(v.sizes, v, negative(v), least=False), least=0.0)

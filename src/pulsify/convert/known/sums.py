@@ -74,7 +74,7 @@ def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool
 def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
     """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
     picks = node.op in ("ReduceMax", "ReduceMin")
-    v = replace(many.bounded(v, over), final=None, hide=None)
+    v = replace(many.bounded(v, over), final=None, hide=None, rises=False)
     slope = dict(v.slope)
     if not over:
         out = moved_axes(v if picks and not v.slope else many.exactly(v), to, sizes)
@@ -175,7 +175,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     if axis not in v.times:
         if axis in v.uses:
             raise Unsure("an axis that matters is summed over")
-        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None)
+        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
     if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
         raise Unsure("it is a running sum of what grows")
     period = math.lcm(v.period, v.sizes[axis].repeats)
@@ -200,7 +200,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
     made = replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
-        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, least=-FAR,
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
     return _summed_up(made, v, [v.sizes[axis]])
 
