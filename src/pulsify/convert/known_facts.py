@@ -18,7 +18,8 @@ from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.convert.primitives.boundary import along
 from pulsify.convert.proof.batches import by_batch
 from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
-from pulsify.convert.proof.numbers import length_of, size_length
+from pulsify.convert.proof.numbers import length_of, runs_from, size_length
+from pulsify.convert.proof.values import SMALL, known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace, same
 from pulsify.trace.lengths import BATCHES
@@ -87,6 +88,8 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
         return Varying(name)
     if node is not None and by_batch(ctx.ask, name):
         return _per_batch(ctx, node, name)
+    if node is not None and arrays[0].size <= SMALL:
+        runs_from(ctx.ask, node, lambda s: known_at(ctx.ask, name, s))
     return Static(ctx.builder.constant(arrays[0], name))
 
 

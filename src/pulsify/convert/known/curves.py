@@ -42,6 +42,8 @@ class Curve:
             return bool(how(np.array(low), np.array(bound))), bool(how(np.array(high), np.array(bound)))
 
         last = max(min(LONGEST, self.limit) // self.unit - 1, 1)
+        if np.isnan([x for n in (1, last) for x in self.at(np.array([n * self.unit]))]).any():
+            raise Unsure("it is no number at some lengths")
         first, final = test(1), test(last)
         low, high = 1, last
         while high - low > 1:
@@ -67,6 +69,12 @@ class Curve:
             return _widened(low, high, self.digits, 0 if exact else ULPS)
 
         return _certain(Curve(at, self.rises == rises, self.unit, self.digits, self.limit))
+
+    @property
+    def positive(self) -> bool:
+        """Is it nowhere less than zero?"""
+        ends = [self.at(np.array([n * self.unit]))[0][0] for n in (1, max(min(LONGEST, self.limit) // self.unit, 1))]
+        return bool(min(ends) >= 0)
 
     def times(self, other: Curve) -> Curve:
         """Of two that both rise, from zero on."""

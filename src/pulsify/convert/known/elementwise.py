@@ -14,12 +14,13 @@ import onnx_ir as ir
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
 from pulsify.convert.known.curves import Curve, Number, curved
-from pulsify.convert.known.floats import INT64, Drift, digits_of
+from pulsify.convert.known.floats import Drift, digits_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
-from pulsify.convert.known.places import moved_axes
+from pulsify.convert.known.places import met, moved_axes
 from pulsify.convert.known.series import Series, Unsure
 from pulsify.convert.known.spread import Spread
 from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import known
 
 Array = np.ndarray[Any, Any]
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
@@ -30,17 +31,13 @@ COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "Equal": np.equal,
 }
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.round}
-RISING: dict[str, Callable[[Array], Array]] = {
-    "Sqrt": np.sqrt, "Log": np.log, "Exp": np.exp, "Tanh": np.tanh, "Atan": np.arctan,
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Relu": lambda x: np.maximum(x, 0),
-}  # fmt: skip
+RISING = ("Sqrt", "Log", "Exp", "Tanh", "Atan", "Sigmoid", "Relu")
+NUMBERS = (*RISING, "Sin", "Cos", "Reciprocal", "IsNaN", "IsInf")  # functions that are followed on single numbers
 RANGES: dict[str, tuple[float, float]] = {
     "Sin": (-1, 1), "Cos": (-1, 1), "Tanh": (-1, 1), "Sigmoid": (0, 1), "Sign": (-1, 1), "Exp": (0, math.inf),
     "Sqrt": (0, math.inf), "Relu": (0, math.inf), "IsNaN": (0, 1), "IsInf": (0, 1), "Erf": (-1, 1),
 }  # fmt: skip
-OTHERS: dict[str, Callable[[Array], Array]] = {
-    "Sin": np.sin, "Cos": np.cos, "Reciprocal": lambda x: 1 / x, "IsNaN": np.isnan, "IsInf": np.isinf,
-}  # fmt: skip
+LAST = {8: 110.0, 11: 20.0, 24: 110.0, 53: 760.0}  # by digits: exp(x) is zero, or infinite, further out
 
 
 def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series, ...]]:
@@ -49,21 +46,9 @@ def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series
     rank = max(s.rank for s in spreads)
     sizes = []
     for a in range(rank):
-        own = [s.sizes[a - rank + s.rank] for s in spreads if a - rank + s.rank >= 0]
-        wide = [s for s in own if not (s.constant and s.item == 1)]
-        _check_alone([s for s in wide if not s.constant])
-        sizes.append(next((s for s in wide if not s.constant), wide[0]) if wide else own[0])
+        sizes.append(met([s.sizes[a - rank + s.rank] for s in spreads if a - rank + s.rank >= 0]))
     full = tuple(sizes)
     return [moved_axes(s, {a: a + rank - s.rank for a in range(s.rank)}, full) for s in spreads], full
-
-
-def _check_alone(sizes: list[Series]) -> None:
-    """Unsure if one of two growing axes has a single frame where the other has more: it would be spread over all."""
-    for s in sizes[1:]:
-        if s.growth != sizes[0].growth or not np.array_equal(s.values, sizes[0].values):
-            _, _, (x, y) = one.aligned(s, sizes[0])
-            if ((x == 1) != (y == 1)).any():
-                raise Unsure("one of two values that meet has a single frame at some length")
 
 
 def numbers(f: Follower, values: list[Value]) -> list[Array] | None:
@@ -268,7 +253,7 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
 @follows("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):  # what was zero is not any more
-        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, nonzero=False, least=0.0)
+        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, rises=False, least=0.0)
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
@@ -357,56 +342,86 @@ def _as_float(v: Spread, digits: int) -> Spread:
     return many.rounded(replace(v, floating=True, drift=drift, grain=v.step))
 
 
-@follows("Identity", "Dropout")
-def same(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
-    return ins[0] if len(node.outputs) == 1 else [ins[0]] * len(node.outputs)
+@follows("Identity")
+def same(f: Follower, node: Node, ins: list[Value]) -> Value:
+    return ins[0]
 
 
-@follows(*RISING, *(op for op in OTHERS if op not in RISING), "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
+@follows("Dropout")
+def kept(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
+    """All of it is kept; the mask says so everywhere."""
+    if len(ins) > 2 and ins[2] is not None and f.fixed(ins[2]).any():
+        raise Unsure("it is dropped at random")
+    everywhere = Spread(f.spread(ins[0]).sizes, lo=1.0, hi=1.0)
+    return [ins[0], everywhere][: len(node.outputs)]
+
+
+@follows(*NUMBERS, "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
 def function(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Any function: what it makes of a growing value never repeats, but is the same where its input is."""
     alone = not isinstance(ins[0], Spread) and (len(ins) == 1 or isinstance(ins[1], Fixed))
     if alone and math.prod(ins[0].dims) <= FEW:  # type: ignore[union-attr]
-        return each([f.few(ins[0])], _function(node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
+        return each([f.few(ins[0])], _function(f, node, f.fixed(ins[1]).reshape(-1) if len(ins) > 1 else None))
     spreads, sizes = beside(f, ins)
     lo, hi = RANGES.get(node.op, (-math.inf, math.inf))
-    exact = [many.exactly(s) for s in spreads]
-    nonzero = node.op in ("Exp", "Sigmoid") or (node.op == "Pow" and spreads[0].lo > 0 and not spreads[0].slope)
-    return many.joint(sizes, *exact, lo=float(lo), hi=float(hi), floating=True, nonzero=nonzero, grain=None)
+    rate, x = _exponential(node, spreads), spreads[-1]
+    least = min(rate * e for e in x.range)
+    apart = math.exp(least) if rate and least > math.log(many.TINY) else 0.0
+    if apart or (
+        rate and (x.rises or (x.slope and x.lo == x.hi))
+    ):  # nowhere zero, or zero past some place on a line, and not before
+        exact = [many.exactly(s) for s in spreads]
+        return replace(many.joint(sizes, *exact, lo=0.0, hi=float(hi), floating=True, hide={}, apart=apart), grain=None)
+    far = LAST[x.drift.digits] / abs(rate) if rate else math.inf
+    if node.op in ("Sigmoid", "Tanh", "Erf"):
+        far = LAST[x.drift.digits]
+    made = many.joint(sizes, *(many.exactly(s, far) for s in spreads), lo=float(lo), hi=float(hi), floating=True)
+    return replace(made, grain=None)
 
 
-def _function(node: Node, exponent: Array | None) -> Callable[[Number], Number]:
-    rising = RISING.get(node.op)
-    how: Callable[[Array], Array] | None = rising or OTHERS.get(node.op)
-    power: Any = None
-    if node.op == "Pow" and exponent is not None and exponent.size == 1:
-        power = exponent[0].item()
+def _exponential(node: Node, spreads: list[Spread]) -> float:
+    """exp(rate * x): the rate; 0 for other functions. Further out it is zero, or infinite."""
+    if node.op == "Exp":
+        return 1.0
+    base = spreads[0]
+    if node.op != "Pow" or not _one_number(base) or base.lo <= 0 or base.lo == 1:
+        return 0.0
+    return math.log(base.lo)
 
-        def how(x: Array) -> Array:
-            return np.power(x.astype(np.float64), power)
 
-        rising = how if power > 0 else None
+def _function(f: Follower, node: Node, exponent: Array | None) -> Callable[[Number], Number]:
+    """Worked out by the runtime, as the batch model does it: libraries round, and clamp, in their own ways."""
+    power = exponent[0].item() if exponent is not None and exponent.size == 1 else None
+    alone = node.op in NUMBERS or (node.op == "Pow" and power is not None)
+    exact = node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf")
+    dtype = f.first(node.inputs[0]).dtype.numpy()
+
+    def how(x: Array) -> Array:
+        given = known(np.ascontiguousarray(x, dtype))
+        made = f.evaluator.run(node, [given] if exponent is None else [given, known(exponent.reshape(1))])[0]
+        return made.astype(np.float64) if made.dtype.kind == "f" else made
 
     def apply(a: Number) -> Number:
-        if how is None:
+        if not alone:
             raise Unsure(f"nothing is known of what {node.op} does with it")
-        exact = node.op in ("Sqrt", "Relu", "Reciprocal", "IsNaN", "IsInf")
         if isinstance(a, Series) and not a.growth:
-            whole = node.op == "Pow" and not a.floating
-            return _whole_power(a, power) if whole else one.through(a, how, exact)
-        if rising is None or (isinstance(a, Series) and node.op == "Pow" and a.values.min() < 0):
+            return _whole_power(a, power, how) if node.op == "Pow" and not a.floating else one.through(a, how, exact)
+        if node.op not in RISING and not (power is not None and power > 0):
             raise Unsure(f"{node.op} of it neither rises nor falls with the length")
-        if node.op == "Pow" and not isinstance(power, int):
-            a = a if isinstance(a, Curve) else curved(a)
-            if a.digits is None:
+        curve = a if isinstance(a, Curve) else curved(a)
+        if node.op == "Pow" and not curve.positive:
+            raise Unsure(f"{node.op} of it neither rises nor falls with the length")
+        if curve.digits is None:
+            if not isinstance(power, int):
                 raise Unsure("it is a whole number to the power of a fraction")
-        return (a if isinstance(a, Curve) else curved(a)).then(rising, True, exact)
+            return curve.then(lambda x: np.power(x, power), True, exact)
+        return curve.then(how, True, exact)
 
     return apply
 
 
-def _whole_power(a: Series, power: Any) -> Series:
-    """Of a whole number that does not grow, by a whole number."""
-    if power != int(power) or power < 0 or max(map(abs, a.values.tolist())) ** int(power) > INT64:
+def _whole_power(a: Series, power: Any, how: Callable[[Array], Array]) -> Series:
+    """Of a whole number that does not grow, by a whole number; the runtime works it out in double precision."""
+    if power != int(power) or power < 0 or max(map(abs, a.values.tolist())) ** int(power) > many.EXACT:
         raise Unsure("it is a power that is no whole number, or too large a one")
-    return one.through(a, lambda x: x ** int(power))
+    return one.through(a, how)

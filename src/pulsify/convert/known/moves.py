@@ -14,7 +14,7 @@ from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import LONG, OF_SIZE, Drift, common, step_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
-from pulsify.convert.known.places import moved_axes, placed
+from pulsify.convert.known.places import met, moved_axes, placed
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
 from pulsify.frontend.model import Node
@@ -88,12 +88,24 @@ def _reshaped(f: Follower, node: Node, v: Spread, ins: list[Value]) -> tuple[Ser
         axis = node.attr("axis", 1) % (v.rank + 1)
         return _times(v.sizes[:axis], unit), _times(v.sizes[axis:], unit)
     target = sizes_from(f, ins[1])
+    _check_plain(target, v.sizes, bool(node.attr("allowzero", 0)))
     if not node.attr("allowzero", 0):
         target = [v.sizes[i] if s.constant and s.item == 0 else s for i, s in enumerate(target)]
     missing = [i for i, s in enumerate(target) if s.constant and s.item == -1]
     if missing:
         target[missing[0]] = _left(v.sizes, [s for i, s in enumerate(target) if i != missing[0]], unit)
     return tuple(target)
+
+
+def _check_plain(target: list[Series], sizes: Sequence[Series], zeros: bool) -> None:
+    """Unsure if a size that a shape gives is -1, or 0, at some lengths only (worked out from the rest, or kept)."""
+    for s in (s for s in target if not s.constant):
+        for special in (-1,) if zeros else (-1, 0):
+            hit = one.compare(s, constant(special, s.unit), np.equal)
+            there = [one.compare(x, constant(0, s.unit), np.greater) for x in sizes]  # what is empty does not matter
+            _, _, seen = one.aligned(hit, *there)
+            if np.logical_and.reduce(seen).any():
+                raise Unsure(f"a size is {special} at some lengths only")
 
 
 def axes_of(f: Follower, node: Node, ins: list[Value], rank: int, more: bool = False) -> set[int]:
@@ -169,7 +181,9 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     for s, w in zip(own, wanted, strict=True):
         if s.constant and s.item == 1:
             sizes.append(w)
-        elif node.op == "Expand" or (w.constant and w.item == 1):
+        elif node.op == "Expand":
+            sizes.append(met([s, w]))
+        elif w.constant and w.item == 1:
             sizes.append(s)
         elif s.constant and w.constant:
             sizes.append(constant(s.item * w.item, f.unit))
@@ -245,7 +259,8 @@ def cut(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
 
 
 def bounds(start: Series, stop: Series, step: int, size: Series) -> tuple[Series, Series]:
-    """The first place of a slice, and how many there are, as Python's slices have it."""
+    """The first place of a slice, and how many there are: as Python's slices have it, but that backwards a start in
+    front of the first entry is the first entry."""
     unit = size.unit
     zero = constant(0, unit)
 
@@ -262,7 +277,7 @@ def bounds(start: Series, stop: Series, step: int, size: Series) -> tuple[Series
         span = one.subtract(last, first)
     else:
         end, least = one.add(size, constant(-1, unit)), constant(-1, unit)
-        first, last = anchored(start, least, end), anchored(stop, least, end)
+        first, last = anchored(start, zero, end), anchored(stop, least, end)
         span = one.subtract(first, last)
     by = constant(abs(step), unit)
     count = one.negated(_floored(one.negated(span), by)) if abs(step) > 1 else span
@@ -304,7 +319,7 @@ def _taken(
             near = {pair(ORIGIN, c): FAR for c in at.slope}
         looked = replace(
             many.with_near(at, near), slope={}, lo=v.lo, hi=v.hi, floating=v.floating, drift=v.drift, grain=v.step,
-            least=v.least, final=None, hide=None, nonzero=False,
+            least=v.least, final=None, hide=None, rises=False,
         )  # fmt: skip
         rest = replace(v, sizes=at.sizes, slope={}, near={}, uses=frozenset())
         moved = {(to[c] if c >= 0 else c): q for c, q in v.slope.items()}
@@ -462,6 +477,8 @@ def split(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
     axis = node.attr("axis", 0) % v.rank
     if axis in v.times:
         raise Unsure("it is split along time")
+    if len(ins) > 1 and ins[1] is not None:
+        f.fixed(ins[1])
     return [
         replace(v, sizes=(*v.sizes[:axis], constant(f.first(o).dims[axis], f.unit), *v.sizes[axis + 1 :]))
         for o in node.outputs
@@ -505,13 +522,14 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     drift = Drift(OF_SIZE.get(values.dtype.itemsize, 24)) if floating else Drift()
     return replace(
         many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()), floating=floating,
-        drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, nonzero=False, least=-FAR,
+        drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
 
 
 @follows("NonZero")
 def places(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
-    if v.rank != 1 or v.slope or v.lo != v.hi or not v.lo:
+    if v.rank != 1 or v.slope or v.lo != v.hi or not v.lo or not v.drift.none:
         raise Unsure("which entries are not zero changes with the length")
-    return Spread((constant(1, f.unit), v.sizes[0]), {1: Fraction(1)}, uses=frozenset({1}))
+    sizes = (constant(1, f.unit), v.sizes[0])
+    return Spread(sizes, {1: Fraction(1)}, uses=frozenset({1}), limit=v.limit, until=v.until)

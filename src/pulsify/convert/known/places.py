@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from pulsify.convert.known.series import Series, Unsure
+import numpy as np
+
+from pulsify.convert.known.series import Series, Unsure, aligned
 from pulsify.convert.known.spread import ORIGIN, Pair, Spread, T, joined, joint, most, pair, plane, ragged, streamwise
+
+
+def met(sizes: Sequence[Series]) -> Series:
+    """The size of an axis where several meet.
+
+    Unsure if one that grows has a single frame where another has more: it would be spread over all of them.
+    """
+    wide = [s for s in sizes if not (s.constant and s.item == 1)]
+    grows = [s for s in wide if not s.constant]
+    for s in wide:
+        if grows and (s.growth != grows[0].growth or not np.array_equal(s.values, grows[0].values)):
+            _, _, (x, y) = aligned(s, grows[0])
+            if ((x == 1) != (y == 1)).any():
+                raise Unsure("one of two values that meet has a single frame at some length")
+    return [*grows, *wide, *sizes][0]
 
 
 def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> Spread:
@@ -70,6 +87,8 @@ def _wrapped(v: Spread, axis: int, at: Spread, own: Mapping[int, int]) -> dict[P
     """What is near where places are negative: those count from the end, and what is near to the axis is to T."""
     if v.slope.get(axis):
         raise Unsure("it takes frames from both ends")
+    if not v.sizes[axis].growth:
+        raise Unsure("its size stops growing")
     reach = most(at) / float(v.rate(axis)) + ragged(v.sizes[axis])
     near = plane(at, most(at))  # there they turn negative
     for a, b in v.near:

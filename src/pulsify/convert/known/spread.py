@@ -31,6 +31,8 @@ Array = np.ndarray[Any, Any]
 T, ORIGIN = -1, -2  # coordinates; axes are 0, 1, ...
 Pair = tuple[int, int]
 FAR = math.inf
+LOW = -500.0  # what is as low as this may be a mask
+TINY = 1e-30  # what is smaller may be rounded to zero
 NEARLY = 1e-3  # what is off by no more than this, of its size, is as near as floats are
 EXACT = 2.0**53  # whole numbers are exact in double precision up to here
 
@@ -56,9 +58,21 @@ class Spread:
     drift: Drift = field(default_factory=Drift)  # how far floats may be off
     grain: Fraction | None = None  # floats that are all multiples of this
     least: float = -FAR  # no entry is lower, wherever it is
-    nonzero: bool = False  # it is nowhere zero, whatever else it is
     final: float | None = None  # what it is far out, if that is one number
-    hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero (or as low as a mask is)
+    hide: Mapping[Pair, float] | None = None  # what must be near to tell where it is zero, or as low as a mask is
+    rises: bool = False  # it is |a line| times a number: it only rises, or only falls, away from where that is zero
+    apart: float = 0.0  # if that is known: where it is not zero it is so far from it (0: it may be rounded to zero,
+    # past some place on a line and not before, which nobody needs to know who looks further than that)
+
+    def __post_init__(self) -> None:
+        """An axis ends where its size says: from where on that goes on evenly, and how it repeats, is part of it."""
+        grows = [s for s in self.sizes if s.growth]
+        period = math.lcm(self.period, *(s.repeats for s in grows if s.repeats != s.rate.denominator))
+        settled = max((s.settled - s.unit for s in grows if s.horizon), default=0)
+        if period != self.period:
+            object.__setattr__(self, "period", period)
+        if settled > self.near.get(pair(ORIGIN, T), 0.0):
+            object.__setattr__(self, "near", joined([self.near, {pair(ORIGIN, T): float(settled)}]))
 
     @property
     def rank(self) -> int:
@@ -158,10 +172,13 @@ def plane(v: Spread, far: float) -> dict[Pair, float]:
     return {pair(ORIGIN, c): far / float(abs(q)) for c, q in s.items()}
 
 
-def exactly(v: Spread) -> Spread:
-    """Any function of it: however far apart what its slope compares is, it matters."""
+def exactly(v: Spread, far: float = FAR) -> Spread:
+    """Any function of it: however far apart what its slope compares is, it matters.
+
+    far: the function is the same for all that is larger than this.
+    """
     try:
-        near = plane(v, FAR)
+        near = plane(v, most(v) + far)
     except Unsure:
         near = {pair(ORIGIN, c): FAR for c in v.slope}
     out = replace(with_near(v, near), slope={}, lo=v.range[0], hi=v.range[1], final=None, grain=None, least=-FAR)
@@ -247,37 +264,52 @@ def within(v: Spread, bound: float) -> int:
 
 def scaled(v: Spread, factor: Fraction) -> Spread:
     if not factor:
-        return replace(v, slope={}, lo=0.0, hi=0.0, final=None, drift=Drift(v.drift.digits), grain=None, least=-FAR)
+        if v.floating and not math.isfinite(most(v)):  # what is infinite, or no number, is not zero
+            return replace(exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
+        return replace(
+            v, slope={}, lo=0.0, hi=0.0, final=None, drift=Drift(v.drift.digits), grain=None, least=-FAR,
+            hide=None, rises=False,
+        )  # fmt: skip
     ends = sorted((v.lo * float(factor), v.hi * float(factor)))
     slope = {c: q * factor for c, q in v.slope.items()}
     grain = v.step * abs(factor) if v.floating and v.step is not None else None
     drift = v.drift.scaled(float(factor))
-    out = replace(v, slope=slope, lo=ends[0], hi=ends[1], final=None, grain=grain, drift=drift, least=-FAR)
+    out = replace(
+        v, slope=slope, lo=ends[0], hi=ends[1], final=None, grain=grain, drift=drift, least=-FAR,
+        **_hidden(v, ends[0], float(factor)),
+    )  # fmt: skip
     return out if shifts(factor, v.step) and v.slope else rounded(out)
 
 
 def product(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
     for x, y in ((a, b), (b, a)):
         if not y.slope and y.lo == y.hi and math.isfinite(y.lo) and y.drift.none:
-            given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, hide=x.hide, grain=x.step, drift=x.drift)
+            given = joint(
+                sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, grain=x.step, drift=x.drift, hide=x.hide, apart=x.apart,
+                rises=x.rises,
+            )  # fmt: skip
             return scaled(given, Fraction(y.lo))
         if y.final is not None and (made := _settling(sizes, x, y)) is not None:
             return made
     (a0, a1), (b0, b1) = a.range, b.range
     ends = [_finite(x * y, 0.0) for x in (a0, a1) for y in (b0, b1)]
     lo, hi = (min(ends), max(ends)) if all(map(math.isfinite, ends)) or a.floating else (-FAR, FAR)
-    out = joint(sizes, exactly(a), exactly(b), lo=lo, hi=hi, hide=joined([_hiding(a), _hiding(b)]), grain=None)
+    apart = _apart(a) * _apart(b)
+    known = apart > TINY or (_switch(a) and b.hide is not None) or (_switch(b) and a.hide is not None)
+    hide = joined([_hiding(a), _hiding(b)]) if known and lo > LOW else None
+    out = joint(sizes, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, apart=apart, grain=None)
     return rounded(out) if not out.slope and out.drift.none else out
 
 
 def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
     """A line times what is one number past some place on the line: a line again, but for what comes before."""
-    if len(x.slope) != 1 or y.slope or y.period != 1 or y.final is None or not y.drift.none:
+    if len(x.slope) != 1 or y.slope or y.final is None or not y.drift.none:
         return None
     ((c, q),) = x.slope.items()
-    if set(y.near) - {pair(ORIGIN, c)}:
+    if set(y.near) - {pair(ORIGIN, c), pair(ORIGIN, T)}:
         return None
-    before = float(abs(q) * x.rate(c)) * max(y.near.values(), default=0.0) + most(x)
+    reach = max(y.near.values(), default=0.0) + (ragged(x.sizes[c]) if c >= 0 else 0.0)  # no place lies further out
+    before = float(abs(q) * x.rate(c)) * reach + most(x)
     off = before * max(abs(y.lo - y.final), abs(y.hi - y.final))
     given = joint(sizes, x, y, slope=x.slope, lo=x.lo, hi=x.hi, grain=x.step, drift=x.drift)
     out = scaled(given, Fraction(y.final))
@@ -286,8 +318,26 @@ def _settling(sizes: tuple[Series, ...], x: Spread, y: Spread) -> Spread | None:
 
 
 def _hiding(v: Spread) -> Mapping[Pair, float]:
-    """What decides where it is zero."""
-    return {} if v.nonzero else v.hide if v.hide is not None else exactly(v).near
+    """What decides where it is zero, or as low as a mask is."""
+    return v.hide if v.hide is not None else exactly(v).near
+
+
+def _apart(v: Spread) -> float:
+    """Where it is not zero it is at least so far from it."""
+    if v.hide is not None:
+        return v.apart
+    return float(v.step or 0) if v.drift.none and not v.slope else 0.0
+
+
+def _switch(v: Spread) -> bool:
+    """Is it zero, or one number?"""
+    return v.drift.none and not v.slope and v.lo == 0 and v.step is not None and v.hi == float(v.step)
+
+
+def _hidden(v: Spread, lowest: float, factor: float) -> dict[str, Any]:
+    """Of a value times a number: is it zero where that is, and nowhere too low, or rounded to zero?"""
+    known = v.hide is not None and lowest > LOW and (not v.apart or v.apart * abs(factor) > TINY)
+    return {"hide": v.hide if known else None, "apart": v.apart * abs(factor)}
 
 
 def _cleared(v: Spread, points: Fraction | None) -> Spread:
@@ -322,7 +372,7 @@ def decided(v: Spread) -> Spread:
         v = _cleared(v, None)
     near = with_near(v, plane(v, far)).near
     return replace(
-        v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, nonzero=False, least=-FAR,
+        v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, rises=False, least=-FAR,
         drift=Drift(), grain=None,
     )  # fmt: skip
 
@@ -355,13 +405,13 @@ def cut(v: Spread, towards_zero: bool = False) -> Spread:
     if not math.isfinite(most(v)):
         out = exactly(v)
         out = _cleared(out, None) if out.rough else out
-        return replace(out, final=None, hide=None, nonzero=False, drift=Drift(v.drift.digits), grain=Fraction(1))
+        return replace(out, final=None, hide=None, rises=False, drift=Drift(v.drift.digits), grain=Fraction(1))
     v = _cleared(v, Fraction(1, 2))
     if towards_zero:
         v = with_near(v, plane(v, most(v) + 1))
     return replace(
         v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, drift=Drift(v.drift.digits), grain=Fraction(1),
-        final=None, hide=None, nonzero=False, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
+        final=None, hide=None, rises=False, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
     )  # fmt: skip
 
 
@@ -371,7 +421,7 @@ def divided(v: Spread, by: Fraction) -> Spread:
         return scaled(v, 1 / by)
     period = repeating(v, abs(by))
     signs = with_near(v, plane(v, most(v)))
-    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None, nonzero=False)
+    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None, rises=False)
     return replace(out, lo=out.lo - 1, hi=out.hi + 1, least=min(v.least, 0.0) if by > 0 else -FAR)
 
 
@@ -386,7 +436,7 @@ def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
             raise Unsure("it is the remainder of a rounded number")
         v = replace(v, limit=min(v.limit, v.drift.fits), drift=Drift(v.drift.digits))
     grain = common(v.step, abs(by)) if v.floating else None
-    v = replace(v, final=None, hide=None, nonzero=False)
+    v = replace(v, final=None, hide=None, rises=False)
     return replace(v, period=period, slope={}, lo=lo, hi=hi, grain=grain, least=lo)
 
 
@@ -446,32 +496,34 @@ def ragged(size: Series) -> float:
 def absolute(v: Spread) -> Spread:
     if len(v.slope) > 1:
         lo, hi = v.range
-        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)), least=0.0)
+        return replace(exactly(v), lo=0.0, hi=max(abs(lo), abs(hi)), least=0.0, rises=v.lo == v.hi)
     if not v.slope:
         return replace(v, lo=0.0, hi=most(v), final=None, least=0.0)
     return replace(extreme(v.sizes, v, negative(v), least=False), least=0.0)
 
 
 def negative(v: Spread) -> Spread:
-    return replace(v, slope={c: -q for c, q in v.slope.items()}, lo=-v.hi, hi=-v.lo, final=None, least=-FAR)
+    slope = {c: -q for c, q in v.slope.items()}
+    return replace(v, slope=slope, lo=-v.hi, hi=-v.lo, final=None, least=-FAR, **_hidden(v, -v.hi, 1.0))
 
 
 def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -> Spread:
     """Where."""
-    hide = joined([condition.near, _hiding(a), _hiding(b)])
+    hide, apart = joined([condition.near, _hiding(a), _hiding(b)]), min(_apart(a), _apart(b))
     least = min(lowest(a), lowest(b))
     if same_slope(a, b):
         lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
-        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, least=least)
+        return joint(sizes, condition, a, b, slope=dict(a.slope), lo=lo, hi=hi, hide=hide, apart=apart, least=least)
     lo, hi = min(a.range[0], b.range[0]), max(a.range[1], b.range[1])
-    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, least=least)
+    return joint(sizes, condition, exactly(a), exactly(b), lo=lo, hi=hi, hide=hide, apart=apart, least=least)
 
 
 def gathered_over(v: Spread, axes: Iterable[int]) -> dict[Pair, float]:
     """What is near once entries are gathered over some time axes: what is near to one of them is near to the others."""
     near = dict(v.near)
     for a in axes:
-        near = joined([near, {pair(ORIGIN, a): 0.0, pair(a, T): ragged(v.sizes[a])}])
+        end = {pair(a, T): ragged(v.sizes[a])} if v.sizes[a].growth else {}  # what stops growing has a start only
+        near = joined([near, {pair(ORIGIN, a): 0.0}, end])
         beside = {(y if x == a else x): g for (x, y), g in near.items() if a in (x, y)}
         near = {k: g for k, g in near.items() if a not in k}
         for x, g in beside.items():
@@ -479,6 +531,19 @@ def gathered_over(v: Spread, axes: Iterable[int]) -> dict[Pair, float]:
                 if x < y:
                     near = joined([near, {pair(x, y): g + h}])
     return near
+
+
+def bounded(v: Spread, axes: Iterable[int]) -> Spread:
+    """The same where some axes stop growing: all their places lie near the start, and their slope is no slope."""
+    for a in axes:
+        size = v.sizes[a]
+        if size.growth:
+            continue
+        settled, q = float(size.settled), float(v.slope.get(a, Fraction(0))) * float(size.values.max())
+        slope = {c: x for c, x in v.slope.items() if c != a}
+        near = {pair(ORIGIN, a): settled + ragged(size), pair(ORIGIN, T): settled}
+        v = replace(with_near(v, near), slope=slope, lo=v.lo + min(q, 0.0), hi=v.hi + max(q, 0.0))
+    return v
 
 
 def reps(

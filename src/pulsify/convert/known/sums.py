@@ -14,7 +14,7 @@ from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import Drift, binary
 from pulsify.convert.known.follow import LOOKS, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.moves import axes_of, numbers_of
-from pulsify.convert.known.places import moved_axes
+from pulsify.convert.known.places import met, moved_axes
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T
 from pulsify.frontend.model import Node
@@ -74,13 +74,10 @@ def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool
 def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
     """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
     picks = node.op in ("ReduceMax", "ReduceMin")
+    v = replace(many.bounded(v, over), final=None, hide=None, rises=False)
     slope = dict(v.slope)
     if not over:
-        bounded = replace(v, final=None, hide=None, nonzero=False) if picks and not v.slope else many.exactly(v)
-        gone = {c for c in bounded.uses if c >= 0 and c not in to}
-        if gone:
-            raise Unsure("an axis that matters goes")
-        out = moved_axes(bounded, to, sizes)
+        out = moved_axes(v if picks and not v.slope else many.exactly(v), to, sizes)
         return out if picks else replace(out, lo=-FAR, hi=FAR)
     if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
         raise Unsure(f"{node.op} over time never repeats")
@@ -107,9 +104,6 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         period=period,
         lo=lo,
         hi=hi,
-        final=None,
-        hide=None,
-        nonzero=False,
     )
     out = moved_axes(gathered, to, sizes)
     if picks:
@@ -181,7 +175,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     if axis not in v.times:
         if axis in v.uses:
             raise Unsure("an axis that matters is summed over")
-        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, nonzero=False)
+        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
     if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
         raise Unsure("it is a running sum of what grows")
     period = math.lcm(v.period, v.sizes[axis].repeats)
@@ -206,7 +200,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
     made = replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
-        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, nonzero=False, least=-FAR,
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
     return _summed_up(made, v, [v.sizes[axis]])
 
@@ -222,12 +216,8 @@ def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
         raise Unsure("it sums over time")
     rank = max(a.rank, b.rank)
-    lead = [constant(1, f.unit)] * rank
-    for v in (a, b):
-        for i, s in enumerate(v.sizes[:-2]):
-            at = i + rank - v.rank
-            lead[at] = s if lead[at].constant and lead[at].item == 1 else lead[at]
-    sizes = (*lead[: rank - 2], a.sizes[-2], b.sizes[-1])
+    pairs = [[v.sizes[i - rank + v.rank] for v in (a, b) if i - rank + v.rank >= 0] for i in range(rank - 2)]
+    sizes = (*map(met, pairs), a.sizes[-2], b.sizes[-1])
     left = moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
     right = moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
     return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True, grain=None)

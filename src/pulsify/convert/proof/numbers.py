@@ -19,7 +19,7 @@ import pulsify.convert.known.moves
 import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
 from pulsify.convert.facts import Field, Wire
 from pulsify.convert.known import series as one
-from pulsify.convert.known.follow import LOOKS, OPERATORS, Follower
+from pulsify.convert.known.follow import LOOKS, OPERATORS, Fixed, Follower
 from pulsify.convert.known.lengths import as_length, as_series
 from pulsify.convert.known.sampled import exhausted, guess
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, constant
@@ -100,7 +100,7 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
         for side in fact.sides:
             assert side.length is not None
             out[side.axis] = in_frames(ask, side.length)
-    elif times:
+    elif times or (fact is None and name in ask.model.producers):
         return sizes_by_operator(ask, name)
     return tuple(out)
 
@@ -114,6 +114,8 @@ def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
     node, f = ask.model.producers.get(name), follower(ask)
     if node is None:
         raise Unsure(f"nothing is known of the size of '{name}'")
+    if not ask.time_axes(name) and _lasting(ask, node):
+        return tuple(constant(d, f.unit) for d in ask.dims(name, 0))
     if node.op == "Conv" or node.op in ("MaxPool", "AveragePool", "LpPool"):
         return _convolved(ask, node)
     kind = "Identity" if _as_large(node) else node.op
@@ -129,9 +131,21 @@ def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
     return tuple(f.spread(made).sizes)
 
 
+def _lasting(ask: Questions, node: Node) -> bool:
+    """Is all that a node reads of the same size at every length, and what is known of it the same?"""
+    f, run = follower(ask), ask.traces.runs[0]
+    return all(
+        isinstance(f.value(i), Fixed) if run[i].known else all(s.constant for s in f.sizes_of(i))
+        for i in node.reads
+        if i
+    )
+
+
 def _convolved(ask: Questions, node: Node) -> tuple[Series, ...]:
     f = follower(ask)
     own, dims = f.sizes_of(node.inputs[0]), ask.dims(node.outputs[0], 0)
+    if not all(s.constant for i in node.inputs[1:] if i for s in f.sizes_of(i)):
+        raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
     if node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attr("ceil_mode", 0):
         raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
     n = len(dims) - 2

@@ -43,7 +43,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     shape_only = node.op in ("Shape", "Size")
     for i in node.inputs:
         if i:
-            values[i] = shaped_at(ask, i, s) if shape_only else known_at(ask, i, s)
+            values[i] = _perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
     tracer.evaluator.step(node, values)
     return values[name]
 
@@ -53,9 +53,9 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     run = ask.traces.runs[0]
     if run[name].known:
         return known_at(ask, name, s)
-    if not ask.time_axes(name):
-        return run[name]
     fact = ask.facts.get(name)
+    if not ask.time_axes(name) and (fact is not None or name not in ask.model.producers):
+        return run[name]
     if not isinstance(fact, Wire) or fact.length is None:
         return _inferred(ask, name, s)
     dims = list(run[name].dims)
@@ -63,6 +63,19 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if min(dims) <= 0:
         raise CannotRun(ask.model.nodes[0], f"'{name}' has no frames")
     return Traced(run[name].dtype, tuple(dims), False)
+
+
+def _perhaps_empty(ask: Questions, name: str, s: int) -> Traced:
+    """A value of which only the shape is asked: a slice may leave nothing, and the model runs all the same."""
+    try:
+        return shaped_at(ask, name, s)
+    except CannotRun:
+        node = ask.model.producers.get(name)
+        if node is None or node.op != "Slice" or ask.follower is None:
+            raise
+        shaped_at(ask, node.inputs[0], s)
+        sizes = ask.follower.sizes_of(name)
+        return Traced(ask.traces.runs[0][name].dtype, tuple(max(int(x.at(s)), 0) for x in sizes), False)
 
 
 def _inferred(ask: Questions, name: str, s: int) -> Traced:
