@@ -58,7 +58,7 @@ def holds_everywhere(ask: Questions, claim: Claim) -> bool:
         critical = Critical(sampled_lengths(ask))
     ask.ledger.claims += 1
     failed = None
-    for s in critical.lengths:
+    for s in _spread_out(critical.lengths):
         ask.cells.clear()
         try:
             if not claim.holds(Looked(ask, s, critical.opaque)):
@@ -76,6 +76,12 @@ def holds_everywhere(ask: Questions, claim: Claim) -> bool:
     if failed is not None and critical.names:
         failing(ask, critical.names, numbers_behind(ask, critical.names), critical.lengths[-1], failed)
     return True
+
+
+def _spread_out(lengths: list[int]) -> list[int]:
+    """The last first, then all over: what does not hold shows early."""
+    rest = np.random.default_rng(0).permutation(lengths[:-1]).tolist()
+    return [*lengths[-1:], *rest]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import pytest
 
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.plan import execute
+from pulsify.convert.primitives.boundary import fill
 from pulsify.core.reach import shift
 from pulsify.core.spec import Condition
 from tests.models import frames, model, node, run_batch, weights
@@ -31,17 +32,20 @@ def test_fixed_frames_stand_in_front_and_behind(inputs: str, before: int, after:
         assert plan.length is not None and plan.length.at(7) == 7 + before + after
         assert plan.tail == (after > 0)
         execute(ctx, made_by(ctx, "y"), plan)
-        window = ctx.windows["y"]
+        window = Window(4, 0, ctx.windows["y"].end)  # all that could be had, the frames in front too
+        given = fill(ctx, wire_of(ctx, "x"), plan.reads[0].reach, None, window, plan.length)
+        (made,) = plan.emit([given], window)
+        assert made is not None
         x = frames(1, 2, length)
         wanted = run_batch(proto, x)["y"]
-        out = run_window(ctx, wire_of(ctx, "y").take(window), window, x, wanted.shape[-1])
-        np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(run_window(ctx, made, window, x, wanted.shape[-1]), wanted)
 
 
 def test_frames_in_front_can_be_had_early_and_cost_no_delay() -> None:
     ctx, plan = planned(joined("front x"))
     execute(ctx, made_by(ctx, "y"), plan)
-    assert ctx.windows["y"] == Window(4, 0, 7)
+    assert ctx.windows["y"] == Window(4, 3, 7)
+    assert wire_of(ctx, "y").known == 3, "they are the same in every stream, and what a buffer begins with"
 
 
 def test_side_by_side_is_frame_by_frame() -> None:
