@@ -15,7 +15,7 @@ from onnx_ir.passes import Sequential
 
 from pulsify.core.traits import traits
 from pulsify.optimize.builder import Builder
-from pulsify.optimize.chain_products import ChainProducts
+from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
@@ -307,6 +307,7 @@ TIDY = Sequential(
     ProductsWithBias(),
     TakeInBias(),
     ChainProducts(),
+    JoinSummands(),
     SumBlocks(),
     SinkViews(),
     CutSources(),

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import PreconditionError
 
-from pulsify.optimize.chain_products import ChainProducts
+from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
@@ -142,6 +142,12 @@ CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, o
         [GEMM, node("Gemm", "h v b", "a", transB=1), node("Relu", "a", "y")],
         ["Gemm", "Relu"],
         [GEMM, node("Relu", "h", "a"), node("Gemm", "a v", "y")],
+    ),
+    (
+        JoinSummands(),
+        parsed("Relu z > a1; Tanh z > a2; Add a1 a2 > s1; Add s1 z > s2; Add a1 s2 > h; Gemm h w b > y"),
+        ["Relu", "Tanh", "Concat", "Gemm"],
+        parsed("Relu z > a1; Tanh z > a2; Add a1 a2 > s1; Add s1 z > h; Gemm h w b > y"),
     ),
     (
         FoldUnfold(),
@@ -312,6 +318,18 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
         ChainProducts(),
         "Gemm z w > h alpha=0.5; Gemm h v > y",
         "Gemm Gemm",
+    ),
+    (
+        "sums that others read stay",
+        JoinSummands(),
+        "Relu z > a1; Add a1 z > s1; Add s1 a1 > s2; Add s2 z > h; Gemm h w > g; Mul g s2 > y",
+        "Relu Add Add Add Gemm Mul",
+    ),
+    (
+        "summands that are spread stay",
+        JoinSummands(),
+        "Relu z > a1; Add a1 z > s1; Add s1 row > s2; Add s2 z > h; Gemm h w > y",
+        "Relu Add Add Add Gemm",
     ),
     (
         "zeros around it are the convolution's",
