@@ -17,6 +17,7 @@ from pulsify.core.traits import traits
 from pulsify.optimize.builder import Builder
 from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.cuts import CutOnce
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
@@ -295,6 +296,7 @@ def _behind_cuts(node: ir.Node) -> ir.Node | None:
 SIMPLIFY = Sequential(
     FoldConstants(),
     DropNeutral(),
+    CutOnce(),
     ReadUncut(),
     ReadOverlap(),
     FoldUnfold(),
@@ -313,5 +315,6 @@ TIDY = Sequential(
     CutSources(),
     JoinSources(),
     OneView(),
+    CutOnce(settled=True),
     SplitProducts(),
 )  # with fewer nodes

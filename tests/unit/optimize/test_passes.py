@@ -10,6 +10,7 @@ from onnx_ir.passes import PreconditionError
 
 from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.cuts import CutOnce
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
@@ -44,8 +45,8 @@ CONSTANTS: dict[str, Array] = {
     "i6": np.array([6]), "e6": weights(4, 6), "around": np.array([0, 0, 1, 0, 0, 1]),
     "eyes": np.concatenate([np.eye(3, dtype=F)] * 2), "eye0": np.concatenate([np.eye(3, dtype=F), np.zeros((3, 3), F)]),
     "twos": np.concatenate([np.eye(3, dtype=F)] * 2) * 2, "o5": weights(4, 2, 5), "b2": weights(2, seed=5),
-    "i3": np.array([3]), "i9": np.array([9]), "wide": weights(2, 9, seed=6), "in2": weights(6, 2),
-    "seven": np.arange(7)[None] + np.arange(2)[:, None], "side7": np.array([1, 8, 7]),
+    "i3": np.array([3]), "i9": np.array([9]), "i12": np.array([12]), "wide": weights(2, 9, seed=6),
+    "in2": weights(6, 2), "seven": np.arange(7)[None] + np.arange(2)[:, None], "side7": np.array([1, 8, 7]),
 }  # fmt: skip
 R, Z = node("Reshape", "x flat", "r"), node("Relu", "z", "z1")
 NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b", "h")
@@ -124,6 +125,12 @@ CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, o
         [GEMM, node("Split", "h", "p q1", axis=1), node("Tanh", "p", "f"), node("Mul", "f q1", "y")],
         ["Gemm", "Gemm", "Tanh", "Mul"],
         [GEMM, node("Tanh", "h", "y")],
+    ),
+    (
+        CutOnce(),
+        parsed("Slice x i1 i5 i2 > h; Slice h i1 i3 i2 > a; Relu a > y"),
+        ["Slice", "Relu"],
+        parsed("Slice x i1 i5 i2 > h; Slice h i1 i3 i1 > a; Relu a > y"),
     ),
     (
         ReadOverlap(),
@@ -277,6 +284,37 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
         SplitProducts(),
         "Gemm z w b > h; Split h > p q1 axis=0; Tanh p > f; Mul f q1 > y",
         "Gemm Split Tanh Mul",
+    ),
+    (
+        "a part of what is joined",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > a; Relu a > y",
+        "Relu Slice Relu",
+    ),
+    ("all of a part", CutOnce(), "Relu z > r; Concat z r > h axis=1; Slice h i6 i12 i1 > a; Relu a > y", "Relu Relu"),
+    (
+        "across two parts",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i5 i9 i1 > a; Relu a > y",
+        "Relu Concat Slice Relu",
+    ),
+    (
+        "what is given out stays where it is",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > y",
+        "Relu Concat Slice",
+    ),
+    (
+        "unless it is settled that it is in pieces",
+        CutOnce(settled=True),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > y",
+        "Relu Slice",
+    ),
+    (
+        "or in one",
+        CutOnce(settled=True),
+        "Relu z > r; Concat z r > h axis=0; Slice h i5 i6 i0 > y",
+        "Relu Concat Slice",
     ),
     (
         "whole strides behind the first that all frames reach, and a bias",
