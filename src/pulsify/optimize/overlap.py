@@ -38,9 +38,11 @@ class ReadOverlap(NodeChange):
             return
         stride = back.attributes.get_ints("strides", (1,))[0]
         first, last = (place + back.attributes.get_ints("pads", (0, 0))[0] for place in bounds[1:])
-        taps, blocks = -(-weights.shape[2] // stride), (last - first) // stride
+        taps, blocks = weights.shape[2] // stride, (last - first) // stride
         since = first // stride - taps + 1  # the first frame that is read
         if first % stride or last % stride or since < 0 or last // stride > frames[2] or 2 * blocks > frames[2]:
+            return
+        if weights.shape[2] % stride:  # zeros in place of what lacks would spread what is not finite
             return
         x, end = back.inputs[0], last // stride
         assert x is not None
@@ -73,9 +75,8 @@ def _plain(node: ir.Node) -> bool:
 
 def _windows(weights: Array, stride: int, taps: int) -> Array:
     """Weights [C, N, K] of a frame to what comes of it, as [N * stride, C, taps]: of a window to what ends with it."""
-    channels, outputs, size = weights.shape
-    whole = np.pad(weights, ((0, 0), (0, 0), (0, taps * stride - size)))
-    pieces = whole.reshape(channels, outputs, taps, stride)[:, :, ::-1]  # the newest frame begins
+    channels, outputs, _ = weights.shape
+    pieces = weights.reshape(channels, outputs, taps, stride)[:, :, ::-1]  # the newest frame begins
     return pieces.transpose(1, 3, 0, 2).reshape(outputs * stride, channels, taps)
 
 
