@@ -32,7 +32,7 @@ def side_by_side(cases: Sequence[Case], seconds: float, folder: Path | None, say
     for case in cases:
         field = line_up(case, paths)
         times = measure(field.runs, seconds)
-        about = {"name": case.name, "what": case.what, "pulse": case.pulse}
+        about = {"name": case.name, "what": case.what, "pulse": field.facts.pop("pulse")}
         ratios = {name: times[PULSIFY].ratio(t) for name, t in times.items() if name != PULSIFY}
         results.append({**about, "facts": field.facts, "notes": field.notes, "times": figures(times), "ratios": ratios})
         del field
@@ -45,7 +45,7 @@ def side_by_side(cases: Sequence[Case], seconds: float, folder: Path | None, say
 def old_and_young(cases: Sequence[Case], seconds: float, folder: Path | None, say: Say) -> list[Facts]:
     results = []
     for case in cases:
-        results.append(long.run(case, prepare([case.name], folder), seconds))
+        results.append(long.run(case, prepare([case.batch], folder), seconds))
         say("\n".join(long.lines(results[-1])))
     return results
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> Facts:
     if suite == "many" and not all(c.many for c in cases):
         raise SystemExit(f"--many: there are {', '.join(c.name for c in CASES if c.many)}")
     if args.list:
-        print("\n".join(f"{c.name:20s} pulse {c.pulse:4d}  {c.what}" for c in cases))
+        print("\n".join(f"{c.name:20s} pulse {c.pulse or 'its own'!s:>7}  {c.what}" for c in cases))
         return {}
     if args.plot:
         pyplot()  # if there is none, that is said before the work

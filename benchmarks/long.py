@@ -21,7 +21,7 @@ SLOWER, LARGER = 1.05, 1 << 20  # the bars: time of the old stream over that of 
 
 
 def run(case: Case, paths: Mapping[str, Path], seconds: float, frames: int = FRAMES) -> dict[str, Any]:
-    stream = pulsify.stream(paths[case.name], pulse=case.pulse)
+    stream = pulsify.stream(paths[case.batch], pulse=case.pulse)
     old, young, chunk = warmed(stream), warmed(stream), endless(stream)
     pulses = frames // stream.pulse
     for _ in range(pulses // 10):

@@ -46,9 +46,9 @@ def run(case: Case, paths: Mapping[str, Path], seconds: float) -> dict[str, Any]
     times = measure(runs, seconds)
     return {
         "name": case.name,
-        "pulse": case.pulse,
+        "pulse": stream.pulse,
         "times": figures(times),
-        "frames_per_second": {name: case.pulse * 1e6 / t.p50_us for name, t in times.items()},
+        "frames_per_second": {name: stream.pulse * 1e6 / t.p50_us for name, t in times.items()},
     }
 
 

@@ -22,54 +22,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks import architectures  # noqa: F401  registers its own
 from benchmarks.encoder import chunk_encoder
+from benchmarks.exports import EXPORTS, module, written
 from examples.fastconformer.by_hand import export as export_encoder_step
 from examples.fastconformer.model import SIZES, Encoder
 from examples.fastconformer.model import build as build_encoder
 from examples.gtcrn.export import export as export_denoiser
 from examples.gtcrn.export import export_step as export_denoiser_step
 from examples.gtcrn.model import build as build_denoiser
-from examples.quiet import quiet
 from examples.recogniser.model import FFT, HOP, Preprocessor
-
-EXPORTS: dict[str, Callable[[Path], object]] = {}
-
-
-def _written(export: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Registers a function that writes a model by itself."""
-    EXPORTS[export.__name__] = export
-    return export
-
-
-def _module(
-    *shape: int | str, dynamo: bool = False, many: bool = False
-) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
-    """Registers a function that builds a module; `many` also as one for any number of recordings."""
-
-    def register(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-        name = build.__name__
-        EXPORTS[name] = lambda path: _export(build(), shape, path, dynamo)
-        if many:
-            EXPORTS[f"{name}_many"] = lambda path: _export(build(), ("B", *shape[1:]), path, dynamo)
-        return build
-
-    return register
-
-
-def _export(module: nn.Module, shape: tuple[int | str, ...], path: Path, dynamo: bool) -> None:
-    free = {axis: d for axis, d in enumerate(shape) if isinstance(d, str)}
-    sizes = {"B": 2, "T": 48, "S": 4807}
-    x = torch.randn([sizes[d] if isinstance(d, str) else d for d in shape])
-    how = {"dynamic_axes": {"x": free}, "dynamo": False}
-    if dynamo:
-        how = {"dynamic_shapes": ({axis: torch.export.Dim(d, min=2, max=1 << 24) for axis, d in free.items()},)}
-        how |= {"dynamo": True, "external_data": False, "verbose": False}
-    with quiet():
-        torch.onnx.export(
-            module.eval(), (x,), str(path), input_names=["x"], output_names=["y"],
-            opset_version=18 if dynamo else 17, **how,
-        )  # fmt: skip
-
 
 # ---- convolutions and recurrences
 
@@ -80,7 +42,7 @@ def _causal(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.Mod
     )
 
 
-@_module(1, 32, "T", many=True)
+@module(1, 32, "T", many=True)
 def conv_4() -> nn.Module:
     return nn.Sequential(*(m for _ in range(4) for m in (_causal(32, 32, 5), nn.ReLU())))
 
@@ -111,17 +73,17 @@ def _wavenet(layers: int, channels: int) -> nn.Module:
     return WaveNet()
 
 
-@_module(1, 24, "T")
+@module(1, 24, "T")
 def wavenet_6x24() -> nn.Module:
     return _wavenet(6, 24)
 
 
-@_module(1, 64, "T")
+@module(1, 64, "T")
 def wavenet_24x64() -> nn.Module:
     return _wavenet(24, 64)
 
 
-@_module(1, 64, "T")
+@module(1, 64, "T")
 def tcn() -> nn.Module:
     """Six residual blocks of two dilated causal convolutions."""
 
@@ -145,12 +107,12 @@ def _first(recurrent: nn.Module) -> nn.Module:
     return First()
 
 
-@_module(1, "T", 32, many=True)
+@module(1, "T", 32, many=True)
 def lstm_64() -> nn.Module:
     return _first(nn.LSTM(32, 64, batch_first=True))
 
 
-@_module(1, "T", 256)
+@module(1, "T", 256)
 def gru_2x256() -> nn.Module:
     return _first(nn.GRU(256, 256, num_layers=2, batch_first=True))
 
@@ -178,7 +140,7 @@ def _attention(seen: Callable[[Tensor, Tensor], Tensor], width: int = 32, heads:
     return Attention()
 
 
-@_module(1, "T", 32, many=True)
+@module(1, "T", 32, many=True)
 def attention_chunk() -> nn.Module:
     """Chunks of 4 see themselves and two chunks before."""
 
@@ -189,31 +151,36 @@ def attention_chunk() -> nn.Module:
     return _attention(seen)
 
 
-@_module(1, "T", 32)
+@module(1, "T", 32)
 def attention_sliding() -> nn.Module:
     """Every frame sees itself and eleven before."""
     return _attention(lambda i, j: (i - j >= 0) & (i - j <= 11))
 
 
-@_written
+@written
 def encoder_8x256(path: Path) -> None:
     onnx.save(chunk_encoder(8, width=256), path)
+
+
+@written
+def encoder_12x(path: Path) -> None:
+    onnx.save(chunk_encoder(12), path)
 
 
 # ---- the examples
 
 
-@_written
+@written
 def gtcrn(path: Path) -> None:
     export_denoiser(build_denoiser(), path, batch=1)
 
 
-@_written
+@written
 def gtcrn_many(path: Path) -> None:
     export_denoiser(build_denoiser(), path)
 
 
-@_written
+@written
 def gtcrn_by_hand(path: Path) -> None:
     export_denoiser_step(build_denoiser(), path)
 
@@ -233,33 +200,33 @@ class WholeRecording(nn.Module):
         return self.encoder(x, torch.ones(1, dtype=torch.long) * x.size(2))[0]
 
 
-@_module(1, 16, "T")
+@module(1, 16, "T")
 def fastconformer_32() -> nn.Module:
     return WholeRecording(_encoder((28, 3)))
 
 
-@_written
+@written
 def fastconformer_32_by_hand(path: Path) -> None:
     export_encoder_step(_encoder((28, 3)), path)
 
 
-@_module(1, 16, "T")
+@module(1, 16, "T")
 def fastconformer_112() -> nn.Module:
     return WholeRecording(_encoder((70, 13)))
 
 
-@_written
+@written
 def fastconformer_112_by_hand(path: Path) -> None:
     export_encoder_step(_encoder((70, 13)), path)
 
 
-@_module(1, "S", dynamo=True)
+@module(1, "S", dynamo=True)
 def logmel_stft() -> nn.Module:
     """The recogniser's front end, with the STFT operator."""
     return Preprocessor()
 
 
-@_module(1, 1, "S")
+@module(1, 1, "S")
 def logmel_conv() -> nn.Module:
     """The same, the spectrum a convolution: no padding at either end."""
 

@@ -11,7 +11,7 @@ import argparse
 import collections
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,8 @@ import onnx
 import onnxruntime as ort
 
 import pulsify
+from benchmarks.by_hand import Bound
 from benchmarks.cases import CASES, prepare
-from benchmarks.runners import Bound
 from pulsify.core.runner import options
 
 PULSES = 400
@@ -47,6 +47,18 @@ def profile(path: Path, folder: Path) -> tuple[Spent, int, int]:
     return spent, len(onnx.load(path).graph.node), len(onnx.load(optimized).graph.node)
 
 
+def together(profiles: Iterable[tuple[Spent, int, int]]) -> tuple[Spent, int, int]:
+    """The steps of a pipeline as one."""
+    total: Spent = {}
+    counts = [0, 0]
+    for spent, *nodes in profiles:
+        counts = [a + b for a, b in zip(counts, nodes)]
+        for op, (number, taken) in spent.items():
+            before = total.get(op, (0, 0.0))
+            total[op] = before[0] + number, before[1] + taken
+    return total, counts[0], counts[1]
+
+
 def table(ours: Mapping[str, tuple[int, float]], theirs: Mapping[str, tuple[int, float]]) -> list[str]:
     none = (0, 0.0)
     lines = [f"{'µs per pulse (nodes)':28s}{'pulsify':>16s}{'by hand':>16s}"]
@@ -61,11 +73,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=known)
     case = known[parser.parse_args(argv).name]
-    batch, by_hand = prepare(case.models).values()
+    batch, *by_hand = prepare(case.models).values()
     with tempfile.TemporaryDirectory() as name:
         step = Path(name) / "pulsify.onnx"
         pulsify.stream(batch, pulse=case.pulse, verify=False).save(step)
-        profiles = [profile(path, Path(name)) for path in (step, by_hand)]
+        profiles = [together(profile(path, Path(name)) for path in paths) for paths in ([step], by_hand)]
     print("\n".join(table(profiles[0][0], profiles[1][0])))
     for label, (_, nodes, left) in zip(("pulsify", "by hand"), profiles):
         print(f"{label}: {nodes} nodes, {left} once optimised")

@@ -5,26 +5,23 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import itertools
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
 import pulsify
 from benchmarks import peer
+from benchmarks.by_hand import Array, open_steps
 from benchmarks.cases import Case
 from benchmarks.turns import Run
-from pulsify.core.runner import open_model, options
+from pulsify.core.runner import open_model
 from pulsify.report.figures import length_figures
 from pulsify.report.timing import fitting, looks
 from pulsify.verify.check import TOLERANCE, error
-
-Array = npt.NDArray[Any]
 
 PULSIFY, STEP = "pulsify", "pulsify, step alone"
 TRACT, TRACT_BARE = "tract", "tract, step alone"
@@ -48,16 +45,21 @@ class Field:
 
 def line_up(case: Case, paths: Mapping[str, Path]) -> Field:
     """All contestants for one model."""
-    field, path = Field(), paths[case.name]
+    field, path = Field(), paths[case.batch]
     start = time.perf_counter()
     stream = pulsify.stream(path, pulse=case.pulse)
     field.facts["convert_s"] = time.perf_counter() - start
-    field.facts |= {"state_bytes": stream.state_bytes, "delay": stream.outputs[0].delay, "warm": stream.warm}
+    field.facts |= {
+        "pulse": stream.pulse,
+        "state_bytes": stream.state_bytes,
+        "delay": stream.outputs[0].delay,
+        "warm": stream.warm,
+    }
     _add_pulsify(field, stream)
     runner = open_model(str(path))
     _add_tract(field, stream, runner, path)
     if case.by_hand:
-        _add_by_hand(field, stream, runner, paths[case.by_hand])
+        _add_by_hand(field, stream, runner, [paths[name] for name in case.by_hand])
     _add_batch(field, stream, runner)
     return field
 
@@ -132,13 +134,13 @@ def _add_tract(field: Field, stream: pulsify.Stream, runner: ort.InferenceSessio
     field.runs[TRACT_BARE] = Run(lambda: bare(next(ready)))
 
 
-def _add_by_hand(field: Field, stream: pulsify.Stream, runner: ort.InferenceSession, path: Path) -> None:
-    """The step must be the batch model's stream as well; its last frames, after the last whole pulse, are not asked."""
+def _add_by_hand(field: Field, stream: pulsify.Stream, runner: ort.InferenceSession, paths: Sequence[Path]) -> None:
+    """It must be the batch model's stream as well; its last frames, after the last whole pulse, are not asked."""
     (port,), axis = stream.inputs, stream.outputs[0].axis
     assert axis is not None
     x = noise(stream, 24 * stream.pulse)
     (expected,) = runner.run(None, {port.name: x})
-    push, state_bytes = OPENERS.get(path.stem, _open_bound)(path)
+    push, state_bytes = open_steps(paths)
     got = np.concatenate([push(part) for part in np.split(x, 24, port.axis)], axis)
     status, detail = peer.compare(got, np.take(expected, range(got.shape[axis]), axis), axis)
     field.facts["by_hand_state_bytes"] = state_bytes
@@ -205,67 +207,3 @@ def _shortest_window(stream: pulsify.Stream, runner: ort.InferenceSession, most:
         middle = (low + high) // 2
         low, high = (low, middle) if close(middle) else (middle, high)
     return high * stream.pulse
-
-
-Push = Callable[[Array], Array]
-
-
-def _open_bound(path: Path) -> tuple[Push, int]:
-    step = Bound(ort.InferenceSession(str(path), options(), providers=["CPUExecutionProvider"]))
-    return lambda chunk: step(chunk).copy(), step.state_bytes
-
-
-def _open_fastconformer(path: Path) -> tuple[Push, int]:
-    from examples.fastconformer.by_hand import Runner
-
-    step = Runner(path, options())
-    ports = [p for p in step.model.get_inputs() if f"new_{p.name}" in {o.name for o in step.model.get_outputs()}]
-    return step.push, sum(4 * math.prod(p.shape) for p in ports)
-
-
-# How to run a step written by hand, by the name of its model, if not by binding states `x` to `new_x`.
-OPENERS: dict[str, Callable[[Path], tuple[Push, int]]] = {
-    "fastconformer_32_by_hand": _open_fastconformer,
-    "fastconformer_112_by_hand": _open_fastconformer,
-}
-
-
-class Bound:
-    """A step with all tensors in place: state `x` comes out as `new_x` and goes in again, the two sides in turn."""
-
-    def __init__(self, model: ort.InferenceSession) -> None:
-        self.model = model
-        inputs, outputs = ({p.name: _zeros(p) for p in ports} for ports in (model.get_inputs(), model.get_outputs()))
-        self.kept = [inputs, outputs]  # bindings know only their addresses
-        self.x, self.y = next(iter(inputs.values())), next(iter(outputs.values()))
-        other = {name: outputs.get(f"new_{name}", array) for name, array in inputs.items()}
-        back = {name: inputs.get(name.removeprefix("new_"), array) for name, array in outputs.items()}
-        self.sides = [self._bind(inputs, outputs), self._bind(other, back)]
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(a.nbytes for name, a in self.kept[0].items() if f"new_{name}" in self.kept[1])
-
-    def _bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> ort.IOBinding:
-        binding = self.model.io_binding()
-        for name, a in inputs.items():
-            binding.bind_input(name, "cpu", 0, a.dtype.type, a.shape, a.ctypes.data)
-        for name, a in outputs.items():
-            binding.bind_output(name, "cpu", 0, a.dtype.type, a.shape, a.ctypes.data)
-        return binding
-
-    def __call__(self, frame: Array) -> Array:
-        self.x[...] = frame
-        self.model.run_with_iobinding(self.sides[0])
-        self.sides.reverse()
-        return self.y
-
-
-def _zeros(port: Any) -> Array:
-    types = {
-        "tensor(float)": np.float32,
-        "tensor(int32)": np.int32,
-        "tensor(int64)": np.int64,
-        "tensor(bool)": np.bool_,
-    }
-    return np.zeros(port.shape, types[port.type])

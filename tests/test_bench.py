@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from benchmarks import long
 from benchmarks.__main__ import main as suite
 from benchmarks.cases import CASES
-from benchmarks.runners import BATCH, PULSIFY, SLIDING, STEP
+from benchmarks.runners import BATCH, BY_HAND, PULSIFY, SLIDING, STEP
 from benchmarks.turns import Run, measure
 from pulsify.cli.main import main
 from pulsify.report.timing import POINTS, choose
@@ -161,6 +161,22 @@ def test_suite_can_write_all_its_models() -> None:
 
     wanted = {name for case in CASES for name in (*case.models, case.many) if name}
     assert wanted <= set(EXPORTS)
+
+
+def test_suite_names_every_case_once_and_shares_models() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    amps = [case for case in CASES if case.name.startswith("amp_")]
+    assert len(amps) == 6 and {case.batch for case in amps} == {"amp_once", "amp_layers"}
+
+
+@pytest.mark.parametrize("name", ["codec_encoder", "dtln", pytest.param("encoder_12x", marks=pytest.mark.slow)])
+def test_architectures_stream(name: str, tmp_path: Path) -> None:
+    """Those converted in seconds; what is streamed by hand must be the batch model's stream as well."""
+    pytest.importorskip("torch")
+    suite(["--only", name, "--models", str(tmp_path), "--seconds", "0", "--json", str(tmp_path / "out.json")])
+    (result,) = json.loads((tmp_path / "out.json").read_text())["models"]
+    assert result["pulse"] == {"codec_encoder": 320, "dtln": 128, "encoder_12x": 8}[name]
+    assert (BY_HAND in result["times"]) == (name == "dtln") and BY_HAND not in result["notes"]
 
 
 def test_old_streams_are_timed_beside_young_ones(models: Path) -> None:

@@ -15,7 +15,10 @@ from onnx_ir.passes import Sequential
 
 from pulsify.core.traits import traits
 from pulsify.optimize.builder import Builder
+from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.cuts import CutOnce
+from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
 from pulsify.optimize.split_products import SplitProducts
@@ -291,8 +294,27 @@ def _behind_cuts(node: ir.Node) -> ir.Node | None:
 # ---- all of them, in the order in which one makes room for the next
 
 SIMPLIFY = Sequential(
-    FoldConstants(), DropNeutral(), ReadUncut(), FoldUnfold(), FoldNorm(), SpreadScale(), FoldScale(), TurnOnce()
+    FoldConstants(),
+    DropNeutral(),
+    CutOnce(),
+    ReadUncut(),
+    ReadOverlap(),
+    FoldUnfold(),
+    FoldNorm(),
+    SpreadScale(),
+    FoldScale(),
+    TurnOnce(),
 )  # without what has no effect
 TIDY = Sequential(
-    ProductsWithBias(), TakeInBias(), SinkViews(), CutSources(), JoinSources(), OneView(), SplitProducts()
+    ProductsWithBias(),
+    TakeInBias(),
+    ChainProducts(),
+    JoinSummands(),
+    SumBlocks(),
+    SinkViews(),
+    CutSources(),
+    JoinSources(),
+    OneView(),
+    CutOnce(settled=True),
+    SplitProducts(),
 )  # with fewer nodes

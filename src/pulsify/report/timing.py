@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]
 PULSES = 64  # length of the stream that is timed, in pulses
 LONGEST = 1 << 17  # frames; a model that looks further than this is taken to look back without end
+NEAR = 1 / 16  # of all frames at either end: a change that is felt there may be felt beyond
 Convert = Callable[[int | None], "Stream"]
 
 
@@ -142,17 +143,20 @@ def looks(runner: ort.InferenceSession, stream: Stream, longest: int) -> tuple[i
         return None, 0  # known, and to try it takes the square of ever longer inputs
     length = fitting(stream, 4 * max(stream.pulse, stream.granularity) + 64, longest)
     while True:
-        reached = _touched(runner, stream, length)
+        grown = fitting(stream, 2 * length, longest)
+        reached = _touched(runner, stream, length, NEAR if grown > length else 0)
         if reached is not None:
             return reached
-        grown = fitting(stream, 2 * length, longest)
         if grown <= length:
             return None, 0
         length = grown
 
 
-def _touched(runner: ort.InferenceSession, stream: Stream, length: int) -> tuple[int, int] | None:
-    """(back, ahead), or None if the change is felt up to either end, so that more could lie beyond."""
+def _touched(runner: ort.InferenceSession, stream: Stream, length: int, near: float) -> tuple[int, int] | None:
+    """(back, ahead), or None if the change is felt up to either end, so that more could lie beyond.
+
+    near: what part of all frames counts as an end. Dilated layers are not felt at every frame, the last one least.
+    """
     rng = np.random.default_rng(1)
     grain = stream.granularity
     at = length // 2 // grain * grain
@@ -173,7 +177,8 @@ def _touched(runner: ort.InferenceSession, stream: Stream, length: int) -> tuple
         frames = np.flatnonzero(differs.any(tuple(i for i in range(differs.ndim) if i != o.axis)))
         if not frames.size:
             continue
-        if frames[0] == 0 or frames[-1] == differs.shape[o.axis] - 1:
+        end = int(near * differs.shape[o.axis])
+        if frames[0] <= end or frames[-1] >= differs.shape[o.axis] - 1 - end:
             return None
         first, last = Fraction(int(frames[0])) / o.rate, Fraction(int(frames[-1]) + 1) / o.rate
         back = max(back, math.ceil(last / grain) * grain - grain - at)

@@ -8,7 +8,10 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import PreconditionError
 
+from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.cuts import CutOnce
+from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
 from pulsify.optimize.split_products import SplitProducts
@@ -40,7 +43,11 @@ CONSTANTS: dict[str, Array] = {
     "back": np.array([-3]), "rows": weights(4, 1), "n4": np.abs(weights(4)) + 1, "m4": weights(4, seed=3),
     "b4": weights(4, seed=2), "t2": weights(4, 2, 2), "t6": weights(4, 6, 2), "w6": weights(2, 4),
     "i6": np.array([6]), "e6": weights(4, 6), "around": np.array([0, 0, 1, 0, 0, 1]),
-    "seven": np.arange(7)[None] + np.arange(2)[:, None], "side7": np.array([1, 8, 7]),
+    "eyes": np.concatenate([np.eye(3, dtype=F)] * 2), "eye0": np.concatenate([np.eye(3, dtype=F), np.zeros((3, 3), F)]),
+    "twos": np.concatenate([np.eye(3, dtype=F)] * 2) * 2, "o6": weights(4, 2, 6), "o5": weights(4, 2, 5),
+    "b2": weights(2, seed=5), "i3": np.array([3]), "i9": np.array([9]), "i12": np.array([12]),
+    "wide": weights(2, 9, seed=6), "in2": weights(6, 2), "seven": np.arange(7)[None] + np.arange(2)[:, None],
+    "side7": np.array([1, 8, 7]),
 }  # fmt: skip
 R, Z = node("Reshape", "x flat", "r"), node("Relu", "z", "z1")
 NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b", "h")
@@ -119,6 +126,36 @@ CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, o
         [GEMM, node("Split", "h", "p q1", axis=1), node("Tanh", "p", "f"), node("Mul", "f q1", "y")],
         ["Gemm", "Gemm", "Tanh", "Mul"],
         [GEMM, node("Tanh", "h", "y")],
+    ),
+    (
+        CutOnce(),
+        parsed("Slice x i1 i5 i2 > h; Slice h i1 i3 i2 > a; Relu a > y"),
+        ["Slice", "Relu"],
+        parsed("Slice x i1 i5 i2 > h; Slice h i1 i3 i1 > a; Relu a > y"),
+    ),
+    (
+        ReadOverlap(),
+        [node("ConvTranspose", "x t", "h"), node("Slice", "h i1 i2 i2", "y")],
+        ["Slice", "Conv"],
+        [node("ConvTranspose", "x t", "h"), node("Slice", "h i1 i5 i2", "y")],
+    ),
+    (
+        SumBlocks(fewest=3),
+        [node("Gemm", "z eyes", "h"), node("Relu", "h", "y")],
+        ["Reshape", "Gather", "ReduceSum", "Relu"],
+        [node("Gemm", "z twos", "h"), node("Relu", "h", "y")],
+    ),
+    (
+        ChainProducts(),
+        [GEMM, node("Gemm", "h v b", "a", transB=1), node("Relu", "a", "y")],
+        ["Gemm", "Relu"],
+        [GEMM, node("Relu", "h", "a"), node("Gemm", "a v", "y")],
+    ),
+    (
+        JoinSummands(),
+        parsed("Relu z > a1; Tanh z > a2; Add a1 a2 > s1; Add s1 z > s2; Add a1 s2 > h; Gemm h w b > y"),
+        ["Relu", "Tanh", "Concat", "Gemm"],
+        parsed("Relu z > a1; Tanh z > a2; Add a1 a2 > s1; Add s1 z > h; Gemm h w b > y"),
     ),
     (
         FoldUnfold(),
@@ -248,6 +285,96 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
         SplitProducts(),
         "Gemm z w b > h; Split h > p q1 axis=0; Tanh p > f; Mul f q1 > y",
         "Gemm Split Tanh Mul",
+    ),
+    (
+        "a part of what is joined",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > a; Relu a > y",
+        "Relu Slice Relu",
+    ),
+    ("all of a part", CutOnce(), "Relu z > r; Concat z r > h axis=1; Slice h i6 i12 i1 > a; Relu a > y", "Relu Relu"),
+    (
+        "across two parts",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i5 i9 i1 > a; Relu a > y",
+        "Relu Concat Slice Relu",
+    ),
+    (
+        "what is given out stays where it is",
+        CutOnce(),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > y",
+        "Relu Concat Slice",
+    ),
+    (
+        "unless it is settled that it is in pieces",
+        CutOnce(settled=True),
+        "Relu z > r; Concat z r > h axis=1; Slice h i6 i9 i1 > y",
+        "Relu Slice",
+    ),
+    (
+        "or in one",
+        CutOnce(settled=True),
+        "Relu z > r; Concat z r > h axis=0; Slice h i5 i6 i0 > y",
+        "Relu Concat Slice",
+    ),
+    (
+        "whole strides behind the first that all frames reach, and a bias",
+        ReadOverlap(),
+        "ConvTranspose x o6 b2 > h strides=[3]; Slice h i3 i9 i2 > y",
+        "Slice Conv Reshape Transpose Reshape",
+    ),
+    (
+        "pads are cut off in front",
+        ReadOverlap(),
+        "ConvTranspose x o6 > h strides=[3] pads=[3,0]; Slice h i0 i3 i2 > y",
+        "Slice Conv Reshape",
+    ),
+    (
+        "half a stride stays",
+        ReadOverlap(),
+        "ConvTranspose x o6 > h strides=[3]; Slice h i3 i5 i2 > y",
+        "ConvTranspose Slice",
+    ),
+    (
+        "what some frames do not reach stays",
+        ReadOverlap(),
+        "ConvTranspose x o6 > h strides=[3]; Slice h i0 i3 i2 > y",
+        "ConvTranspose Slice",
+    ),
+    (
+        "kernels of other than whole strides stay",
+        ReadOverlap(),
+        "ConvTranspose x o5 > h strides=[3]; Slice h i3 i6 i2 > y",
+        "ConvTranspose Slice",
+    ),
+    (
+        "groups stay",
+        ReadOverlap(),
+        "ConvTranspose x t2 > h group=2; Slice h i1 i2 i2 > y",
+        "ConvTranspose Slice",
+    ),
+    ("a block of nothing is not read", SumBlocks(fewest=3), "Gemm z eye0 > y", "Reshape Gather ReduceSum"),
+    ("few columns are quick as they are", SumBlocks(), "Gemm z eyes > y", "Gemm"),
+    ("a bias is not forgotten", ChainProducts(), "Gemm z w b > h; Gemm h in2 > y", "Gemm"),
+    ("what is thin between stays so", ChainProducts(), "Gemm z in2 > h; Gemm h wide > y", "Gemm Gemm"),
+    ("a product read twice stays one", ChainProducts(), "Gemm z w > h; Gemm h v > g; Mul g h > y", "Gemm Gemm Mul"),
+    (
+        "a scaled product stays",
+        ChainProducts(),
+        "Gemm z w > h alpha=0.5; Gemm h v > y",
+        "Gemm Gemm",
+    ),
+    (
+        "sums that others read stay",
+        JoinSummands(),
+        "Relu z > a1; Add a1 z > s1; Add s1 a1 > s2; Add s2 z > h; Gemm h w > g; Mul g s2 > y",
+        "Relu Add Add Add Gemm Mul",
+    ),
+    (
+        "summands that are spread stay",
+        JoinSummands(),
+        "Relu z > a1; Add a1 z > s1; Add s1 row > s2; Add s2 z > h; Gemm h w > y",
+        "Relu Add Add Add Gemm",
     ),
     (
         "zeros around it are the convolution's",

@@ -60,6 +60,13 @@ def test_how_far_a_model_looks_is_found_by_trying(proto: Any, seen: tuple[int, i
     assert looks(open_model(proto), stream(), 1 << 12) == seen
 
 
+def test_a_change_that_is_felt_near_the_end_may_be_felt_beyond() -> None:
+    taps = np.zeros((2, 2, 61), np.float32)
+    taps[..., [0, 24, 60]] = 1  # 60 before, 36 before, this frame
+    sparse = model([node("Conv", "x w", "y", pads=[60, 0])], {"x": ["B", 2, "T"]}, ["y"], {"w": taps})
+    assert looks(open_model(sparse), stream(), 1 << 12) == (60, 0)
+
+
 def test_a_model_that_looks_back_without_end_is_said_to() -> None:
     summing = model([node("CumSum", "x a", "y")], {"x": ["B", 2, "T"]}, ["y"], {"a": np.array(2)})
     assert looks(open_model(summing), stream(), 1 << 9) == (None, 0)

@@ -365,21 +365,27 @@ def _scaled(work: Work, node: ir.Node) -> ir.Value:
 
 
 def merge_sums(work: Work) -> None:
-    """a.A + b.B + ... is one product: [a b ...] times A over B over ..."""
+    """a.A + b.B + ... is one product, [a b ...] times A over B over ...; two products add the one to the other."""
     for root in [n for n in work.graph if n.op_type == "Add" and not _is_summand(n.outputs[0])]:
         products, others = _summands(root)
-        if len(products) < 2:
-            continue
-        work.at, out = root, root.outputs[0]
-        weights = np.concatenate([_weights(p) for p in products])
         biases = [b for p in products if len(p.inputs) > 2 and (b := constant(p.inputs[2])) is not None]
-        inputs = [p.inputs[0] for p in products]
-        time = int(out.shape[0])  # type: ignore[index, arg-type]
-        joined = work.op("Concat", inputs, (time, weights.shape[0]), out.dtype, axis=1)
-        bias = [work.constant(np.array(sum(biases)))] if biases else []
-        total = work.op("Gemm", [joined, work.constant(weights), *bias], (time, weights.shape[1]), out.dtype)
+        work.at, out = root, root.outputs[0]
+        whole = [v for v in others if v.shape == out.shape]
+        if not products or (len(products) == 1 and (biases or not whole)):
+            continue
+        added = work.constant(np.array(sum(biases))) if biases else whole[0] if whole else None
+        inputs, time = [p.inputs[0] for p in products], int(out.shape[0])  # type: ignore[index, arg-type]
+        weights = [_weights(p) for p in products]
+        if len(products) > 2:
+            rows = np.concatenate(weights)
+            inputs, weights = [work.op("Concat", inputs, (time, len(rows)), out.dtype, axis=1)], [rows]
+        total = added
+        for x, matrix in zip(inputs, weights, strict=True):
+            total = work.op("Gemm", _some(x, work.constant(matrix), total), (time, matrix.shape[1]), out.dtype)
         for other in others:
-            total = work.op("Add", [total, other], out.shape, out.dtype)
+            if other is not added:
+                total = work.op("Add", [total, other], out.shape, out.dtype)
+        assert total is not None
         out.replace_all_uses_with(total)
 
 

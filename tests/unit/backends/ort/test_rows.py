@@ -92,8 +92,22 @@ def test_rows_compute_the_same(text: str) -> None:
 
 
 def test_a_sum_of_products_is_one_product() -> None:
-    made = converted(BUFFER + "Conv full v > c0; Conv full v bias > c1; Add c0 c1 > c; Identity c > y")
+    text = "Conv full v > c0; Conv full v bias > c1; Conv full v > c2; Add c0 c1 > c3; Add c3 c2 > c; Identity c > y"
+    made = converted(BUFFER + text)
     assert ops(made.model).count("Gemm") == 1 and "Add" not in ops(made.model)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Conv full v > c0; Conv full v bias > c1; Add c0 c1 > c; Identity c > y",  # two products, nothing joined
+        "Conv full v > c0; Conv full v > c1; Add c0 c1 > c2; Add c2 full > c; Identity c > y",
+        "Conv full v > c0; Add c0 full > c; Identity c > y",  # no bias: there is room for something else
+    ],
+)
+def test_products_add_what_they_are_added_to(text: str) -> None:
+    made = ops(converted(BUFFER + text).model)
+    assert made.count("Concat") == 1 and "Add" not in made  # the buffer's
 
 
 def test_one_frame_of_channels_by_themselves_is_a_sum_of_rows() -> None:
