@@ -224,7 +224,7 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None, 
 
     So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
     """
-    clean = all(r.wire.clean for r in plan.reads)
+    clean = all(r.wire.clean and (r.fill is None or r.fill.value == 0) for r in plan.reads)
     made: dict[Window, Sequence[ir.Value | None]] = {}
 
     def take(index: int) -> Callable[[Window], ir.Value]:

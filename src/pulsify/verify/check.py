@@ -174,13 +174,24 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
             continue
         feeds = make_inputs(batch, stream, length, rng)
         try:
-            runs.append((length, feeds, run_model(batch, feeds)))
+            runs.append((length, *_run_finite(batch, feeds)))
         except Exception as error:
             raise InvalidModel(
                 f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
     return runs
+
+
+def _run_finite(batch: Any, feeds: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Inputs and outputs; positive inputs if others make NaN (of a logarithm, say), which tells nothing of a stream."""
+    made = run_model(batch, feeds)
+    if all(np.isfinite(a).all() for a in made.values() if a.dtype.kind == "f"):
+        return feeds, made
+    positive = {n: np.abs(a) + np.array(0.1, a.dtype) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+    again = run_model(batch, positive)
+    better = all(np.isfinite(a).all() for a in again.values() if a.dtype.kind == "f")
+    return (positive, again) if better else (feeds, made)
 
 
 def _as_written(source: Any, stream: Subject, runs: list[Run], tolerance: float | None) -> list[Run]:

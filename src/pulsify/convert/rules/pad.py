@@ -64,7 +64,7 @@ def _plan(
         return (ctx.builder.op("Pad", values[0], ctx.builder.ints(*others), value, mode=mode, name=node.name),)
 
     layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
-    return Plan((Read(wire, reach, fill),), (layout,), length, emit)
+    return Plan((Read(wire, reach, fill),), (layout,), length, emit, copies=wire.end is not None)
 
 
 def _axes(ctx: Context, node: Node, wire: Wire) -> list[int]:
