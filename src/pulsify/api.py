@@ -179,7 +179,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, object]:
         """What is open here is opened again elsewhere."""
-        return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}}
+        return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}, "_find_natural": None}
 
     @overload
     def session(

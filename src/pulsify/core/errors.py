@@ -44,7 +44,8 @@ class InvalidPulse(PulsifyError, ValueError):
         if chunk:
             near = -(-pulse // chunk) * chunk
             why = f"attention takes chunks of {chunk} frames, of which it is neither a part nor a multiple"
-        soonest = "" if self.natural_pulse == near else f", or pulse={self.natural_pulse}, which has the least latency"
+        known = self.natural_pulse in (near, granularity)
+        soonest = "" if known else f", or pulse={self.natural_pulse}, which has the least latency"
         super().__init__(f"a pulse of {pulse} frames does not fit: {why}; try pulse={near}{soonest}")
 
 
