@@ -63,7 +63,7 @@ def lstm(
             i, forget = i + pi * c, forget + pf * c
         c = f(v.clipped(forget)) * c + f(v.clipped(i)) * g(v.clipped(new))
         o = o if peep is None else o + po * c
-        return f(v.clipped(o)) * out(v.clipped(c) if v.clip else c), c
+        return f(v.clipped(o)) * out(c), c
 
     cells: list[Cell] = [lambda a, s, v, p=p: step(a, s, v, p) for p in ps]  # type: ignore[misc]
     return _layer(x, w, r, bias, (h, c), cells, hidden, _chosen(usual, 3), direction, clip, batch_first, lengths)
@@ -159,4 +159,7 @@ def _frames(
         ys.append(y)
     if not ys:
         return gates.new_zeros(0, *state[0].shape), state
+    if lengths is not None:  # of a stream without frames the runtime gives zero, not where it started
+        some = (lengths > 0).unsqueeze(-1)
+        state = tuple(torch.where(some, s, 0.0) for s in state)
     return torch.stack(ys[::-1] if backwards else ys), state

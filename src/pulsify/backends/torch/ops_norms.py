@@ -12,7 +12,7 @@ def layer_norm(n: Site) -> Written:
     n.only(0)
     axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
     sizes = n.sizes(1)
-    if len(sizes) == n.rank() - axis and n.node.inputs[0] is not None and _tail(n, axis) == sizes:
+    if len(sizes) == n.rank() - axis and _tail(n, axis) == sizes and (not n.has(2) or n.sizes(2) == sizes):
         return f"F.layer_norm({n.x()}, {sizes}, {n.x(1)}, {n.maybe(2)}, {eps})"
     x, back = wide(n, n.x())
     shift = f" + {n.x(2)}" if n.has(2) else ""

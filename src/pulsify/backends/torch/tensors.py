@@ -31,7 +31,7 @@ def to_array(wire: Wire, dtype: np.dtype[Any] | None) -> Array:
     wire = wire.detach().cpu()
     if wire.dtype == torch.bfloat16:
         wire = wire.float()
-    array: Array = np.ascontiguousarray(wire.numpy())
+    array: Array = np.asarray(wire.numpy(), order="C")
     return array if dtype is None or array.dtype == dtype else array.astype(dtype)
 
 
