@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import PassResult
 
@@ -27,6 +28,14 @@ class ForStreams(Copy[PassResult]):
         for v in (*ports, *(v for node in model.graph for v in node.outputs)):
             if v.shape is not None:
                 v.shape = ir.Shape([d if isinstance(d, int) else self._filled(d.value, symbols) for d in v.shape])
+        for v in model.graph.inputs:
+            if v.const_value is not None and v.shape is not None and v.shape.is_static():  # a default is for all
+                whole = np.broadcast_to(v.const_value.numpy(), v.shape.numpy())
+                v.const_value = ir.tensor(whole.copy(), name=v.name)
+        for graph in model.graph.subgraphs():
+            for v in (*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)):
+                if v.shape is not None:
+                    v.shape = ir.Shape([None] * len(v.shape))  # what was said of a body was said of one stream
         return PassResult(ShapeInferencePass()(model).model, True)
 
     def ensures(self, model: ir.Model) -> None:

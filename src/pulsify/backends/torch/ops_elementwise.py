@@ -42,7 +42,7 @@ def pair(n: Site, first: int = 0, second: int = 1) -> tuple[str, str]:
     """Two operands; one of them as a number, if it is one and the other has all the axes."""
     for a, b in ((first, second), (second, first)):
         number = n.number(b)
-        if number is not None and n.const(a) is None and n.rank(b) <= n.rank(a):
+        if number is not None and n.const(a) is None and n.within(b, a):
             return (n.x(a), number) if a == first else (number, n.x(a))
     return n.x(first), n.x(second)
 
@@ -81,7 +81,7 @@ def extremes(n: Site) -> Written:
     if n.count() == 2:
         for i, other in ((0, 1), (1, 0)):
             number = n.number(other)
-            if number is not None and n.const(i) is None and n.rank(other) <= n.rank(i):
+            if number is not None and n.const(i) is None and n.within(other, i):
                 return f"{n.x(i)}.clamp({'min' if n.op == 'Max' else 'max'}={number})"
     name = "maximum" if n.op == "Max" else "minimum"
     return reduce(lambda a, b: f"torch.{name}({a}, {b})", (n.x(i) for i in range(n.count())))
@@ -99,11 +99,10 @@ def mean(n: Site) -> Written:
 
 @op("Where")
 def where(n: Site) -> Written:
-    axes = max(n.rank(0), *(n.rank(i) for i in (1, 2) if n.number(i) is None), 0)
     texts = [n.x(1), n.x(2)]
     for i, other in ((2, 1), (1, 2)):
         number = n.number(i)
-        if number is not None and n.number(other) is None and n.rank(i) <= axes:
+        if number is not None and n.number(other) is None and (n.within(i, other) or n.within(i, 0)):
             texts[i - 1] = number
             break
     return f"torch.where({n.x(0)}, {texts[0]}, {texts[1]})"

@@ -50,8 +50,10 @@ def unsqueeze(n: Site) -> Written:
     axes = _axes(n)
     if axes is None:
         raise Uncovered("it has no axes")
-    rank = n.rank() + len(axes)
-    return n.x() + "".join(f".unsqueeze({a})" for a in sorted(a % rank for a in axes))
+    if any(a < 0 for a in axes):
+        rank = n.rank() + len(axes)
+        axes = [a % rank for a in axes]
+    return n.x() + "".join(f".unsqueeze({a})" for a in sorted(axes))
 
 
 @op("Squeeze")
@@ -59,7 +61,7 @@ def squeeze(n: Site) -> Written:
     axes = _axes(n)
     if axes is None:
         axes = [i for i, d in enumerate(n.sizes()) if d == 1]
-    return n.x() + "".join(f".squeeze({a})" for a in sorted({a % n.rank() for a in axes}, reverse=True))
+    return n.x() + "".join(f".squeeze({a})" for a in sorted(set(n.counted(axes)), reverse=True))
 
 
 @op("Transpose")
@@ -115,9 +117,8 @@ def cut(n: Site) -> Written:
         starts, ends = n.ints(1, "start"), n.ints(2, "end")
         axes = n.ints(3, "axes") if n.has(3) else list(range(len(starts)))
         steps = n.ints(4, "steps") if n.has(4) else [1] * len(starts)
-    rank, text = n.rank(), n.x()
-    pieces = dict[int, str]()
-    for axis, start, end, step in zip((a % rank for a in axes), starts, ends, steps, strict=True):
+    text, pieces = n.x(), dict[int, str]()
+    for axis, start, end, step in zip(n.counted(axes), starts, ends, steps, strict=True):
         if step < 0:
             text += _backwards(n, axis, start, end, step)
             continue

@@ -9,7 +9,7 @@ import builtins
 import keyword
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,8 +228,18 @@ class Site:
             raise Uncovered(f"the number of axes of its input {i} is not known")
         return len(value.shape)
 
+    def within(self, number: int, other: int) -> bool:
+        """May a constant of one element be a plain number beside another input? Not if it brings axes."""
+        value = self.value(other)
+        axes = 0 if value is None or value.shape is None else len(value.shape)
+        return self.rank(number) <= axes
+
     def axis(self, name: str = "axis", default: int = 0, i: int = 0) -> int:
-        return int(self.attr(name, default)) % max(self.rank(i), 1)
+        return self.counted([int(self.attr(name, default))], i)[0]
+
+    def counted(self, axes: Sequence[int], i: int = 0) -> list[int]:
+        """Axes of an input, counted from the front."""
+        return [a if a >= 0 else a + max(self.rank(i), 1) for a in axes]
 
     # ---- attributes and outputs
 

@@ -19,6 +19,7 @@ from pulsify.backends.torch.placement import Part, Plan, planned, title
 from pulsify.backends.torch.scope import reads, scope_of
 from pulsify.backends.torch.site import Need, Scope, Uncovered
 from pulsify.backends.torch.tensors import Weights, Wire
+from pulsify.backends.torch.types import complete
 from pulsify.core.spec import Spec
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.sized import ForStreams
@@ -46,7 +47,9 @@ def sized(model: ir.Model, batch: int) -> ir.Model:
     """The model for so many streams: every size that can be known is, and what follows from sizes is a constant."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    return Sequential(ForStreams(batch), FoldConstants(), RemoveUnusedNodesPass())(model).model
+    made = ForStreams(batch)(model).model
+    complete(made)
+    return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
 
 
 def source(

@@ -47,13 +47,17 @@ def test_integers_are_divided_towards_zero_and_rests_have_the_divisors_sign(
         shapes: dict[str, list[int | str | None]] = {"x": [len(numbers)], **({} if constant else {"c": [1]})}
         c = np.array([by], np.int32)
         kinds = {"x": np.int32, "c": np.int32, "y": np.int32}
-        alike(small(op, shapes, {"c": c} if constant else {}, dtypes=kinds), {"x": x, "c": c} if not constant else {"x": x})
+        alike(
+            small(op, shapes, {"c": c} if constant else {}, dtypes=kinds),
+            {"x": x, "c": c} if not constant else {"x": x},
+        )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Div x z > y", "Pow x two > y", "Max x z two > y", "Min x z > y", "Max x one > y", "Min one x > y", "Mean x z > y",
+        "Div x z > y", "Pow x two > y", "Max x z two > y", "Min x z > y", "Max x one > y", "Min one x > y",
+        "Mean x z > y",
         "Sum x z x > y", "Elu x > y alpha=0.7", "Celu x > y", "LeakyRelu x > y alpha=0.2", "Selu x > y",
         "ThresholdedRelu x > y alpha=0.3", "HardSigmoid x > y alpha=0.3", "Shrink x > y lambd=0.4 bias=0.1",
         "PRelu x z > y", "Clip x one > y", "Clip x _ one > y", "Clip x low one > y", "Clip x > y", "Mod x z > y fmod=1",

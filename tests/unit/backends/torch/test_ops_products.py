@@ -10,17 +10,19 @@ import pytest
 from tests.models import node, weights
 from tests.unit.backends.torch.both import alike, reason, small
 
-I = np.int64  # noqa: E741
+I = np.int64
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "ReduceSum x a > y", "ReduceMean x a > y keepdims=0", "ReduceMax x a > y", "ReduceMin x > y", "ReduceProd x a > y",
+        "ReduceSum x a > y", "ReduceMean x a > y keepdims=0", "ReduceMax x a > y", "ReduceMin x > y",
+        "ReduceProd x a > y",
         "ReduceL1 x a > y", "ReduceL2 x a > y", "ReduceSumSquare x a > y", "ReduceLogSumExp x a > y keepdims=0",
         "Abs x > z; ReduceLogSum z a > y", "ReduceSum x e > y noop_with_empty_axes=1", "ReduceSum x > y keepdims=0",
         "Softmax x > y", "Softmax x > y axis=1", "LogSoftmax x > y axis=-2", "LpNormalization x > y p=1 axis=1",
-        "LayerNormalization x g b > y", "LayerNormalization x g > y epsilon=1e-3", "LayerNormalization x h b > y axis=1",
+        "LayerNormalization x g b > y", "LayerNormalization x g > y epsilon=1e-3",
+        "LayerNormalization x h b > y axis=1",
         "BatchNormalization x c c c v > y", "InstanceNormalization x c c > y", "GlobalAveragePool x > y",
         "GlobalMaxPool x > y", "MatMul x w > y", "MatMul w3 x > y",
     ],
@@ -50,7 +52,13 @@ def test_norm_by_power(opset: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Gemm x w c > y", "Gemm x w > y transB=1 alpha=0.5", "Gemm x w c > y transB=1", "Gemm x w r > y transA=1 beta=2.0"]
+    "text",
+    [
+        "Gemm x w c > y",
+        "Gemm x w > y transB=1 alpha=0.5",
+        "Gemm x w c > y transB=1",
+        "Gemm x w r > y transA=1 beta=2.0",
+    ],
 )
 def test_gemm(text: str) -> None:
     alike(small(text, {"x": [4, 4]}, {"w": weights(4, 4), "c": weights(4), "r": weights(4, 1)}))
@@ -62,8 +70,10 @@ CONVS = [
     "Conv x w > y auto_pad='VALID'", "ConvTranspose x t > y", "ConvTranspose x t b > y strides=[3] pads=[1,0]",
     "ConvTranspose x t > y strides=[2] output_padding=[1]", "ConvTranspose x t > y dilations=[2] pads=[1,1]",
     "ConvTranspose x t > y strides=[2] output_shape=[19]", "ConvTranspose x t > y strides=[2] auto_pad='SAME_UPPER'",
-    "ConvTranspose x gt > y group=2", "AveragePool x > y kernel_shape=[3]", "MaxPool x > y kernel_shape=[3] strides=[2]",
-    "AveragePool x > y kernel_shape=[3] pads=[1,1]", "AveragePool x > y kernel_shape=[3] pads=[2,0] count_include_pad=1",
+    "ConvTranspose x gt > y group=2", "AveragePool x > y kernel_shape=[3]",
+    "MaxPool x > y kernel_shape=[3] strides=[2]",
+    "AveragePool x > y kernel_shape=[3] pads=[1,1]",
+    "AveragePool x > y kernel_shape=[3] pads=[2,0] count_include_pad=1",
     "AveragePool x > y kernel_shape=[3] strides=[2] ceil_mode=1", "MaxPool x > y kernel_shape=[3] pads=[0,2]",
     "MaxPool x > y kernel_shape=[2] dilations=[3] strides=[2] ceil_mode=1", "LpPool x > y kernel_shape=[3] p=2",
     "MaxPool x > y kernel_shape=[3] auto_pad='SAME_UPPER' strides=[2]",
@@ -72,7 +82,13 @@ CONVS = [
 
 @pytest.mark.parametrize("text", CONVS)
 def test_along_one_axis(text: str) -> None:
-    constants = {"w": weights(3, 4, 3), "b": weights(3), "g": weights(8, 1, 3), "t": weights(4, 3, 3), "gt": weights(4, 2, 3)}
+    constants = {
+        "w": weights(3, 4, 3),
+        "b": weights(3),
+        "g": weights(8, 1, 3),
+        "t": weights(4, 3, 3),
+        "gt": weights(4, 2, 3),
+    }
     alike(small(text, {"x": [2, 4, 10]}, constants, opset=18), tolerance=3e-6)
 
 

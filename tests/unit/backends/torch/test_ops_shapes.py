@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.backends.torch.both import alike, reason, small
 
-I = np.int64  # noqa: E741
+I = np.int64
 
 
 def ints(*numbers: int) -> Any:
