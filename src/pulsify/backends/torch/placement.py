@@ -53,8 +53,12 @@ def title(node: ir.Node) -> str:
 
 
 def named_by(node: ir.Node, parts: Sequence[str]) -> bool:
-    """Is one of these a part of its name, or of its operator's?"""
-    return any(part in text for part in parts for text in (title(node), node.op_type))
+    """Is one of these a part of its name, or its operator?"""
+    return _matches(title(node), node.op_type, parts)
+
+
+def _matches(name: str, op: str, parts: Sequence[str]) -> bool:
+    return any(part in name or part == op for part in parts)
 
 
 def forced_parts(given: Sequence[str]) -> tuple[str, ...]:
@@ -160,7 +164,7 @@ def check_allowed(found: Sequence[Placement], allowed: Sequence[str] | None) -> 
     """Islands are there only where they may be."""
     if allowed is None:
         return
-    wrong = [p for p in found if p.reason and not any(a in t for a in allowed for t in (p.node, p.op))]
+    wrong = [p for p in found if p.reason and not _matches(p.node, p.op, allowed)]
     if wrong:
         names = "; ".join(dict.fromkeys(f"'{p.node}' ({p.reason})" for p in wrong))
         raise InvalidArgument(f"allow_cpu={list(allowed)}: these nodes would be on the CPU too: {names}")
