@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -94,14 +94,20 @@ class Step:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Products of float32 in float32 on a card too, whatever was set outside."""
+    """Products of float32 in float32 on a card too, whatever was set outside; that is put back."""
     if not torch.cuda.is_available():
         yield
         return
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
+    full: Any
+    switches, name, full = [products, convolutions], "allow_tf32", False
+    if hasattr(products, "fp32_precision"):  # torch 2.9 and later; the older words do not mix with these
+        switches, name, full = [products, convolutions.conv], "fp32_precision", "ieee"
+    before = [getattr(switch, name) for switch in switches]
     try:
+        for switch in switches:
+            setattr(switch, name, full)
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        for switch, value in zip(switches, before, strict=True):
+            setattr(switch, name, value)

@@ -1,4 +1,4 @@
-"""The back end `torch` at the seam: steps and states on the device, options, what it says of a device that is not there."""
+"""The back end `torch` at the seam: steps and states on the device, options, a device that is not there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pulsify.backends.seam import Options, own_options
 from pulsify.backends.torch import options as module
 from pulsify.backends.torch.backend import BACKEND, Executable
 from pulsify.backends.torch.options import NAMES, chosen
+from pulsify.backends.torch.step import full_precision
 from pulsify.core.errors import InvalidArgument
 from tests.models import frames
 from tests.unit.specs import remembers
@@ -119,6 +120,15 @@ def test_islands_only_where_they_may_be() -> None:
         opened(force_cpu=["c"], allow_cpu=[]).forms(1)
 
 
+def test_float32_is_float32_on_a_card_and_settings_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
+    switches = module.torch.backends.cuda.matmul, module.torch.backends.cudnn.conv
+    before = [s.fp32_precision for s in switches]
+    with full_precision():
+        assert [s.fp32_precision for s in switches] == ["ieee", "ieee"]
+    assert [s.fp32_precision for s in switches] == before
+
+
 def test_torch_is_imported_when_it_is_asked_for() -> None:
-    code = "import sys, pulsify, pulsify.cli.main, pulsify.backends.registry as r; r.backend('ort'); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys, pulsify.cli.main as _, pulsify.backends.registry as r; r.backend('ort')"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], check=True)
