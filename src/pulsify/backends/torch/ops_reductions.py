@@ -74,3 +74,11 @@ def running(n: Site) -> Written:
     if not (exclusive or backwards):
         return f"torch.cumsum({x}, {axis}, dtype={x}.dtype){back}"
     return f"op.running_sum({x}, {axis}, {exclusive}, {backwards}){back}"
+
+
+@op("Hardmax")
+def hardmax(n: Site) -> Written:
+    if n.opset < 13:
+        raise Uncovered("over several axes at once, as it was before opset 13")
+    axis = n.axis(default=-1)
+    return f"F.one_hot({n.x()}.argmax({axis}), {n.sizes()[axis]}).movedim(-1, {axis}).to(torch.{n.made()})"
