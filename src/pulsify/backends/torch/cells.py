@@ -48,9 +48,9 @@ class Weights:
 def lstm(
     x: Tensor, w: Tensor, r: Tensor, *, hidden: int, functions: Named = (), direction: str = "forward",
     clip: float = 0.0, batch_first: bool = False, bias: Tensor | None = None, lengths: Tensor | None = None,
-    h: Tensor | None = None, c: Tensor | None = None, peepholes: Tensor | None = None,
+    h: Tensor | None = None, c: Tensor | None = None, peepholes: Tensor | None = None, coupled: bool = False,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gates i, o, f, c."""
+    """Gates i, o, f, c. coupled: what is not taken in is kept."""
     usual = functions or (("Sigmoid", 0, 0), ("Tanh", 0, 0), ("Tanh", 0, 0)) * 2
     ps = [None, None] if peepholes is None else [p.to(_wide(x)) for p in peepholes]
 
@@ -61,7 +61,8 @@ def lstm(
         if peep is not None:
             pi, po, pf = peep.chunk(3)
             i, forget = i + pi * c, forget + pf * c
-        c = f(v.clipped(forget)) * c + f(v.clipped(i)) * g(v.clipped(new))
+        taken = f(v.clipped(i))
+        c = (1 - taken if coupled else f(v.clipped(forget))) * c + taken * g(v.clipped(new))
         o = o if peep is None else o + po * c
         return f(v.clipped(o)) * out(c), c
 

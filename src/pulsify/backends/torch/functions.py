@@ -56,11 +56,12 @@ def between(x: Tensor, axis: int, first: Tensor, second: Tensor, share: Tensor) 
 # ---- sums
 
 
-def running_sum(x: Tensor, axis: int, exclusive: bool, backwards: bool) -> Tensor:
+def running(add: Callable[..., Tensor], x: Tensor, axis: int, exclusive: bool, backwards: bool) -> Tensor:
+    """Sums or products (`torch.cumsum`, `torch.cumprod`) of all up to here, or before."""
     x = x.flip(axis) if backwards else x
-    made = torch.cumsum(x, axis, dtype=x.dtype)
+    made = add(x, axis, dtype=x.dtype)
     if exclusive:
-        first = torch.zeros_like(made.narrow(axis, 0, 1))
+        first = torch.full_like(made.narrow(axis, 0, 1), add is torch.cumprod)
         made = torch.cat([first, made.narrow(axis, 0, made.shape[axis] - 1)], axis)
     return made.flip(axis) if backwards else made
 

@@ -35,7 +35,7 @@ def recurrent(n: Site) -> Written:
     if n.op == "LSTM":
         named |= {name: n.x(i) for i, name in ((6, "c"), (7, "peepholes")) if n.has(i)}
         if n.attr("input_forget", 0):
-            raise Uncovered("input and forget gate coupled")
+            named["coupled"] = "True"
     outs = ", ".join(n.out(i) for i in range(3 if n.op == "LSTM" else 2))
     settings = ", ".join(f"{k}={v}" for k, v in named.items() if v)
     return [f"{outs} = op.{n.op.lower()}({n.x(0)}, {n.x(1)}, {n.x(2)}, {settings})"]

@@ -66,14 +66,15 @@ def softmax(n: Site) -> Written:
     return f"{name}({x}.flatten({axis}), -1).reshape({n.x()}.shape){back}"
 
 
-@op("CumSum")
+@op("CumSum", "CumProd")
 def running(n: Site) -> Written:
     (axis,), (x, back) = n.ints(1, "axis"), wide(n, n.x())
     axis %= n.rank()
     exclusive, backwards = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
+    name = f"torch.{n.op.lower()}"
     if not (exclusive or backwards):
-        return f"torch.cumsum({x}, {axis}, dtype={x}.dtype){back}"
-    return f"op.running_sum({x}, {axis}, {exclusive}, {backwards}){back}"
+        return f"{name}({x}, {axis}, dtype={x}.dtype){back}"
+    return f"op.running({name}, {x}, {axis}, {exclusive}, {backwards}){back}"
 
 
 @op("Hardmax")

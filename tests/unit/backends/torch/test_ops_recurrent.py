@@ -55,6 +55,10 @@ def test_lstm_with_all_its_inputs() -> None:
     alike(made, {**fed(made), "n": np.array([5, 1, 3], np.int32)})
 
 
+def test_gates_that_are_coupled() -> None:
+    alike(layer("LSTM", 1, "x w r b _ h c", "h c", input_forget=1))
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, T), min_size=B, max_size=B), st.sampled_from(["GRU", "LSTM"]), st.integers(0, 99))
 def test_streams_of_any_length(lengths: list[int], op: str, seed: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from tests.unit.backends.torch.both import alike, reason, small
+from tests.unit.backends.torch.both import alike, by_torch, fed, reason, same, small
 
 I = np.int64
 
@@ -86,6 +87,17 @@ def test_what_were_attributes_once(opset: int) -> None:
         alike(small("Slice x > y starts=[1] ends=[3] axes=[1]", {"x": [3, 4]}, opset=9))
         alike(small("Clip x > y min=-0.5 max=0.5", {"x": [3, 4]}, opset=10))
         alike(small("Pad x > y pads=[0,1,0,2] value=2.0", {"x": [3, 4]}, opset=10))
+
+
+@pytest.mark.parametrize("settings", ["exclusive=0", "exclusive=1", "reverse=1", "exclusive=1 reverse=1"])
+def test_running_products(settings: str) -> None:
+    """The runtime may not have them; onnx's own evaluator says what is right."""
+    from onnx.reference import ReferenceEvaluator
+
+    model = small(f"CumProd x a > y {settings}", {"x": [2, 5]}, {"a": np.array(1, I)}, opset=26)
+    feeds = fed(model)
+    (want,) = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+    same(by_torch(model, feeds)["y"], want)
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
