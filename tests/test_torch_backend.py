@@ -123,6 +123,17 @@ def test_the_flagship_in_a_lower_type(encoder: Path, dtype: str) -> None:
     np.testing.assert_array_equal(got["encoded_lengths"], want["encoded_lengths"])
 
 
+@pytest.mark.parametrize("case", ["cumsum", "running_mean", "gru", "attn_linear_causal"])
+def test_sums_that_go_on_are_float32_in_a_lower_type(case: str) -> None:
+    """In bfloat16, 256 and 1 are 256."""
+    entry = next(e for e in load() if e.name == case)
+    stream = pulsify.stream(entry.fixture("legacy"), pulse=entry.pulse, verify=False)
+    x = np.abs(entry.inputs(800)["x"])
+    got = streamed(stream, x, [800], backend="torch", options={"device": "cpu", "dtype": "bfloat16"})
+    for name, want in Batch(entry.fixture("legacy")).run({"x": x}).items():
+        assert np.abs(got[name] - want).max() < 2e-2 * np.abs(want).max()
+
+
 # ---- states, islands, sessions
 
 MODELS = {"look_ahead": models.look_ahead("B"), "causal": models.causal("B"), "with_length": models.with_length("B")}

@@ -38,7 +38,7 @@ def scope_of(model: ir.Model, spec: Spec, device: str, low: str | None) -> Scope
     constants = dict(_constants(model.graph))
     nodes = list(model.graph)
     opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
-    exact = _from_clock(nodes, model, spec, constants.keys()) if low else frozenset[ir.Value]()
+    exact = _exact(model, spec, constants.keys()) if low else frozenset[ir.Value]()
     return Scope(device, opset, low, exact, _from_sizes(nodes, constants.keys()), constants=constants)
 
 
@@ -54,12 +54,43 @@ def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
             yield from _constants(inner)
 
 
-def _from_clock(
-    nodes: Sequence[ir.Node], model: ir.Model, spec: Spec, constants: Container[ir.Value]
-) -> frozenset[ir.Value]:
-    """Values that depend on nothing but position, length and constants: floats of them count frames."""
-    known = {v for v in model.graph.inputs if v.name in (spec.position, spec.length)}
-    return frozenset(known | _following(nodes, known, constants))
+def _exact(model: ir.Model, spec: Spec, constants: Container[ir.Value]) -> frozenset[ir.Value]:
+    """What stays in float32: floats that count frames, and sums that go on as long as the stream."""
+    clock = {v for v in model.graph.inputs if v.name in (spec.position, spec.length)}
+    found = clock | _following(list(model.graph), clock, constants)
+    for state in spec.states:
+        if state.kind == "carry":
+            found |= _carried(model.graph, state.name, state.after)
+    for node in model.graph:
+        if any(v in found for v in node.outputs):
+            found.update(_inner(node))
+    return frozenset(found)
+
+
+def _carried(graph: ir.Graph, before: str, after: str) -> set[ir.Value]:
+    """A state, what replaces it, and all that lies between: made of the one, and needed for the other."""
+    found = {v for v in graph.inputs if v.name == before}
+    reached = []
+    for node in graph:
+        if any(v in found for v in reads(node)):
+            reached.append(node)
+            found.update(node.outputs)
+    needed = {v for v in graph.outputs if v.name == after}
+    between = {v for v in graph.inputs if v.name == before} | needed
+    for node in reversed(reached):
+        if any(v in needed for v in node.outputs):
+            needed.update(reads(node))
+            between.update(node.outputs)
+    return between
+
+
+def _inner(node: ir.Node) -> Iterator[ir.Value]:
+    """The values in a node's bodies."""
+    for graph in bodies(node):
+        yield from graph.inputs
+        for inner in graph:
+            yield from inner.outputs
+            yield from _inner(inner)
 
 
 def _from_sizes(nodes: Sequence[ir.Node], constants: Container[ir.Value]) -> frozenset[ir.Value]:

@@ -73,8 +73,9 @@ def _numbered(name: str) -> Iterator[str]:
 class Scope:
     """What holds for a whole step.
 
-    low: the type that stands for float32, if not that itself. exact: values that follow from the clock alone, which
-    stay as they are. host: those that follow from sizes alone, which stay with the CPU.
+    low: the type that stands for float32, if not that itself. exact: values that stay as they are: those that follow
+    from the clock alone, and what is carried from pulse to pulse. host: those that follow from sizes alone, which stay
+    with the CPU.
     """
 
     device: str
@@ -141,9 +142,8 @@ class Site:
         name = self.scope.names.name(value)
         if value in self.scope.host and not self.host:
             name = f"{name}.to(device)"
-        if self.low and self.scope.kind(value) == "float32":
-            return f"{name}.to(torch.{self.low})"
-        return name
+        wanted = self.kind(i)
+        return name if self.scope.kind(value) == wanted else f"{name}.to(torch.{wanted})"
 
     def maybe(self, i: int) -> str:
         """An input that may be missing."""
@@ -193,10 +193,12 @@ class Site:
     # ---- types and sizes
 
     def kind(self, i: int = 0) -> str:
+        """The type of an input, as this node takes it."""
         value = self.value(i)
         if value is None:
             raise Uncovered(f"its input {i} is missing")
-        return self.scope.kind(value)
+        own = self.scope.low and value.dtype == ir.DataType.FLOAT
+        return self.low or "float32" if own else self.scope.kind(value)
 
     def made(self, i: int = 0) -> str:
         """The type of an output."""
@@ -208,10 +210,12 @@ class Site:
 
     @property
     def low(self) -> str | None:
-        """The low type, if this node computes in it: something of it follows from data."""
-        low = self.scope.low
-        values = [v for v in (*self.node.inputs, *self.node.outputs) if v and v not in self.scope.constants]
-        return low if any(v.dtype == ir.DataType.FLOAT and v not in self.scope.exact for v in values) else None
+        """The low type, if this node computes in it: what it makes is not exact, or what it compares."""
+        made, given = (
+            [v for v in values if v is not None and v.dtype == ir.DataType.FLOAT and v not in self.scope.constants]
+            for values in (self.node.outputs, self.node.inputs)
+        )
+        return self.scope.low if any(v not in self.scope.exact for v in made or given) else None
 
     def floating(self, i: int = 0) -> bool:
         return self.kind(i) in FLOATS
