@@ -15,6 +15,7 @@ from pulsify.backends.torch.placement import check_allowed, forced_parts, placem
 from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
 from pulsify.backends.torch.tensors import Weights
+from pulsify.backends.torch.trial import Trial
 from pulsify.core.spec import Spec
 from pulsify.optimize.steady import steady_form
 
@@ -51,6 +52,7 @@ class Executable:
     options: Options
     chosen: Chosen
     weights: Weights
+    trial: Trial
     _forms: dict[int, Forms] = field(default_factory=dict)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
@@ -82,7 +84,7 @@ class Executable:
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said)
+        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault)
 
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
@@ -103,7 +105,8 @@ class Torch:
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         settled = chosen(options.own)
-        return Executable(program, spec, options, settled, Weights(torch.device(settled.device)))
+        weights = Weights(torch.device(settled.device))
+        return Executable(program, spec, options, settled, weights, Trial(weights))
 
 
 BACKEND: Backend = Torch()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -22,6 +22,7 @@ from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.table import Code, Reason, written
 from pulsify.core.errors import InvalidArgument
 
+Fault = Callable[[ir.Node, Code, Scope], str]
 FORCE = "PULSIFY_FORCE_CPU"  # name parts, separated by commas
 
 
@@ -66,12 +67,15 @@ def forced_parts(given: Sequence[str]) -> tuple[str, ...]:
     return (*given, *(p.strip() for p in os.environ.get(FORCE, "").split(",") if p.strip()))
 
 
-def planned(model: ir.Model, scope: Scope, force: Sequence[str] = ()) -> Plan:
+def planned(model: ir.Model, scope: Scope, force: Sequence[str] = (), fault: Fault | None = None) -> Plan:
+    """Every node is looked at before it is placed. fault: what is wrong with its lines on this device, if anything."""
     codes: dict[ir.Node, Code] = {}
     reasons: dict[ir.Node, Reason] = {}
     nodes = [n for n in model.graph if n.op_type != "Constant"]
     for node in nodes:
         made = Reason("asked for") if named_by(node, force) else written(node, scope)
+        if isinstance(made, Code) and fault is not None and (found := fault(node, made, scope)):
+            made = Reason(f"{node.op_type}: {found}")
         if isinstance(made, Code):
             codes[node] = made
         else:

@@ -15,7 +15,7 @@ from onnx_ir.passes import Sequential
 
 from pulsify.backends.torch import functions
 from pulsify.backends.torch.island import Island, opened
-from pulsify.backends.torch.placement import Part, Plan, planned, title
+from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
 from pulsify.backends.torch.scope import reads, scope_of
 from pulsify.backends.torch.site import Need, Scope, Uncovered
 from pulsify.backends.torch.tensors import Weights, Wire
@@ -60,13 +60,14 @@ def source(
     low: str | None = None,
     force: Sequence[str] = (),
     said: str = "",
+    fault: Fault | None = None,
 ) -> Source:
-    """The step as text. said: what stands over it."""
+    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`)."""
     made = sized(model, batch)
     scope = scope_of(made, spec, device, low)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
-    plan = planned(made, scope, force)
+    plan = planned(made, scope, force, fault)
     lines, needs, islands = _body(plan, scope, made.graph)
     results = [_result(value, scope, needs) for value in made.graph.outputs]
     text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]

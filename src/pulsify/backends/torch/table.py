@@ -80,5 +80,7 @@ def written(node: ir.Node, scope: Scope) -> Code | Reason:
         made = function(site)
     except Uncovered as reason:
         return Reason(f"{node.op_type}: {reason}")
+    except Exception as error:  # a node that is like none before: the runtime has it
+        return Reason(f"{node.op_type}: no expression was found ({type(error).__name__}: {error})")
     lines = [f"{site.out()} = {made}"] if isinstance(made, str) else made
     return Code(tuple(lines), dict(site.needs))
