@@ -47,6 +47,7 @@ class Names:
 
     of: dict[ir.Value, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=lambda: set(RESERVED))
+    constants: dict[Hashable, str] = field(default_factory=dict)  # by the key of what is needed
 
     def name(self, value: ir.Value) -> str:
         if value not in self.of:
@@ -185,10 +186,11 @@ class Site:
         return self._need(wish, Need((made_of, wish, own, self.host), lambda: array, own, self.host))
 
     def _need(self, wish: str, need: Need) -> str:
-        known = next((name for name, other in self.needs.items() if other.key == need.key), None)
-        name = known or self.scope.names.fresh(wish)
-        self.needs[name] = need
-        return name
+        kept = self.scope.names.constants
+        if need.key not in kept:
+            kept[need.key] = self.scope.names.fresh(wish)
+        self.needs[kept[need.key]] = need
+        return kept[need.key]
 
     # ---- types and sizes
 

@@ -66,6 +66,11 @@ def test_constants_are_shared_by_forms_and_numbers_of_streams() -> None:
     assert one is other
 
 
+def test_a_constant_has_one_name_however_many_read_it() -> None:
+    made = written(small("MatMul x w > h; MatMul h w > y", {"x": [4, 4]}, {"w": weights(4, 4)}))
+    assert list(made.needs) == ["w"] and made.text.count(", w)") == 2
+
+
 def test_sizes_follow_the_number_of_streams() -> None:
     model = small("Reshape x s > y", {"x": ["B", 2, 4]}, {"s": np.array([-1, 8])})
     for batch in (1, 3):
