@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import onnx_ir as ir
 
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
-from pulsify.backends.seam import Executable, Options, StepProgram, plain
+from pulsify.backends.seam import Executable, Options, Own, StepProgram, Writing, own_options, plain
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import write_out
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 STREAMS: dict[Kind, int | None] = {"single": 1, "batch": 2, "pool": None}  # for so many a program is made
+Frozen = tuple[tuple[str, str | tuple[str, ...] | None], ...]  # such options, as a key
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
@@ -55,6 +56,7 @@ class Running(TypedDict, total=False):
     portable: bool
     threads: int
     backend: str
+    options: Mapping[str, Own] | None
 
 
 class Stream:
@@ -71,7 +73,7 @@ class Stream:
         self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
         self._taps: Probes = probes or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
-        self._open: dict[tuple[str, Kind, int], Executable] = {}
+        self._open: dict[tuple[str, Kind, int, Frozen], Executable] = {}
         self._ports: dict[int, Ports] = {}
         self.report: Report | None = None  # what the check against the batch model saw, if there was one
 
@@ -146,20 +148,25 @@ class Stream:
             self._programs[backend, kind] = made
         return self._programs[backend, kind]
 
-    def _opened(self, kind: Kind, threads: int = 1, backend: str = DEFAULT) -> Executable:
+    def _opened(
+        self, kind: Kind, threads: int = 1, backend: str = DEFAULT, own: Mapping[str, Own] | None = None
+    ) -> Executable:
         """The model open on a back end, in one of its forms; each is opened once."""
-        key = backend, kind, threads
+        key = backend, kind, threads, _frozen(own or {})
         if key not in self._open:
             program = self._program(kind, backend)
-            own = program.general is self.model
-            options = Options(threads, kind != "unfused", self._path if own else None)
+            path = self._path if program.general is self.model else None
+            options = Options(threads, kind != "unfused", path, dict(key[-1]))
             self._open[key] = back_end(backend).compile(program, self.spec, options)
         return self._open[key]
 
-    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int) -> Executable:
+    def pooled(
+        self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
+    ) -> Executable:
         """What a pool runs."""
         threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
-        return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend)
+        _known(backend, own or {})
+        return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend, own)
 
     def _kind(self, quickest: Kind, portable: bool, fuse_quantised: bool) -> Kind:
         if self.quantised and not fuse_quantised:
@@ -185,13 +192,14 @@ class Stream:
     def session(
         self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ...,
         fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str = ...,
+        options: Mapping[str, Own] | None = ..., statics: None = ..., **named: Own,
     ) -> Streams: ...  # fmt: skip
 
     @overload
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
         statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
-        threads: int = ..., backend: str = ..., **named: ArrayLike,
+        threads: int = ..., backend: str = ..., options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -206,12 +214,16 @@ class Stream:
         portable: bool = False,
         threads: int = 1,
         backend: str = DEFAULT,
-        **named: ArrayLike,
+        options: Mapping[str, Own] | None = None,
+        **named: ArrayLike | Own,
     ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
-        backend: "ort" (ONNX Runtime), or "reference" (onnx's own evaluator: slow, a second opinion).
+        backend: "ort" (ONNX Runtime), "torch", or "reference" (onnx's own evaluator: slow, a second opinion).
+        options: what a back end has for itself, keyword arguments too. torch: device ("cuda", "cpu"; by itself a card
+        if there is one), dtype (None, "float16", "bfloat16"), mode ("eager"), allow_cpu and force_cpu (parts of the
+        names of nodes that may, or must, stay with ONNX Runtime on the CPU; see `Session.placement`).
         threads: for one call of the model; more than one pays for large models only.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN and
@@ -219,18 +231,14 @@ class Stream:
         fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
         portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
-        given = {**(statics or {}), **named}
+        own, given = self._sorted_out(backend, named, options or {}, statics or {})
         count = check_batch(self.spec, batch)
         threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
         if independent:
-            if unknown := sorted(set(given) - {s.name for s in self.statics}):
-                raise InvalidArgument(
-                    f"static inputs are given when the session is opened, by name; unknown: {unknown}"
-                )
             return Streams(
                 Pool(
                     self, count, padding=padding, check=check, threads=threads, backend=backend, portable=portable,
-                    fuse_quantised=fuse_quantised,
+                    fuse_quantised=fuse_quantised, options=own,
                 )
             )  # fmt: skip
         fixed = check_statics(self.spec, given, count)
@@ -238,8 +246,33 @@ class Stream:
         if count not in self._ports:
             self._ports[count] = ports(self.spec, count)
         known = self._ports[count]
-        opened = partial(self._opened(kind, threads, backend).stepper, count, fixed)
+        opened = partial(self._opened(kind, threads, backend, own).stepper, count, fixed)
         return Session(opened, Framer(known, padding, check), known, check)
+
+    def _sorted_out(
+        self,
+        backend: str,
+        named: Mapping[str, ArrayLike | Own],
+        options: Mapping[str, Own],
+        statics: Mapping[str, ArrayLike],
+    ) -> tuple[dict[str, Own], dict[str, ArrayLike]]:
+        """Options of the back end, and static inputs: a name that is both is the input."""
+        takes, fixed = own_options(back_end(backend)), {s.name for s in self.statics}
+        own = dict(options)
+        given = dict(statics)
+        for name, value in named.items():
+            if name in takes and name not in fixed:
+                own[name] = cast(Own, value)
+            else:
+                given[name] = cast(ArrayLike, value)
+        if unknown := sorted(set(given) - fixed):
+            has = f"takes {', '.join(takes)}" if takes else "has no options of its own"
+            raise InvalidArgument(
+                f"static inputs are given when the session is opened, by name; unknown: {unknown} "
+                f"(and the back end {backend!r} {has})"
+            )
+        _known(backend, own)
+        return own, given
 
     def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
         """A whole stream at once: what `push` and `flush` give, put together; an array, or arrays by output.
@@ -252,6 +285,17 @@ class Stream:
         statics = {s.name: given[s.name] for s in self.spec.statics}
         session = self.session(batch=batch_of(self.spec, given), statics=statics, **options)
         return alone(self.spec, run_whole(session, self.spec, given, sizes(chunks, length)))
+
+    def sources(
+        self, backend: str, batch: int | None = None, options: Mapping[str, Own] | None = None
+    ) -> dict[str, str]:
+        """The source that a back end writes, by the step's name: general, and steady if there is one."""
+        count = check_batch(self.spec, batch)
+        _known(backend, options or {})
+        opened = self._opened("single" if count == 1 else "batch", 1, backend, options)
+        if not isinstance(opened, Writing):
+            raise InvalidArgument(f"the back end {backend!r} writes no source")
+        return opened.texts(count)
 
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data.
@@ -359,6 +403,18 @@ def _whole(value: object, complaint: str) -> int:
     if isinstance(value, bool) or not 1 <= number <= LONGEST_PULSE:
         raise InvalidArgument(complaint)
     return number
+
+
+def _known(backend: str, own: Mapping[str, Own]) -> None:
+    """Options that the back end has, or InvalidArgument that lists them."""
+    takes = own_options(back_end(backend))
+    if unknown := sorted(set(own) - set(takes)):
+        has = f"there are {', '.join(takes)}" if takes else "it has none of its own"
+        raise InvalidArgument(f"options of the back end {backend!r}: unknown {unknown}; {has}")
+
+
+def _frozen(own: Mapping[str, Own]) -> Frozen:
+    return tuple(sorted((k, v if v is None or isinstance(v, str) else tuple(v)) for k, v in own.items()))
 
 
 def _is_torch(source: object) -> bool:

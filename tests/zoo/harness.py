@@ -57,13 +57,14 @@ def check(
     *,
     bound: Sequence[str] = (),
     tolerance: float = TOLERANCE,
+    running: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Result:
     """Streams a model at every length in several chunkings and compares with batch.
 
     `make_inputs(length)` gives all the inputs of the batch model. Those in `axes` are streamed, those in
     `bound` follow from the length and are left out, the others are given to the session as they are.
-    `options` go to `pulsify.stream`.
+    `running` are options of the sessions, `options` go to `pulsify.stream`.
     """
     try:
         stream = _compile(model_path, pulse, options)
@@ -72,7 +73,7 @@ def check(
         return Result("refused", f"{refusal.node} ({refusal.op}): {refusal.reason}", refusal=refusal)
     except Exception as error:  # any other failure is a finding to report, not to raise
         return Result("error", f"compile: {_one_line(error)}")
-    return compare(stream, model_path, make_inputs, axes, lengths, bound=bound, tolerance=tolerance)
+    return compare(stream, model_path, make_inputs, axes, lengths, bound=bound, tolerance=tolerance, running=running)
 
 
 def compare(
@@ -84,6 +85,7 @@ def compare(
     *,
     bound: Sequence[str] = (),
     tolerance: float = TOLERANCE,
+    running: Mapping[str, Any] | None = None,
 ) -> Result:
     """The second half of `check`, for a stream made elsewhere."""
     batch = Batch(model_path)
@@ -98,7 +100,7 @@ def compare(
         for i, cuts in enumerate(chunkings(length, stream.pulse, rng)):
             where = f"length {length} cuts {_brief(cuts)}"
             try:
-                got = run_stream(stream, inputs, cuts, portable=i == 0)
+                got = run_stream(stream, inputs, cuts, portable=i == 0, **(running or {}))
             except Exception as error:  # as above
                 return Result("error", f"run {where}: {_one_line(error)}", worst, delays)
             for output in stream.outputs:
@@ -111,9 +113,9 @@ def compare(
     return Result("exact", worst=worst, delays=delays)
 
 
-def run_stream(stream: Any, inputs: Arrays, cuts: Sequence[int], portable: bool = False) -> Arrays:
+def run_stream(stream: Any, inputs: Arrays, cuts: Sequence[int], portable: bool = False, **running: Any) -> Arrays:
     """All outputs of one stream, cut as told."""
-    return streamed(stream, inputs, cuts, portable=portable)
+    return streamed(stream, inputs, cuts, portable=portable, **running)
 
 
 def _compile(path: str | Path, pulse: int, options: Mapping[str, Any]) -> Any:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.zoo.harness import Result, check
 from tests.zoo.manifest import EXPORTERS, FAMILIES, Entry, Exporter, load, runnable
@@ -33,8 +34,9 @@ def model_path(entry: Entry, exporter: Exporter, folder: Path) -> Path:
     return path
 
 
-def check_entry(entry: Entry, path: Path) -> Result:
-    return check(path, entry.inputs, {"x": entry.axis}, entry.pulse, entry.lengths)
+def check_entry(entry: Entry, path: Path, **running: Any) -> Result:
+    """running: options of the sessions."""
+    return check(path, entry.inputs, {"x": entry.axis}, entry.pulse, entry.lengths, running=running)
 
 
 def select(

@@ -13,6 +13,7 @@ DEFAULT = "ort"
 _ENTRIES: dict[str, Entry] = {
     "ort": Entry("pulsify.backends.ort.backend", "pulsify"),
     "reference": Entry("pulsify.backends.reference.backend", "pulsify[reference]"),
+    "torch": Entry("pulsify.backends.torch.backend", "pulsify[torch]"),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +19,7 @@ from pulsify.core.spec import Dims, Spec
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+Own = str | Sequence[str] | None  # an option that a back end has for itself
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,30 @@ def plain(model: ir.Model, spec: Spec) -> StepProgram:
 
 @dataclass(frozen=True)
 class Options:
-    """threads: for one call. fuse=False: every operator as it is written. path: where `general` lies as a file."""
+    """threads: for one call. fuse=False: every operator as it is written. path: where `general` lies as a file.
+
+    own: what only this back end knows (see `own_options`), by name.
+    """
 
     threads: int = 1
     fuse: bool = True
     path: str | None = None
+    own: Mapping[str, Own] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a node of a step runs. reason: why it is not on the device. nbytes: what crosses there and back, a pulse.
+
+    step: "general" (every pulse) or "steady" (away from both ends).
+    """
+
+    node: str
+    op: str
+    device: str
+    reason: str = ""
+    nbytes: int = 0
+    step: str = "general"
 
 
 class Stepper(Protocol):
@@ -175,6 +195,15 @@ class Executable(Protocol):
         ...
 
 
+@runtime_checkable
+class Writing(Protocol):
+    """An executable that is made of source, which people can read."""
+
+    def texts(self, batch: int) -> dict[str, str]:
+        """By the name of the step."""
+        ...
+
+
 class Backend(Protocol):
     """A machine, or a library that runs graphs."""
 
@@ -183,3 +212,13 @@ class Backend(Protocol):
         ...
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable: ...
+
+
+def own_options(machine: Backend) -> tuple[str, ...]:
+    """What a back end takes beside what all of them do: names that it lists as `options`, if it has any."""
+    return tuple(getattr(machine, "options", ()))
+
+
+def placement_of(stepper: Stepper) -> tuple[Placement, ...]:
+    """Where the nodes of a step run, if its back end has more than one place for them."""
+    return tuple(getattr(stepper, "placement", ()))

@@ -29,9 +29,9 @@ WINDOWS = (
 @click.argument("model")
 @options.pulse
 @click.option(
-    "--stage", type=click.Choice(["trace", "windows", "stream"]),
+    "--stage", type=click.Choice(["trace", "windows", "stream", "torch"]),
     help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each wire "
-    "holds at a pulse), stream (the streaming graph).",
+    "holds at a pulse), stream (the streaming graph), torch (its step as the source that the back end torch runs).",
 )  # fmt: skip
 @options.meaning
 @options.sample_rate
@@ -55,6 +55,7 @@ def inspect(
     pulsify inspect model.onnx                    time axes, windows, delays, states
     pulsify inspect model.onnx --stage windows    every wire
     pulsify inspect stream.onnx                   ports, delays, states of a stream
+    pulsify inspect stream.onnx --stage torch     its step, as the back end torch runs it
     """
     with working(f"looking at {short(model)}", as_json) as say:
         facts, draw = _look(
@@ -83,6 +84,8 @@ def _look(
     """The facts asked for, and the function that shows them."""
     if stage == "stream":
         return _stream_graph(open_any(model, pulse, meaning, verify=False))
+    if stage == "torch":
+        return _torch_source(open_any(model, pulse, meaning, verify=False))
     if is_stream(model):
         if stage is not None:
             raise InvalidArgument(f"{model} is a stream already and has no stage '{stage}': give the batch model")
@@ -124,6 +127,11 @@ def _stream_graph(made: Stream) -> Look:
 
     lines = listing(made.model).splitlines()
     return {"kind": "stream", "graph": lines}, lambda facts: click.echo("\n".join(facts["graph"]))
+
+
+def _torch_source(made: Stream) -> Look:
+    lines = "\n\n".join(made.sources("torch").values()).splitlines()
+    return {"kind": "stream", "source": lines}, lambda facts: click.echo("\n".join(facts["source"]))
 
 
 # ---- a batch model

@@ -90,7 +90,7 @@ def pulse(command: Command) -> Command:
 def backend(command: Command) -> Command:
     return click.option(
         "--backend", default="ort", show_default=True, metavar="NAME",
-        help="What runs the stream: ort (ONNX Runtime) or reference (onnx's own evaluator, slow).",
+        help="What runs the stream: ort (ONNX Runtime), torch, or reference (onnx's own evaluator, slow).",
     )(command)  # fmt: skip
 
 

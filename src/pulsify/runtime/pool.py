@@ -16,7 +16,7 @@ stream whose memory was just being written is broken until `reset` or `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
 from pulsify.backends.registry import DEFAULT
-from pulsify.backends.seam import Array, Executable, SlotStepper, stream_axis
+from pulsify.backends.seam import Array, Executable, Own, SlotStepper, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
@@ -46,7 +46,9 @@ class Source(Protocol):
     @property
     def spec(self) -> Spec: ...
 
-    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int) -> Executable: ...
+    def pooled(
+        self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
+    ) -> Executable: ...
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ class Pool:
         backend: str = DEFAULT,
         portable: bool = False,
         fuse_quantised: bool = True,
+        options: Mapping[str, Own] | None = None,
     ) -> None:
+        """options: what a back end has for itself, by name (as of `Stream.session`)."""
         spec = stream.spec
         _check_pooled(spec, most)
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
-        executable = stream.pooled(backend, portable, fuse_quantised, threads)
+        executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
         self._numbers = count()

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Stepper
+from pulsify.backends.seam import Array, Placement, Stepper, placement_of
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
@@ -57,6 +57,11 @@ class Session:
     def closed(self) -> bool:
         """Has it been flushed?"""
         return self._framer.closed
+
+    @property
+    def placement(self) -> tuple[Placement, ...]:
+        """Where each node of the step runs, and why not on the device; empty if there is one place only."""
+        return placement_of(self._stepper)
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
         """Take frames (any number, also none) and return the output frames that are now ready."""

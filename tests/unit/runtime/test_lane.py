@@ -31,7 +31,7 @@ class Source:
         self.model, spec = remembers("B")
         self.spec = Spec(**{**vars(spec), **fields})
 
-    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int) -> Executable:
+    def pooled(self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Any = None) -> Executable:
         return BACKEND.compile(BACKEND.lower(self.model, self.spec, None), self.spec, Options())
 
 

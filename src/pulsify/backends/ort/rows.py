@@ -27,8 +27,9 @@ from pulsify.backends.ort.row_ops import (
     turned_back,
     turned_from,
 )
-from pulsify.core.spec import PAST, Spec
+from pulsify.core.spec import Spec
 from pulsify.optimize.rewriting import Copy, one_stream
+from pulsify.optimize.sized import ForStreams
 
 
 @dataclass
@@ -94,30 +95,7 @@ class OverRows(Copy[Rows]):
         return frozenset(work.ports)
 
 
-class ForOneStream(Copy[PassResult]):
-    """A copy for a single stream: a free batch is 1, and all sizes are worked out.
-
-    Requires: nothing. Ensures: no size of an input is free, but for caches that grow.
-    """
-
-    def call(self, model: ir.Model) -> PassResult:
-        from onnx_ir.passes.common import ShapeInferencePass
-
-        model = model.clone()
-        for v in (*model.graph.inputs, *model.graph.outputs):
-            if v.shape is not None:
-                v.shape = ir.Shape([d if isinstance(d, int) else _times(str(d)) for d in v.shape])
-        return PassResult(ShapeInferencePass()(model).model, True)
-
-    def ensures(self, model: ir.Model) -> None:
-        super().ensures(model)
-        one_stream(model)
-
-
-def _times(dim: str) -> int | str:
-    """4 for '4*B', 1 for 'B'; other free sizes (a growing cache's) stay."""
-    factor, _, rest = dim.partition("*")
-    return int(factor) if rest else dim if dim == PAST else 1
+ForOneStream = ForStreams  # of one: its default
 
 
 def _free_ports(model: ir.Model, spec: Spec) -> frozenset[str]:

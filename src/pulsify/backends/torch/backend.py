@@ -1,0 +1,112 @@
+"""Torch: the step as generated source, on the CPU or a graphics card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import torch
+
+from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
+from pulsify.backends.torch.options import NAMES, Chosen, chosen
+from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
+from pulsify.backends.torch.source import Function, Source, function, source
+from pulsify.backends.torch.step import Step
+from pulsify.backends.torch.tensors import Weights
+from pulsify.backends.torch.trial import Trial
+from pulsify.core.spec import Spec
+from pulsify.optimize.steady import steady_form
+
+if TYPE_CHECKING:
+    from pulsify.backends.seam import SlotStepper
+
+# How a step is run, by mode: from the function in the source to one that is called every pulse.
+RUNNERS: Mapping[str, Callable[[Function], Function]] = {"eager": lambda step: step}
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """One step of a program for so many streams, ready to run."""
+
+    source: Source
+    call: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """All steps of a program for so many streams."""
+
+    general: Form
+    steady: Form | None
+    placement: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A program on a device. Source is written once for every number of streams; the weights are there once."""
+
+    program: StepProgram
+    spec: Spec
+    options: Options
+    chosen: Chosen
+    weights: Weights
+    trial: Trial
+    _forms: dict[int, Forms] = field(default_factory=dict)
+
+    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
+        return Step(self, batch, statics)
+
+    def slots(self, most: int) -> SlotStepper | None:
+        return None
+
+    def forms(self, batch: int) -> Forms:
+        if batch not in self._forms:
+            sources = self.sources(batch)
+            device = str(self.chosen.device)
+            found = tuple(p for name, made in sources.items() for p in placements(made.plan, name, device))
+            check_allowed(found, self.chosen.allow_cpu)
+            steps = {name: self._form(made) for name, made in sources.items()}
+            self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
+        return self._forms[batch]
+
+    def sources(self, batch: int) -> dict[str, Source]:
+        """By the name of the step."""
+        models = {"general": self.program.general, "steady": self.program.steady}
+        return {name: self._source(name, model, batch) for name, model in models.items() if model is not None}
+
+    def texts(self, batch: int) -> dict[str, str]:
+        return {name: made.text for name, made in self.sources(batch).items()}
+
+    def _source(self, name: str, model: ir.Model, batch: int) -> Source:
+        device, low = str(self.chosen.device), self.chosen.dtype
+        streams = "one stream" if batch == 1 else f"{batch} streams"
+        said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
+        force = forced_parts(self.chosen.force_cpu)
+        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault)
+
+    def _form(self, made: Source) -> Form:
+        step = function(made, self.weights, self.options.threads, self.options.fuse)
+        return Form(made, RUNNERS[self.chosen.mode](step))
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The back end `torch`."""
+
+    options: tuple[str, ...] = NAMES
+
+    def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
+        own, warm = plain(model, spec), steady_form(model, spec)
+        if warm is None:
+            return own
+        return StepProgram(model, warm.model, warm.since, warm.counts, own.places)
+
+    def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
+        settled = chosen(options.own)
+        weights = Weights(torch.device(settled.device))
+        return Executable(program, spec, options, settled, weights, Trial(weights))
+
+
+BACKEND: Backend = Torch()

@@ -1,0 +1,69 @@
+"""Norms. Sums are in float32 where the type is lower; torch's own functions do that too."""
+
+from __future__ import annotations
+
+from pulsify.backends.torch.ops_reductions import wide
+from pulsify.backends.torch.site import Site, Uncovered, literal
+from pulsify.backends.torch.table import Written, op
+
+
+@op("LayerNormalization")
+def layer_norm(n: Site) -> Written:
+    n.only(0)
+    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
+    sizes = n.sizes(1)
+    if len(sizes) == n.rank() - axis and _tail(n, axis) == sizes and (not n.has(2) or n.sizes(2) == sizes):
+        return f"F.layer_norm({n.x()}, {sizes}, {n.x(1)}, {n.maybe(2)}, {eps})"
+    x, back = wide(n, n.x())
+    shift = f" + {n.x(2)}" if n.has(2) else ""
+    return f"op.normal({x}, {tuple(range(axis, n.rank()))}, {eps}){back} * {n.x(1)}{shift}"
+
+
+def _tail(n: Site, axis: int) -> tuple[int | str, ...]:
+    value = n.value(0)
+    assert value is not None and value.shape is not None
+    return tuple(d if isinstance(d, int) else str(d) for d in value.shape[axis:])
+
+
+@op("RMSNormalization")
+def rms_norm(n: Site) -> Written:
+    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
+    x, back = wide(n, n.x())
+    return f"op.by_power({x}, {tuple(range(axis, n.rank()))}, {eps}){back} * {n.x(1)}"
+
+
+@op("InstanceNormalization")
+def instance_norm(n: Site) -> Written:
+    eps, x = literal(n.attr("epsilon", 1e-5)), n.x()
+    wide_x, back = wide(n, x)
+    ones = ", ".join(["-1"] + ["1"] * (n.rank() - 2))
+    gain, shift = (f"{n.x(i)}.reshape({ones})" for i in (1, 2))
+    return f"op.normal({wide_x}, {tuple(range(2, n.rank()))}, {eps}){back} * {gain} + {shift}"
+
+
+@op("GroupNormalization")
+def group_norm(n: Site) -> Written:
+    groups, eps = int(n.attr("num_groups")), literal(n.attr("epsilon", 1e-5))
+    gain, shift = n.x(1), n.x(2)
+    if n.opset < 21:
+        each = n.sizes()[1] // groups
+        gain, shift = (f"{v}.repeat_interleave({each})" for v in (gain, shift))
+    return f"F.group_norm({n.x()}, {groups}, {gain}, {shift}, {eps})"
+
+
+@op("BatchNormalization")
+def batch_norm(n: Site) -> Written:
+    n.only(0)
+    if n.attr("training_mode", 0):
+        raise Uncovered("it is in training mode")
+    x, back = wide(n, n.x())
+    gain, shift, mean, variance = (wide(n, n.x(i))[0] if back else n.x(i) for i in range(1, 5))
+    eps = literal(n.attr("epsilon", 1e-5))
+    return f"F.batch_norm({x}, {mean}, {variance}, {gain}, {shift}, False, 0.0, {eps}){back}"
+
+
+@op("LpNormalization")
+def by_length(n: Site) -> Written:
+    p, axis = int(n.attr("p", 2)), n.axis(default=-1)
+    x, back = wide(n, n.x())
+    return f"({x} / torch.linalg.vector_norm({x}, {p}, {axis}, True)){back}"

@@ -1,0 +1,153 @@
+"""A step graph for so many streams as Python source: a line per node, constants by name."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.nn.functional as F
+from onnx_ir.passes import Sequential
+
+from pulsify.backends.torch import functions
+from pulsify.backends.torch.island import Island, opened
+from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
+from pulsify.backends.torch.scope import reads, scope_of
+from pulsify.backends.torch.site import Need, Scope, Uncovered
+from pulsify.backends.torch.tensors import Weights, Wire
+from pulsify.backends.torch.types import complete
+from pulsify.core.spec import Spec
+from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.sized import ForStreams
+
+NUMBERS = count()
+Function = Callable[..., tuple[Wire, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The text, what it takes and gives by the graph's names, and what it names: constants and islands."""
+
+    text: str
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+    kinds: Mapping[str, str | None]  # of its ports, as torch calls them
+    needs: Mapping[str, Need]
+    islands: Mapping[str, Part]
+    plan: Plan
+    scope: Scope
+    model: ir.Model
+
+
+def sized(model: ir.Model, batch: int) -> ir.Model:
+    """The model for so many streams: every size that can be known is, and what follows from sizes is a constant."""
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    made = ForStreams(batch)(model).model
+    complete(made)
+    return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
+
+
+def source(
+    model: ir.Model,
+    spec: Spec,
+    batch: int,
+    device: str,
+    low: str | None = None,
+    force: Sequence[str] = (),
+    said: str = "",
+    fault: Fault | None = None,
+) -> Source:
+    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`)."""
+    made = sized(model, batch)
+    scope = scope_of(made, spec, device, low)
+    arguments = [scope.names.name(v) for v in made.graph.inputs]
+    takes = tuple(str(v.name) for v in made.graph.inputs)
+    plan = planned(made, scope, force, fault)
+    lines, needs, islands = _body(plan, scope, made.graph)
+    results = [_result(value, scope, needs) for value in made.graph.outputs]
+    text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]
+    text += [f"    {line}" for line in lines]
+    text += [f"    return {', '.join(results)}{',' * (len(results) == 1)}", ""]
+    ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *made.graph.outputs)}
+    gives = tuple(str(v.name) for v in made.graph.outputs)
+    return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made)
+
+
+def _kind(scope: Scope, value: ir.Value) -> str | None:
+    """None: torch has no such type, and it stays an array."""
+    try:
+        return scope.kind(value)
+    except Uncovered:
+        return None
+
+
+def _result(value: ir.Value, scope: Scope, needs: dict[str, Need]) -> str:
+    name = scope.names.name(value)
+    if value in scope.constants:
+        tensor, kind = scope.constants[value], scope.kind(value)
+        needs[name] = Need((id(tensor), kind, False), tensor.numpy, kind)
+    return name
+
+
+def _body(plan: Plan, scope: Scope, graph: ir.Graph) -> tuple[list[str], dict[str, Need], dict[str, Part]]:
+    lines: list[str] = []
+    needs: dict[str, Need] = {}
+    islands: dict[str, Part] = {}
+    for item, over in zip(plan.order, _last_read(plan, scope, graph), strict=True):
+        if isinstance(item, Part):
+            name = scope.names.fresh(f"island_{len(islands)}")
+            islands[name] = item
+            *said, last = _crossing(name, item, plan, scope)
+            comment = ""
+        else:
+            code = plan.codes[item]
+            needs.update(code.needs)
+            *said, last = code.lines
+            comment = f"  # {item.op_type} {title(item)}"
+        freed = f"; del {', '.join(over)}" if over else ""
+        lines += [*said, f"{last}{freed}{comment}"]
+    return lines, needs, islands
+
+
+def _crossing(name: str, part: Part, plan: Plan, scope: Scope) -> list[str]:
+    outs = ", ".join(scope.names.name(v) for v in part.gives)
+    call = f"{name}({', '.join(scope.names.name(v) for v in part.takes)})"
+    said = [f"# on the CPU: {title(n)} ({plan.reasons[n].text})" for n in part.nodes]
+    return [*said, f"{outs}{',' * (len(part.gives) == 1)} = {call}" if outs else call]
+
+
+def _last_read(plan: Plan, scope: Scope, graph: ir.Graph) -> list[list[str]]:
+    """What nobody reads any more after each of the items: its memory can be used again."""
+    kept = {*graph.outputs, *graph.inputs}
+    seen: set[ir.Value] = set()
+    out: list[list[str]] = []
+    for item in reversed(plan.order):
+        nodes = item.nodes if isinstance(item, Part) else (item,)
+        read = [v for n in nodes for v in reads(n)]
+        inside = {v for n in nodes for v in n.outputs} if isinstance(item, Part) else set()
+        over = [v for v in dict.fromkeys(read) if v not in (seen | kept | inside) and v not in scope.constants]
+        seen.update(over)
+        out.append([scope.names.name(v) for v in over])
+    return out[::-1]
+
+
+# ---- from text to something that runs
+
+
+def function(made: Source, weights: Weights, threads: int = 1, fuse: bool = True) -> Function:
+    """The text, read once by Python. Errors show its lines."""
+    islands: dict[str, Island] = {
+        name: opened(part, made.model, made.scope, weights.device, threads, fuse) for name, part in made.islands.items()
+    }
+    space: dict[str, Any] = {"torch": torch, "F": F, "op": functions, "device": weights.device}
+    space |= islands | {name: weights.tensor(need) for name, need in made.needs.items()}
+    file = f"<step {next(NUMBERS)}>"
+    linecache.cache[file] = len(made.text), None, made.text.splitlines(keepends=True), file
+    exec(compile(made.text, file, "exec"), space)
+    found: Function = space["step"]
+    return found

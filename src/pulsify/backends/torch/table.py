@@ -1,0 +1,86 @@
+"""The table of operators: ONNX's name -> a small function that writes torch.
+
+A function gets the node (`Site`) and gives an expression, or whole lines; it raises `Uncovered` where it does not cover
+a node. The functions are in `ops_*.py`; `written` finds the one for a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+
+import onnx_ir as ir
+
+from pulsify.backends.torch.site import Need, Scope, Site, Uncovered
+
+Written = str | list[str]  # an expression for the first output, or lines that make all of them
+Writes = Callable[[Site], Written]
+FAMILIES = (
+    "elementwise",
+    "shapes",
+    "places",
+    "reductions",
+    "products",
+    "pools",
+    "norms",
+    "recurrent",
+    "signal",
+    "loops",
+)
+TABLE: dict[str, Writes] = {}
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a node becomes, and the constants that are named in it."""
+
+    lines: tuple[str, ...]
+    needs: Mapping[str, Need]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a node is not on the device."""
+
+    text: str
+
+
+def op(*names: str) -> Callable[[Writes], Writes]:
+    """Enter a function for operators of these names."""
+
+    def enter(function: Writes) -> Writes:
+        TABLE.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+@cache
+def table() -> Mapping[str, Writes]:
+    """All of it."""
+    for family in FAMILIES:
+        import_module(f"pulsify.backends.torch.ops_{family}")
+    return TABLE
+
+
+def written(node: ir.Node, scope: Scope) -> Code | Reason:
+    """A node as lines of torch, or why there are none."""
+    if node.domain not in ("", "ai.onnx"):
+        return Reason(f"no expression for {node.domain}::{node.op_type}")
+    function = table().get(node.op_type)
+    if function is None:
+        return Reason(f"no expression for {node.op_type}")
+    site = Site(node, scope)
+    try:
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.name:
+                scope.kind(value)
+        made = function(site)
+    except Uncovered as reason:
+        return Reason(f"{node.op_type}: {reason}")
+    except Exception as error:  # a node that is like none before: the runtime has it
+        return Reason(f"{node.op_type}: no expression was found ({type(error).__name__}: {error})")
+    lines = [f"{site.out()} = {made}"] if isinstance(made, str) else made
+    return Code(tuple(lines), dict(site.needs))

@@ -1,0 +1,139 @@
+"""LSTM, GRU and RNN as ONNX has them, and loops of a known count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+from onnx_ir.passes.common import ShapeInferencePass
+
+from tests.models import model, node, port, weights
+from tests.unit.backends.torch.both import alike, by_torch, fed, same, small, written
+from tests.unit.graphs import run
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+T, B, N, H = 5, 3, 4, 6
+
+
+def layer(op: str, ways: int, inputs: str, states: str, **attributes: Any) -> ir.Model:
+    """inputs: which of the optional ones are there; states: those that are not constant."""
+    g = GATES[op]
+    constants: dict[str, Any] = {
+        "w": weights(ways, g * H, N), "r": weights(ways, g * H, H, seed=2) / 2, "b": weights(ways, 2 * g * H, seed=3),
+        "p": weights(ways, 3 * H, seed=4),
+    }  # fmt: skip
+    dims: dict[str, Any] = {"x": [T, B, N], "n": [B], "h": [ways, B, H], "c": [ways, B, H]}
+    outputs = "y yh yc" if op == "LSTM" else "y yh"
+    made = node(op, inputs, outputs, hidden_size=H, **attributes)
+    given = {k: v for k, v in dims.items() if k in ("x", *states.split())}
+    return small([made], given, constants, outputs, dtypes={"n": np.int32}, opset=14)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("inputs", ["x w r", "x w r b", "x w r b n", "x w r b _ h", "x w r b n h"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_layers(op: str, direction: str, inputs: str, before: int) -> None:
+    if before and op != "GRU":
+        pytest.skip("a GRU's own")
+    ways = 2 if direction == "bidirectional" else 1
+    extra = {"linear_before_reset": 1} if before else {}
+    states = " ".join(k for k in ("n", "h") if k in inputs.split())
+    made = layer(op, ways, inputs, states, direction=direction, **extra)
+    feeds = {**fed(made), **({"n": np.array([5, 0, 3], np.int32)} if "n" in inputs.split() else {})}
+    alike(made, feeds)
+
+
+def test_lstm_with_all_its_inputs() -> None:
+    made = layer("LSTM", 1, "x w r b n h c p", "n h c")
+    alike(made, {**fed(made), "n": np.array([5, 1, 3], np.int32)})
+
+
+def test_gates_that_are_coupled() -> None:
+    alike(layer("LSTM", 1, "x w r b _ h c", "h c", input_forget=1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, T), min_size=B, max_size=B), st.sampled_from(["GRU", "LSTM"]), st.integers(0, 99))
+def test_streams_of_any_length(lengths: list[int], op: str, seed: int) -> None:
+    made = layer(op, 2, "x w r b n h", "n h", direction="bidirectional")
+    alike(made, {**fed(made, seed), "n": np.array(lengths, np.int32)})
+
+
+@pytest.mark.parametrize("clip", [0.3, 2.0])
+def test_clipped(clip: float) -> None:
+    for op in ("GRU", "RNN", "LSTM"):
+        alike(layer(op, 1, "x w r b", "", clip=clip))
+
+
+def test_other_activations() -> None:
+    alike(layer("GRU", 1, "x w r b", "", activations=["HardSigmoid", "Softsign"], activation_alpha=[0.3]))
+    alike(layer("LSTM", 1, "x w r b", "", activations=["Sigmoid", "Relu", "Tanh"]))
+    alike(layer("RNN", 2, "x w r b", "", activations=["Relu", "Tanh"], direction="bidirectional"))
+
+
+def test_in_a_low_type_sums_are_in_float32() -> None:
+    made = layer("GRU", 1, "x w r b", "")
+    feeds = fed(made)
+    got = by_torch(made, feeds, low="bfloat16")
+    for name, want in run(made, feeds).items():
+        same(got[name], want, 3e-2)
+
+
+# ---- loops
+
+
+def body(nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: dict[str, Any]) -> onnx.GraphProto:
+    kinds = {"i": np.int64, "go": bool, "on": bool}
+    return helper.make_graph(
+        nodes, "body", [port(k, d, kinds.get(k, np.float32)) for k, d in inputs.items()],
+        [port(k, d, kinds.get(k, np.float32)) for k, d in outputs.items()],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_scan(backwards: int) -> None:
+    """The body reads a weight and a value from outside."""
+    inner = body(
+        [node("Mul", "s w", "m"), node("Add", "m row", "n"), node("Add", "n outer", "o")],
+        {"s": [3], "row": [3]}, {"n": [3], "o": [3]},
+    )  # fmt: skip
+    scan = node("Scan", "z x", "last all", body=inner, num_scan_inputs=1, scan_input_directions=[backwards],
+                scan_input_axes=[1], scan_output_axes=[1])  # fmt: skip
+    nodes = [node("Relu", "z", "outer"), scan]
+    proto = model(nodes, {"x": [3, 4], "z": [3]}, ["last", "all"], {"w": weights(3)})
+    made = ShapeInferencePass()(ir.from_proto(proto)).model
+    alike(made)
+    assert "def last_body(" in written(made).text
+
+
+def test_loop_of_a_known_count() -> None:
+    inner = body(
+        [node("Identity", "go", "on"), node("Cast", "i", "f", to=1), node("Mul", "s w", "m"), node("Add", "m f", "n")],
+        {"i": [], "go": [], "s": [3]}, {"on": [], "n": [3], "m": [3]},
+    )  # fmt: skip
+    loop = node("Loop", "count true x", "last all", body=inner)
+    constants = {"w": weights(3), "count": np.array(4), "true": np.array(True)}
+    made = ShapeInferencePass()(ir.from_proto(model([loop], {"x": [3]}, ["last", "all"], constants))).model
+    alike(made)
+
+
+def test_a_loop_that_data_ends_stays_with_the_runtime_with_all_it_reads() -> None:
+    inner = body(
+        [node("ReduceMax", "s", "top", keepdims=0), node("Less", "top limit", "on"), node("Add", "s outer", "n")],
+        {"i": [], "go": [], "s": [3]}, {"on": [], "n": [3]},
+    )  # fmt: skip
+    loop = node("Loop", "count true x", "last", body=inner)
+    constants = {"count": np.array(50), "true": np.array(True), "limit": np.array(9, np.float32)}
+    nodes = [node("Exp", "x", "outer"), loop, node("Neg", "last", "y")]
+    made = ShapeInferencePass()(ir.from_proto(model(nodes, {"x": [3]}, ["y"], constants))).model
+    source = written(made)
+    assert [n.op_type for part in source.plan.islands for n in part.nodes] == ["Loop"]
+    feeds = fed(made)
+    same(by_torch(made, feeds)["y"], run(made, feeds)["y"])
