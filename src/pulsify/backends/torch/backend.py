@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 
 from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
+from pulsify.backends.torch.graphs import recorded
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
 from pulsify.backends.torch.source import Function, Source, function, source
@@ -21,9 +22,6 @@ from pulsify.optimize.steady import steady_form
 
 if TYPE_CHECKING:
     from pulsify.backends.seam import SlotStepper
-
-# How a step is run, by mode: from the function in the source to one that is called every pulse.
-RUNNERS: Mapping[str, Callable[[Function], Function]] = {"eager": lambda step: step}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,10 @@ class Executable:
 
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
-        return Form(made, RUNNERS[self.chosen.mode](step))
+        grows = any(s.grows for s in self.spec.states)
+        if self.chosen.mode == "graph" and not made.islands and not grows:  # what is on the CPU cannot be recorded
+            step = recorded(step, made.takes, made.gives, {s.name: s.after for s in self.spec.states})
+        return Form(made, step)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from pulsify.core.errors import InvalidArgument
 
 DTYPES = (None, "float32", "float16", "bfloat16")
-MODES = ("eager",)  # "graph" and "compile" are run by `backend.RUNNERS` too, once they are there
+MODES = ("eager", "graph")  # node by node, or recorded as a CUDA graph
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ def chosen(given: Mapping[str, Any]) -> Chosen:
         raise InvalidArgument(f"dtype={made.dtype!r}: expected None, {', '.join(repr(d) for d in DTYPES if d)}")
     if made.mode not in MODES:
         raise InvalidArgument(f"mode={made.mode!r}: there is {', '.join(MODES)}")
+    device = _device(made.device)
+    if made.mode == "graph" and not device.startswith("cuda"):
+        raise InvalidArgument(f"mode='graph' records a CUDA graph, and the device is {device!r}: use mode='eager'")
     allow = given.get("allow_cpu")
     return Chosen(
-        _device(made.device),
+        device,
         None if made.dtype == "float32" else made.dtype,
         made.mode,
         None if allow is None else _parts("allow_cpu", allow),
