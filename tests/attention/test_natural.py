@@ -8,7 +8,7 @@ import pytest
 
 import pulsify
 from tests.proof.net import Net, Wire
-from tests.property.test_latency import smallest_delay
+from tests.property.check import smallest_delay
 from tests.side import Batch
 
 LENGTH = 72

@@ -164,3 +164,13 @@ def difference(have: Array, want: Array, axis: int | None, tolerance: float) -> 
     others = tuple(i for i in range(errors.ndim) if i != axis)
     bad = np.flatnonzero(errors.max(others) > tolerance)
     return f"error {errors.max():.2g} at frames {bad[:8].tolist()} of {want.shape[axis or 0]}"
+
+
+def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int) -> int:
+    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse input frames."""
+    delay = 0
+    while True:
+        due = ((n, k) for n in range(pulses) for k in range(min((n + 1) * frames - delay, len(needed))))
+        if all(needed[k] <= (n + 1) * pulse for n, k in due):
+            return delay
+        delay += 1

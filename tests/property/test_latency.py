@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.property.check import Batch, convert
+from tests.property.check import Batch, convert, smallest_delay
 from tests.property.graph import Array, Graph, Tensor
 from tests.property.strategies import FAMILIES, Draw, Fragment, pick, runs, sandwiched, whole
 
@@ -91,16 +91,6 @@ def rough(model: onnx.ModelProto) -> onnx.ModelProto:
             noisy = (array * rng.uniform(0.5, 1.5, array.shape)).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(noisy, tensor.name))
     return model
-
-
-def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int) -> int:
-    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse input frames."""
-    delay = 0
-    while True:
-        due = ((n, k) for n in range(pulses) for k in range(min((n + 1) * frames - delay, len(needed))))
-        if all(needed[k] <= (n + 1) * pulse for n, k in due):
-            return delay
-        delay += 1
 
 
 def check_delay(graph: Graph, made: Tensor, factor: int | None) -> None:

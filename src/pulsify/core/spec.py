@@ -266,8 +266,8 @@ def _proof(own: Mapping[str, str]) -> Proof:
     if "proof" not in own:
         return Proof(sampled=("made by a version of pulsify that looked at a few lengths only",))
     found: dict[str, Any] = typed(Proof, json.loads(own["proof"]))
-    lists: dict[str, Any] = {k: tuple(found.get(k, ())) for k in ("critical", "sampled", "assumed")}
-    return Proof(**{**found, **lists})
+    lists: dict[str, Any] = {k: tuple(found[k]) for k in ("critical", "sampled")}
+    return Proof(**{**found, **lists, "assumed": tuple(found.get("assumed", ()))})
 
 
 def plain(fact: Any, tables: list[Table] | None = None) -> dict[str, Any]:

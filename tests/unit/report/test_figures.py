@@ -90,7 +90,7 @@ def test_lengths_the_model_takes(fields: dict[str, Any], want: dict[str, Any]) -
 def test_what_is_only_sampled_is_listed() -> None:
     assert proof_figures(a_stream())["proven"]
     facts = proof_figures(a_stream(proof=Proof(30, 4, 99, (), ("mask",))))
-    assert facts == {"proven": False, "horizon": 30, "period": 4, "limit": 99, "sampled": ["mask"]}
+    assert facts == {"proven": False, "horizon": 30, "period": 4, "limit": 99, "sampled": ["mask"], "assumed": []}
 
 
 def test_a_report_without_end_is_json_too() -> None:

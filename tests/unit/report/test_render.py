@@ -101,10 +101,11 @@ def test_lengths(lengths: dict[str, Any], shown: str) -> None:
 
 
 def test_what_is_proven_and_what_is_only_sampled() -> None:
-    proven = {"proven": True, "horizon": 1, "period": 4, "limit": None, "sampled": []}
+    proven = {"proven": True, "horizon": 1, "period": 4, "limit": None, "sampled": [], "assumed": []}
     assert proof_text(proven) == "every length (looked at up to 1 frame, period 4)"
     assert "up to 4,096 frames: floats are exact no further" in proof_text({**proven, "limit": 4096})
     assert proof_text({**proven, "proven": False, "sampled": ["a", "b"]}) == "only sampled: a; b"
+    assert proof_text({**proven, "assumed": ["scores stay above -500"]}).endswith(", if scores stay above -500")
 
 
 def test_a_stream_in_lines_and_tables() -> None:

@@ -89,7 +89,8 @@ def test_the_options_it_has() -> None:
     ("own", "said"),
     [
         ({"dtype": "int8"}, "dtype='int8': expected None, 'float32', 'float16', 'bfloat16'"),
-        ({"mode": "fast"}, "mode='fast': there is eager"),
+        ({"mode": "fast"}, "mode='fast': there is eager, graph"),
+        ({"device": "cpu", "mode": "graph"}, "mode='graph' records a CUDA graph, and the device is 'cpu'"),
         ({"device": "tpu"}, "device='tpu': expected 'cuda'"),
         ({"device": 3.5}, "device=3.5: expected 'cuda'"),
         ({"allow_cpu": "Softmax"}, "allow_cpu='Softmax': expected a list"),
