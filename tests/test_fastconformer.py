@@ -176,20 +176,20 @@ def test_small_context(norm: str, model: Model) -> None:
 
 
 @pytest.mark.parametrize("exporter", ["legacy", pytest.param("dynamo", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("pulse", [112, 224])
+@pytest.mark.parametrize("pulse", [112, pytest.param(224, marks=pytest.mark.slow)])
 def test_full_context(exporter: str, pulse: int, model: Model) -> None:
     path = model(exporter, context=FULL)
     lengths = [*range(1, 21, 4), *leftovers(112 * 8), 1501]
     check(path, streamed(path, pulse), lengths)
 
 
-@pytest.mark.parametrize("pulse", [8, 16])
+@pytest.mark.parametrize("pulse", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_causal_context(pulse: int, model: Model) -> None:
     path = model(context=CAUSAL)
     check(path, streamed(path, pulse), [*SHORT, *leftovers(8 * 75)])
 
 
-@pytest.mark.parametrize(("context", "pulse"), [((70, 6), 56), ((70, 1), 16)])
+@pytest.mark.parametrize(("context", "pulse"), [pytest.param((70, 6), 56, marks=pytest.mark.slow), ((70, 1), 16)])
 def test_contexts_between(context: tuple[int, int], pulse: int, model: Model) -> None:
     path = model(context=context)
     stream = streamed(path, pulse)
@@ -208,7 +208,15 @@ def test_parallel_streams(context: tuple[int, int], pulse: int, model: Model) ->
     check(path, stream, [3, 8, 113, 350], batch=3)
 
 
-@pytest.mark.parametrize(("context", "pulse"), [(SMALL, 32), (FULL, 112), (FULL, 224), (CAUSAL, 8), (CAUSAL, 16)])
+@pytest.mark.parametrize(
+    ("context", "pulse"),
+    [
+        (SMALL, 32),
+        (FULL, 112),
+        *(pytest.param(*of, marks=pytest.mark.slow) for of in ((FULL, 224), (CAUSAL, 16))),
+        (CAUSAL, 8),
+    ],
+)
 def test_no_delay_and_no_state_too_many(context: tuple[int, int], pulse: int, model: Model) -> None:
     """Every chunk gives all its tokens at once, out of the caches a careful hand would write."""
     stream = streamed(model(context=context), pulse)
