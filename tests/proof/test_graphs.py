@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 import pytest
 
 from tests.proof.graphs import CASES, Case
 from tests.proof.judge import Batch, Outcome, judge
+from tests.rota import turns
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-TODAY = date.today().toordinal() % 3  # a third of them a day; all with -m "slow or not slow"
 THIRD = pytest.mark.parametrize(
     "case",
-    [pytest.param(c, id=c.name, marks=[] if i % 3 == TODAY else [pytest.mark.slow]) for i, c in enumerate(CASES)],
+    [pytest.param(c, id=c.name, marks=turns(i)) for i, c in enumerate(CASES)],
 )
 FAR = pytest.mark.parametrize("case", [c for c in CASES if c.lengths(slow=True)], ids=lambda c: c.name)
 
