@@ -33,7 +33,7 @@ from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
-from pulsify.core.spec import Condition, Output, Spec
+from pulsify.core.spec import Condition, Output, Spec, latency
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, TooLarge
@@ -142,15 +142,8 @@ def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Con
         pulse = grain
 
 
-def granularity(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> int:
-    """Every pulse is a multiple of it."""
-    return _granule(tracer, unbounded, proof)[0]
-
-
 def _latency(pulse: int, outputs: Outputs) -> int:
-    """Frames of the stream from one that goes in to the output it belongs to, at the most."""
-    delays = [o.delay / o.rate for o, _ in outputs if o.axis is not None and o.rate]
-    return pulse + math.ceil(max(delays, default=0))
+    return math.ceil(latency(pulse, (o for o, _ in outputs)))
 
 
 def analyse(

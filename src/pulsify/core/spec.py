@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import partial
@@ -168,8 +168,7 @@ class Spec:
     @property
     def latency(self) -> int:
         """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
-        delays = [o.delay / o.rate for o in self.outputs if o.axis is not None and o.rate]
-        return self.pulse + math.ceil(max(delays, default=0))
+        return math.ceil(latency(self.pulse, self.outputs))
 
     def after(self, state: str | None) -> str:
         """The output that replaces a state."""
@@ -298,6 +297,11 @@ def typed(kind: type, data: dict[str, Any], tables: Sequence[Table] = ()) -> dic
         elif key in ("dims", "shape") or (key == "outside" and value is not None):
             out[key] = tuple(value)
     return out
+
+
+def latency(pulse: int, outputs: Iterable[Output]) -> Fraction:
+    """Units of the stream's length from a frame to the output it belongs to, at the most: the pulse, and the delay."""
+    return pulse + max((o.delay / o.rate for o in outputs if o.axis is not None and o.rate), default=Fraction(0))
 
 
 def concrete(dims: Dims, batch: int) -> tuple[int, ...]:

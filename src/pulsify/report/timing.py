@@ -13,6 +13,7 @@ import numpy as np
 
 from pulsify.core.errors import PulsifyError
 from pulsify.core.runner import run_model
+from pulsify.core.spec import latency
 from pulsify.report.figures import Figures, length_figures, milliseconds, plain
 from pulsify.verify.check import make_inputs, valid_length
 
@@ -271,9 +272,7 @@ def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], l
 
 
 def _latency(stream: Stream) -> Fraction:
-    """Units of time from a frame to the output it belongs to, at most: the pulse, and the delay."""
-    delays = [Fraction(o.delay) / o.rate for o in stream.outputs if o.axis is not None and o.rate]
-    return stream.pulse + max(delays, default=Fraction(0))
+    return latency(stream.pulse, stream.outputs)
 
 
 def _front(streams: Sequence[Stream], left_out: list[Figures]) -> list[Stream]:

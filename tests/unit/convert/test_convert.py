@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from pulsify.convert.convert import convert, granularity, shortest_length
+from pulsify.convert.convert import convert, natural, shortest_length
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.spec import Condition
@@ -22,7 +22,7 @@ from tests.unit.build import converting, traced
     ("proto", "wanted"), [(models.look_ahead(), 1), (models.strided(), 4), (models.two_rates(), 1), (models.valid(), 1)]
 )
 def test_the_granularity_is_the_smallest_pulse_of_whole_frames(proto: onnx.ModelProto, wanted: int) -> None:
-    assert granularity(traced(proto)) == wanted
+    assert natural(traced(proto)).granularity == wanted
     assert convert(traced(proto), None).spec.pulse == wanted
 
 

@@ -108,13 +108,8 @@ def where(n: Site) -> Written:
     return f"torch.where({n.x(0)}, {texts[0]}, {texts[1]})"
 
 
-@op("Cast")
+@op("Cast", "CastLike")
 def cast(n: Site) -> Written:
-    return f"{n.x()}.to(torch.{n.made()})"
-
-
-@op("CastLike")
-def cast_like(n: Site) -> Written:
     return f"{n.x()}.to(torch.{n.made()})"
 
 
@@ -133,37 +128,59 @@ def clip(n: Site) -> Written:
     return f"torch.clamp({n.x()}, {', '.join(named)})" if named else n.x()
 
 
-@op("Elu", "Celu", "LeakyRelu", "Selu", "ThresholdedRelu", "HardSigmoid", "Shrink", "PRelu", "Gelu", "Swish", "IsInf")
-def bent(n: Site) -> Written:
-    """Activations with settings of their own."""
-    x, a = n.x(), n.attr
-    if n.op == "Elu":
-        return f"F.elu({x}, {literal(a('alpha', 1.0))})"
-    if n.op == "Celu":
-        return f"F.celu({x}, {literal(a('alpha', 1.0))})"
-    if n.op == "LeakyRelu":
-        return f"F.leaky_relu({x}, {literal(a('alpha', 0.01))})"
-    if n.op == "Selu":
-        alpha, gamma = literal(a("alpha", 1.6732632423543772)), literal(a("gamma", 1.0507009873554805))
-        return f"{gamma} * F.elu({x}, {alpha})"
-    if n.op == "ThresholdedRelu":
-        return f"torch.where({x} > {literal(a('alpha', 1.0))}, {x}, 0.0)"
-    if n.op == "HardSigmoid":
-        return f"torch.clamp({literal(a('alpha', 0.2))} * {x} + {literal(a('beta', 0.5))}, 0.0, 1.0)"
-    return _rarer(n, x)
+# ---- activations with settings of their own
 
 
-def _rarer(n: Site, x: str) -> Written:
-    a = n.attr
-    if n.op == "Shrink":
-        edge, bias = literal(a("lambd", 0.5)), literal(a("bias", 0.0))
-        return f"torch.where({x} < -{edge}, {x} + {bias}, torch.where({x} > {edge}, {x} - {bias}, 0.0))"
-    if n.op == "PRelu":
-        return f"torch.where({x} < 0, {x} * {n.x(1)}, {x})"
-    if n.op == "Gelu":
-        return f"F.gelu({x}, approximate='{a('approximate', 'none')}')"
-    if n.op == "Swish":
-        return f"{x} * torch.sigmoid({literal(a('alpha', 1.0))} * {x})"
-    if not (a("detect_negative", 1) and a("detect_positive", 1)):
+@op("Elu", "Celu")
+def elu(n: Site) -> Written:
+    return f"F.{n.op.lower()}({n.x()}, {literal(n.attr('alpha', 1.0))})"
+
+
+@op("LeakyRelu")
+def leaky_relu(n: Site) -> Written:
+    return f"F.leaky_relu({n.x()}, {literal(n.attr('alpha', 0.01))})"
+
+
+@op("Selu")
+def selu(n: Site) -> Written:
+    alpha, gamma = literal(n.attr("alpha", 1.6732632423543772)), literal(n.attr("gamma", 1.0507009873554805))
+    return f"{gamma} * F.elu({n.x()}, {alpha})"
+
+
+@op("ThresholdedRelu")
+def thresholded_relu(n: Site) -> Written:
+    return f"torch.where({n.x()} > {literal(n.attr('alpha', 1.0))}, {n.x()}, 0.0)"
+
+
+@op("HardSigmoid")
+def hard_sigmoid(n: Site) -> Written:
+    slope, shift = literal(n.attr("alpha", 0.2)), literal(n.attr("beta", 0.5))
+    return f"torch.clamp({slope} * {n.x()} + {shift}, 0.0, 1.0)"
+
+
+@op("Shrink")
+def shrink(n: Site) -> Written:
+    x, edge, bias = n.x(), literal(n.attr("lambd", 0.5)), literal(n.attr("bias", 0.0))
+    return f"torch.where({x} < -{edge}, {x} + {bias}, torch.where({x} > {edge}, {x} - {bias}, 0.0))"
+
+
+@op("PRelu")
+def prelu(n: Site) -> Written:
+    return f"torch.where({n.x()} < 0, {n.x()} * {n.x(1)}, {n.x()})"
+
+
+@op("Gelu")
+def gelu(n: Site) -> Written:
+    return f"F.gelu({n.x()}, approximate='{n.attr('approximate', 'none')}')"
+
+
+@op("Swish")
+def swish(n: Site) -> Written:
+    return f"{n.x()} * torch.sigmoid({literal(n.attr('alpha', 1.0))} * {n.x()})"
+
+
+@op("IsInf")
+def is_inf(n: Site) -> Written:
+    if not (n.attr("detect_negative", 1) and n.attr("detect_positive", 1)):
         raise Uncovered("one of the infinities only")
-    return f"torch.isinf({x})"
+    return f"torch.isinf({n.x()})"
