@@ -80,6 +80,7 @@ def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", 
         ) from problem
     finally:
         tracer.forget()
+        tracer.made.clear()
 
 
 def unfitting(
