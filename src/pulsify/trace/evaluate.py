@@ -153,6 +153,7 @@ class Evaluator:
     _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
+    _read: set[str] | None = None
 
     def trace(self, inputs: Mapping[str, Traced], length: int, batch: int) -> Trace:
         """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
@@ -246,6 +247,12 @@ class Evaluator:
         except Exception as error:
             raise CannotRun(node, str(error)[:200]) from error
 
+    def _idle(self, name: str) -> bool:
+        """Does nobody read it? A part that is left over may be empty."""
+        if self._read is None:
+            self._read = {*self.model.outputs, *(i for n in self.model.nodes for i in n.reads)}
+        return name in self.model.producers and name not in self._read
+
     def _rounded(self, name: str) -> bool:
         """Is it made of a function that two libraries, or two places in an array, may round otherwise?"""
         if name not in self._inexact:
@@ -292,7 +299,7 @@ class Evaluator:
                     hint="cut, pad and shape by amounts that are constant or follow from the length",
                 )
             dims = _pooled(node, ins, dims)
-            if any(d <= 0 for d in dims):
+            if min(dims, default=1) < 0 or (0 in dims and not self._idle(name)):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
                 raise CannotRun(node, f"its input of shape {list(ins[0].dims)} has no shape {list(dims)}")

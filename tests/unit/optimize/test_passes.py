@@ -56,7 +56,9 @@ NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b",
 MIX = [node("Reshape", "g side", "s"), node("Conv", "s u", "y")]
 PRODUCTS = [node("MatMul", "z w", "f"), node("MatMul", "z v", "g")]
 HEADS = [
-    node("Reshape", "f heads", "h1"), node("Transpose", "h1", "hq", perm=[0, 2, 1, 3]), node("Reshape", "g heads", "h2"),
+    node("Reshape", "f heads", "h1"),
+    node("Transpose", "h1", "hq", perm=[0, 2, 1, 3]),
+    node("Reshape", "g heads", "h2"),
 ]  # fmt: skip
 TURN = node("Transpose", "h", "y", perm=[1, 0])
 Nodes = list[onnx.NodeProto]
