@@ -66,4 +66,5 @@ def batch_norm(n: Site) -> Written:
 def by_length(n: Site) -> Written:
     p, axis = int(n.attr("p", 2)), n.axis(default=-1)
     x, back = wide(n, n.x())
-    return f"({x} / torch.linalg.vector_norm({x}, {p}, {axis}, True)){back}"
+    length = f"torch.linalg.vector_norm({x}, {p}, {axis}, True)"
+    return f"({x} / {length}.masked_fill({length} == 0, 1)){back}"  # of silence the runtime makes silence

@@ -55,6 +55,8 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
 
     Noted, and left at that, where it is asked what the delay would be but for the start.
     """
+    if wire.constant_frame is None and (wire.mirror is not None or (how is not None and how.mode != "constant")):
+        ctx.frames(Fraction(window.p * reach.num, ctx.pulse * reach.den))  # else it would never be there in time
     if ready(wire, reach, how, window):
         return False
     ctx.waited = True
