@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pulsify
-from pulsify.core.errors import InvalidArgument, InvalidPulse
+from pulsify.core.errors import InvalidArgument, InvalidPulse, NotStreamable
 from tests.models import Array, model, node
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
@@ -90,3 +90,34 @@ def test_the_reference_sums_up_no_signs() -> None:
 
 def _run(stream: pulsify.Stream, x: Array, backend: str) -> Array:
     return np.asarray(stream.run(x, backend=backend))
+
+
+BEYOND = {
+    "factor": lambda n, late: n.twice_if(late),
+    "slice": lambda n, late: n.x.cut(late.int()),
+    "pad": lambda n, late: n.pad(n.x, late.int(), 0),
+    "pad_end": lambda n, late: n.pad(n.x, 0, late.int()),
+    "table": lambda n, late: n.x * n.const([1.0, 2.0]).take(late.int()),
+    "window": lambda n, late: n.attend(n.near(3) | (late & n.near(6))),
+    "tile": lambda n, late: n.op("Tile", n.x, n.vector(1, late.int() + 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_changes_beyond_the_declared_lengths_is_not_what_is_seen_there(name: str) -> None:
+    for bound, change in ((20, 50), (5, 6), (200, 300)):
+        n = Net()
+        made = judge(n.model(BEYOND[name](n, change < n.T)), 4, range(1, min(bound, 40) + 1), set={"T": f"<={bound}"})
+        assert made.kind in ("exact", "refused"), (bound, change, made)
+
+
+def test_positions_of_a_growing_past_and_any_number_of_streams() -> None:
+    n = Net(4)
+    i, j = n.grid()
+    q = n.x.by(0, 2, 1)
+    made = n.model(n.op("Softmax", n.where(j <= i, (q @ n.x) * 0.1 + (j % 3).float(), -1e9), axis=-1) @ q)
+    assert judge(made, 4, range(1, 20), unbounded="grow").kind == "exact"
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "B"
+    with pytest.raises(NotStreamable, match="any number"):
+        pulsify.stream(made, pulse=4, unbounded="grow")
+    assert pulsify.stream(made, pulse=4, unbounded="grow", set={"B": 1}).spec.batch is None
