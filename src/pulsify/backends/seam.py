@@ -219,6 +219,12 @@ def own_options(machine: Backend) -> tuple[str, ...]:
     return tuple(getattr(machine, "options", ()))
 
 
+def lower_type(machine: Backend, own: Mapping[str, Own]) -> str | None:
+    """The type that stands for float32 there, if these options ask for one: results are then near, and not equal."""
+    asked = getattr(machine, "lower_type", None)
+    return None if asked is None else asked(own)
+
+
 def placement_of(stepper: Stepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
     return tuple(getattr(stepper, "placement", ()))

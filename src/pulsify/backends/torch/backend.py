@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import torch
 
-from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
+from pulsify.backends.seam import Array, Backend, Options, Own, Placement, StepProgram, plain
 from pulsify.backends.torch.graphs import recorded
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
@@ -103,6 +103,9 @@ class Torch:
         if warm is None:
             return own
         return StepProgram(model, warm.model, warm.since, warm.counts, own.places)
+
+    def lower_type(self, own: Mapping[str, Own]) -> str | None:
+        return chosen(own).dtype
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         settled = chosen(options.own)
