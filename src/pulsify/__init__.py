@@ -19,8 +19,8 @@ from pulsify.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from pulsify.api import Stream, load, stream, verify
-    from pulsify.core.report import Deviation, Report
+    from pulsify.api import Stream, compare_nodes, load, stream, verify
+    from pulsify.core.report import Deviation, NodeDeviation, NodeReport, Report
     from pulsify.frontend.chain import chain
     from pulsify.runtime.pool import Pool
     from pulsify.runtime.session import Session
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
-    "Mismatch", "NotStreamable", "Pool", "PulsifyError", "Report", "Session", "SessionBusy", "SessionClosed", "Stream",
-    "chain", "load", "stream", "verify",
+    "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "Pool", "PulsifyError", "Report", "Session",
+    "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "load", "stream", "verify",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """The working parts are imported when first used: `import pulsify` and `pulsify --help` stay quick."""
-    if name in ("stream", "load", "verify", "Stream"):
+    if name in ("stream", "load", "verify", "compare_nodes", "Stream"):
         from pulsify import api
 
         return getattr(api, name)
-    if name in ("Report", "Deviation"):
+    if name in ("Report", "Deviation", "NodeReport", "NodeDeviation"):
         from pulsify.core import report
 
         return getattr(report, name)

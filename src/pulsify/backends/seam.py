@@ -8,7 +8,7 @@ A back end is one folder with an object that has `lower` and `compile`, and a li
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -201,6 +201,31 @@ class Writing(Protocol):
 
     def texts(self, batch: int) -> dict[str, str]:
         """By the name of the step."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Wired:
+    """A step whose wires can be looked at. model: the very graph that runs, for so many streams.
+
+    places: where what makes a wire runs, by wire. run: from what the step takes to the wires of `places`, by name; what
+    an island keeps to itself is not among them.
+    """
+
+    model: ir.Model
+    places: Mapping[str, Placement]
+    run: Callable[[Arrays], dict[str, Array]]
+
+
+@runtime_checkable
+class Wiring(Protocol):
+    """An executable that shows what is inside of its steps."""
+
+    @property
+    def program(self) -> StepProgram: ...
+
+    def wired(self, batch: int) -> dict[str, Wired]:
+        """By the name of the step: general, and steady if there is one."""
         ...
 
 

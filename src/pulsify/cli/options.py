@@ -99,6 +99,9 @@ class Machine:
     options: Mapping[str, Own]
 
 
+DEFAULT = Machine("ort", {})
+
+
 class _OneOf(click.Option):
     """Its help lists the back ends there are, when somebody reads it."""
 
@@ -123,7 +126,9 @@ def backend(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, backend: str, option: dict[str, str], allow_cpu: Parts, force_cpu: Parts, **named: Any) -> Any:
         own: dict[str, Own] = {name: text for name in OWN if (text := named.pop(name)) is not None}
-        own |= {name: parts for name, parts in (("allow_cpu", allow_cpu), ("force_cpu", force_cpu)) if parts is not None}
+        own |= {
+            name: parts for name, parts in (("allow_cpu", allow_cpu), ("force_cpu", force_cpu)) if parts is not None
+        }
         return command(*args, machine=Machine(backend, own | option), **named)
 
     made: Any = run
@@ -140,8 +145,8 @@ def backend(command: Command) -> Command:
             "--allow-cpu", multiple=True, callback=parse_parts, metavar="PART",
             help="No other nodes may run there; '' for none at all. Repeatable. [default: any may]",
         ),
-        *(click.option(f"--{name}", metavar=name.upper(), help=f"{text}") for name, text in reversed(OWN.items())),
-        click.option("--backend", cls=_OneOf, default="ort", show_default=True, metavar="NAME"),
+        *(click.option(f"--{name}", metavar=name.upper(), help=text) for name, text in reversed(OWN.items())),
+        click.option("--backend", cls=_OneOf, default=DEFAULT.backend, show_default=True, metavar="NAME"),
     ):  # fmt: skip
         made = one(made)
     return cast(Command, made)

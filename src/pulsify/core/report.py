@@ -93,6 +93,82 @@ class Report:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
+@dataclass(frozen=True)
+class NodeDeviation:
+    """How far a node's wires were from ONNX Runtime's at their worst, relative to the wire's scale over all pulses.
+
+    step: the form it was seen in. reason: why it is not on the device. inputs: the wires it reads. wire, pulse: where
+    it was worst. largest: the difference itself. outside: the least and the largest it gave, if that leaves the range
+    of its operator, as sigmoid's [0, 1].
+    """
+
+    node: str
+    op: str
+    step: str
+    device: str
+    reason: str
+    inputs: tuple[str, ...]
+    wire: str
+    error: float
+    largest: float
+    tolerance: float
+    pulse: int
+    outside: tuple[float, float] | None = None
+
+    @property
+    def departs(self) -> bool:
+        return not self.error <= self.tolerance
+
+    @property
+    def ok(self) -> bool:
+        return not self.departs and self.outside is None
+
+    def __str__(self) -> str:
+        where = f"{self.op} '{self.node}' of {', '.join(map(repr, self.inputs))} ({self.step} step, on {self.device})"
+        said = f"{where}: {self.error:.2g} of scale at pulse {self.pulse}, limit {self.tolerance:g}"
+        return said if self.outside is None else f"{said}; from {self.outside[0]!r} to {self.outside[1]!r}"
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What `compare_nodes` saw, node by node, in the order of the graph: the general step, then the steady one.
+
+    Both sides start every pulse from the same states: differences add up along the graph, not from pulse to pulse.
+    pulses: how many each step ran. low: the type that stood for float32, if one did.
+    """
+
+    backend: str
+    length: int
+    pulses: Mapping[str, int]
+    nodes: tuple[NodeDeviation, ...]
+    low: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.nodes) and all(n.ok for n in self.nodes)
+
+    @property
+    def first(self) -> NodeDeviation | None:
+        """The first that departs."""
+        return next((n for n in self.nodes if n.departs), None)
+
+    @property
+    def outside(self) -> tuple[NodeDeviation, ...]:
+        """Those that leave the range of their operator."""
+        return tuple(n for n in self.nodes if n.outside is not None)
+
+    @property
+    def worst(self) -> tuple[NodeDeviation, ...]:
+        """All of them, the largest difference first."""
+        return tuple(sorted(self.nodes, key=lambda n: -n.error))
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{count} pulses of the {step} step" for step, count in self.pulses.items())
+        lines = [f"{len(self.nodes)} nodes over {steps}", *(f"  {n}" for n in self.worst[:10])]
+        lines += [f"  first to depart: {self.first}"] * (self.first is not None)
+        return "\n".join([*lines, *(f"  out of range: {n}" for n in self.outside)])
+
+
 def exact_text(frames: int) -> str:
     """What a stream says of itself that was told to forget (unbounded=N)."""
     return f"exact up to {frames} frames: a longer stream forgets what the batch model still sees"

@@ -55,4 +55,9 @@ def difference(got: Array, want: Array) -> Figures:
         return {"largest": "inf", "error": "inf", "ok": False, "note": shapes}
     off = error(got, want)
     worst = float(off.max(initial=0.0))
-    return {"largest": finite(apart(got, want, off)), "error": finite(worst), "ok": worst <= limit(want, None), "note": ""}
+    return {
+        "largest": finite(apart(got, want, off)),
+        "error": finite(worst),
+        "ok": worst <= limit(want, None),
+        "note": "",
+    }

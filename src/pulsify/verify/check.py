@@ -83,8 +83,8 @@ def verify(
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs.
 
     lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older).
-    backend, options: what the stream runs on; the batch model runs on ONNX Runtime, in its own types. Where a lower type
-    stands for float32 the errors are reported, and judged only by a tolerance that is given.
+    backend, options: what the stream runs on; the batch model runs on ONNX Runtime, in its own types. Where a lower
+    type stands for float32 the errors are reported, and judged only by a tolerance that is given.
     """
     source = _settled(source)
     on = Machine(backend, options or {}, lower_type(back_end(backend), options or {}))
