@@ -250,6 +250,6 @@ def lower_type(machine: Backend, own: Mapping[str, Own]) -> str | None:
     return None if asked is None else asked(own)
 
 
-def placement_of(stepper: Stepper) -> tuple[Placement, ...]:
+def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
     return tuple(getattr(stepper, "placement", ()))

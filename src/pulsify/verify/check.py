@@ -372,10 +372,23 @@ def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generato
     from pulsify.verify.divergence import first_departure
 
     try:
-        departs = first_departure(source, stream, report.wrong[0].length or 1, rng)
+        departs = first_departure(source, stream, report.wrong[0].length or 1, rng) or _on_the_machine(stream, on)
     except PulsifyError:
         raise
     except Exception:  # finding the wire is a courtesy; the mismatch is the news
         departs = None
     report = replace(report, departs=departs)
     raise Mismatch(f"the stream is not the batch model:\n{report}", report)
+
+
+def _on_the_machine(stream: Subject, on: Machine) -> str | None:
+    """The first wire that is another one on the back end than on ONNX Runtime, if that shows its wires."""
+    from pulsify.verify.nodes import compare_nodes
+
+    if on.backend == DEFAULT:
+        return None
+    try:
+        first = compare_nodes(stream, backend=on.backend, options=on.options).first
+    except InvalidArgument:
+        return None
+    return None if first is None else first.wire

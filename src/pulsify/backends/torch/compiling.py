@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
 import torch
 
 from pulsify.backends.torch.source import Function, Source
 from pulsify.backends.torch.step import full_precision
+from pulsify.backends.torch.tensors import Wire, to_wire
 from pulsify.core.errors import InvalidArgument
 
 NEEDS = {
@@ -22,8 +25,10 @@ NEEDS = {
 
 def compiled(step: Function, made: Source, device: Any) -> Function:
     """The same step, compiled; InvalidArgument with a way out if torch cannot."""
+    space: dict[str, Any] = getattr(step, "__globals__")  # noqa: B009  of this step alone
+    space.update({name: torch.compiler.disable(_called(space[name])) for name in made.islands})
     done: Function = torch.compile(step, dynamic=False)
-    given = [torch.zeros(_sizes(v), dtype=_type(made, v), device=device) for v in made.model.graph.inputs]
+    given = [_zeros(made, value, device) for value in made.model.graph.inputs]
     try:
         with torch.inference_mode(), full_precision():
             done(*given)
@@ -36,9 +41,11 @@ def compiled(step: Function, made: Source, device: Any) -> Function:
     return done
 
 
-def _sizes(value: Any) -> list[int]:
-    return [int(d) for d in value.shape]
+def _called(island: Function) -> Function:
+    """As a function, which is what torch keeps out of."""
+    return lambda *wires: island(*wires)
 
 
-def _type(made: Source, value: Any) -> torch.dtype:
-    return getattr(torch, made.kinds[value.name])
+def _zeros(made: Source, value: ir.Value, device: Any) -> Wire:
+    assert value.shape is not None and value.dtype is not None
+    return to_wire(np.zeros(value.shape.numpy(), value.dtype.numpy()), made.kinds[str(value.name)], device)
