@@ -62,7 +62,7 @@ class Seen:
 
 def _plain(array: Array) -> Array:
     """What stands for infinity is infinite: a fill of the least float32 is that in float16."""
-    made = array.astype(np.float64)
+    made = np.atleast_1d(array).astype(np.float64)
     if array.dtype == np.float32:
         made[np.abs(made) >= FARTHEST] *= np.inf
     return made
