@@ -19,11 +19,12 @@ from pulsify.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from pulsify.api import Stream, compare_nodes, load, stream, verify
+    from pulsify.api import Stream, load, stream, verify
     from pulsify.core.report import Deviation, NodeDeviation, NodeReport, Report
     from pulsify.frontend.chain import chain
     from pulsify.runtime.pool import Pool
     from pulsify.runtime.session import Session
+    from pulsify.verify.nodes import compare_nodes
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """The working parts are imported when first used: `import pulsify` and `pulsify --help` stay quick."""
-    if name in ("stream", "load", "verify", "compare_nodes", "Stream"):
+    if name in ("stream", "load", "verify", "Stream"):
         from pulsify import api
 
         return getattr(api, name)
@@ -43,6 +44,10 @@ def __getattr__(name: str) -> object:
         from pulsify.core import report
 
         return getattr(report, name)
+    if name == "compare_nodes":
+        from pulsify.verify.nodes import compare_nodes
+
+        return compare_nodes
     if name == "chain":
         from pulsify.frontend.chain import chain
 

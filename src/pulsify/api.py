@@ -20,7 +20,7 @@ from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
-from pulsify.core.report import NodeReport, Report
+from pulsify.core.report import Report
 from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
@@ -468,45 +468,13 @@ def verify(
     """
     from pulsify.verify.check import verify as run
 
-    _check_stream(stream)
-    return run(
-        source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
-        options=_checked(backend, options),
-    )  # fmt: skip
-
-
-def compare_nodes(
-    stream: Stream,
-    *,
-    backend: str = "torch",
-    options: Mapping[str, Own] | None = None,
-    length: int | None = None,
-    batch: int = 1,
-    tolerance: float | None = None,
-    seed: int = 0,
-) -> NodeReport:
-    """Every node of the stream's steps on a back end beside ONNX Runtime on the same graph: which one departs first?
-
-    Over a stream with a start and an end, both sides from the same states at every pulse. length: of that stream.
-    tolerance: relative to a wire's scale, instead of what its type allows.
-    """
-    from pulsify.verify.nodes import compare_nodes as run
-
-    _check_stream(stream)
-    return run(
-        stream, backend=backend, options=_checked(backend, options), length=length, batch=batch, tolerance=tolerance,
-        seed=seed,
-    )  # fmt: skip
-
-
-def _check_stream(stream: object) -> None:
     if not isinstance(stream, Stream):
         raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
-
-
-def _checked(backend: str, own: Mapping[str, Own] | None) -> Mapping[str, Own]:
-    _known(backend, own or {})
-    return own or {}
+    _known(backend, options or {})
+    return run(
+        source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
+        options=options,
+    )  # fmt: skip
 
 
 def source_hash(source: Model) -> str:

@@ -98,7 +98,7 @@ class Reference:
             v for n in model.graph for v in n.outputs if v.name in wired.places and v.name not in have and v.dtype
         )
         self._takes = [str(v.name) for v in model.graph.inputs]
-        self._runner = open_model(ir.external_data.load_to_model(model), optimize=False)
+        self._runner = open_model(model, optimize=False)
 
     def run(self, feeds: Arrays) -> Arrays:
         return run_model(self._runner, {name: feeds[name] for name in self._takes})
@@ -114,18 +114,21 @@ def compare_nodes(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> NodeReport:
-    """Every node of the stream's steps on a back end beside ONNX Runtime; nothing is raised if they differ.
+    """Every node of a stream's steps on a back end beside ONNX Runtime: which departs first? Nothing is raised.
 
-    length: of the stream, in frames; by itself as long as it takes to see both steps. tolerance: relative to a wire's
-    scale, instead of what its type allows.
+    backend, options: as for `Stream.session`. length: of the stream, in frames; by itself as long as it takes to see
+    both steps. tolerance: relative to a wire's scale, instead of what its type allows.
     """
+    if not hasattr(stream, "wired"):
+        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
     low = lower_type(back_end(backend), options or {})
     program, steps = stream.wired(backend, batch, options)
     if not steps:
         raise InvalidArgument(f"the back end {backend!r} does not show its wires; torch does")
     frames = _length(stream, program.since, length)
+    references = {name: Reference(wired) for name, wired in steps.items()}
     for positive in (False, True):
-        sides = {name: Sides(name, wired, Reference(wired)) for name, wired in steps.items()}
+        sides = {name: Sides(name, wired, references[name]) for name, wired in steps.items()}
         finite = _walk(sides, program, stream.spec, _inputs(stream.spec, frames, batch, seed, positive), frames, batch)
         if finite:
             break

@@ -8,11 +8,16 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.verify.nodes import RANGES
 from tests.models import Array, weights
-from tests.unit.backends.torch.both import by_torch, small, written
 from tests.unit.graphs import run
+from tests.unit.specs import a_stream
 
 torch = pytest.importorskip("torch")
+
+from pulsify.backends.torch.source import function, source  # noqa: E402
+from pulsify.backends.torch.tensors import Weights, to_wire  # noqa: E402
+from tests.unit.backends.torch.both import by_torch, small, written  # noqa: E402
 
 DTYPES = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # half of the last place, relative to the number
 SUMS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare")
@@ -94,3 +99,44 @@ def test_small_numbers_still_count_in_a_long_sum(dtype: str) -> None:
     assert by_torch(model, {"x": np.ones((1, 3000), np.float32)}, low=dtype)["y"].item() == rounded(
         np.array(3000, np.float32), dtype
     )
+
+
+# ---- ranges
+
+CARD = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"))
+HIGHEST = {"Softmax": "Softmax x > y axis=1", **{op: f"{op} x > y" for op in RANGES if op != "Softmax"}}
+
+
+def everything(dtype: str) -> Array:
+    """Every finite number of a type of 16 bits; of float32 those with all signs, exponents and some mantissas."""
+    if dtype == "float32":
+        bits = np.arange(0, 1 << 32, 4093, dtype=np.uint64).astype(np.uint32)
+        near = np.linspace(-20, 20, 1 << 16, dtype=np.float32)  # where they come near their ends
+        numbers = np.concatenate([bits.view(np.float32), near])
+    else:
+        every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
+        numbers = every.view(getattr(torch, dtype)).float().numpy()
+    return numbers[np.isfinite(numbers)]
+
+
+@pytest.mark.parametrize("device", ["cpu", CARD])
+@pytest.mark.parametrize("dtype", ["float32", *DTYPES])
+@pytest.mark.parametrize("op", RANGES)
+def test_no_number_leaves_the_range_of_its_operator(op: str, dtype: str, device: str) -> None:
+    numbers = everything(dtype)
+    rows = numbers[: len(numbers) // 4 * 4].reshape(-1, 4)
+    model = small(HIGHEST[op], {"x": list(rows.shape)})
+    made = source(model, a_stream(), 1, device, None if dtype == "float32" else dtype)
+    assert not made.islands
+    with torch.inference_mode():
+        (y,) = function(made, Weights(torch.device(device)))(to_wire(rows, made.kinds["x"], device))
+    seen = y.double().cpu().numpy()
+    least, most = RANGES[op]
+    assert not np.isnan(seen).any() and least <= seen.min() and seen.max() <= most
+
+
+def test_a_softmax_is_one_in_all_up_to_its_rounding() -> None:
+    model = small("Softmax x > y axis=1", {"x": [7, 300]})
+    for dtype, half in DTYPES.items():
+        y = by_torch(model, {"x": weights(7, 300, seed=3) * 5}, low=dtype)["y"]
+        assert np.abs(y.sum(1) - 1).max() <= 2 * half
