@@ -136,6 +136,15 @@ def test_the_first_node_that_departs(files: tuple[str, str], monkeypatch: pytest
     assert facts["first"]["op"] == "Relu" and facts["first"]["inputs"] == ["h.2"] and not facts["ok"]
 
 
+def test_a_lower_type_is_told_node_by_node_and_not_judged(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.5")
+    low = ["verify", *files, *TORCH, "--dtype", "bfloat16", "--per-node"]
+    assert figures(*low)["nodes"]["first"]["op"] == "Relu"
+    assert "MISMATCH" in said(*low, "--tolerance", "0.1", code=1)
+
+
 def test_run_takes_them_too(files: tuple[str, str], tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", frames(1, 2, 19))
     run = ("run", files[1], str(tmp_path / "x.npy"), "--compare", files[0])

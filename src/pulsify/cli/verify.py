@@ -85,7 +85,8 @@ def verify(
         _show(facts)
     if wrong is not None and as_json:
         click.echo(message(wrong), err=True)
-    if wrong is not None or (found is not None and not found.ok):
+    judged = found is not None and (found.low is None or tolerance is not None)  # a lower type is told, not judged
+    if wrong is not None or (found is not None and (found.outside or (judged and not found.ok))):
         click.get_current_context().exit(MISMATCH)
 
 
