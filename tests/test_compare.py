@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,17 +159,18 @@ def test_run_takes_them_too(files: tuple[str, str], tmp_path: Path) -> None:
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A distribution that brings a back end, as pip would install it."""
-    (tmp_path / "acme_backend.py").write_text("from pulsify.backends.reference.backend import BACKEND\n")
+    (tmp_path / "acme_streams_backend.py").write_text("from pulsify.backends.reference.backend import BACKEND\n")
     about = tmp_path / "acme_streams-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-streams\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
-        "[pulsify.backends]\nacme = acme_backend\nbroken = no_such_package.backend\nort = acme_backend\n"
+        "[pulsify.backends]\nacme = acme_streams_backend\nbroken = no_such_package.backend\nort = acme_streams_backend\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     named.installed.cache_clear()
     yield tmp_path
     named.installed.cache_clear()
+    sys.modules.pop("acme_streams_backend", None)
 
 
 def test_a_distribution_brings_a_back_end(acme: Path, files: tuple[str, str]) -> None:
