@@ -164,7 +164,8 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-streams\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
-        "[pulsify.backends]\nacme = acme_streams_backend\nbroken = no_such_package.backend\nort = acme_streams_backend\n"
+        "[pulsify.backends]\n"
+        "acme = acme_streams_backend\nbroken = no_such_package.backend\nort = acme_streams_backend\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     named.installed.cache_clear()
