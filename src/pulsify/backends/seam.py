@@ -8,7 +8,7 @@ A back end is one folder with an object that has `lower` and `compile`, and a li
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -204,6 +204,31 @@ class Writing(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Wired:
+    """A step whose wires can be looked at. model: the very graph that runs, for so many streams.
+
+    places: where what makes a wire runs, by wire. run: from what the step takes to the wires of `places`, by name; what
+    an island keeps to itself is not among them.
+    """
+
+    model: ir.Model
+    places: Mapping[str, Placement]
+    run: Callable[[Arrays], dict[str, Array]]
+
+
+@runtime_checkable
+class Wiring(Protocol):
+    """An executable that shows what is inside of its steps."""
+
+    @property
+    def program(self) -> StepProgram: ...
+
+    def wired(self, batch: int) -> dict[str, Wired]:
+        """By the name of the step: general, and steady if there is one."""
+        ...
+
+
 class Backend(Protocol):
     """A machine, or a library that runs graphs."""
 
@@ -219,6 +244,12 @@ def own_options(machine: Backend) -> tuple[str, ...]:
     return tuple(getattr(machine, "options", ()))
 
 
-def placement_of(stepper: Stepper) -> tuple[Placement, ...]:
+def lower_type(machine: Backend, own: Mapping[str, Own]) -> str | None:
+    """The type that stands for float32 there, if these options ask for one: results are then near, and not equal."""
+    asked = getattr(machine, "lower_type", None)
+    return None if asked is None else asked(own)
+
+
+def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
     return tuple(getattr(stepper, "placement", ()))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Arrays, Executable, Stepper
+from pulsify.backends.seam import Array, Arrays, Executable, Placement, Stepper, placement_of
 from pulsify.core.spec import Spec, concrete
 
 
@@ -19,6 +19,10 @@ class Apart:
         self._steppers: dict[int, Stepper] = {}
         self._at: dict[int, int] = {}
         self.intact = True
+
+    @property
+    def placement(self) -> tuple[Placement, ...]:
+        return next((placement_of(s) for s in self._steppers.values()), ())
 
     def group(self, position: int, length: int | None) -> Hashable:
         return object()  # equal to nothing else

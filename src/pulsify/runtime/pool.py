@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
 from pulsify.backends.registry import DEFAULT
-from pulsify.backends.seam import Array, Executable, Own, SlotStepper, stream_axis
+from pulsify.backends.seam import Array, Executable, Own, Placement, SlotStepper, placement_of, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
@@ -104,6 +104,11 @@ class Pool:
     def __len__(self) -> int:
         """How many streams are open."""
         return self.most - len(self._free)
+
+    @property
+    def placement(self) -> tuple[Placement, ...]:
+        """Where each node of the step runs, as `Session.placement`; known from the first stream on."""
+        return placement_of(self._slots)
 
     def open(self) -> Lane:
         """A new stream. One that is dropped gives its place back, as `close` does."""

@@ -14,6 +14,7 @@ from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, Ses
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
+from pulsify.runtime.blame import guilty, said
 from pulsify.runtime.framer import Framer, Ports, Result
 
 INTERRUPTED = "a call was interrupted before its frames were given out"
@@ -271,8 +272,12 @@ class Session:
             return self._stepper.run(length)
         except Exception as error:  # runtimes have no common class for them
             what = error_text(error)
+            if rows := guilty(self._stepper, self.spec, self.batch, length):
+                what = f"{said(rows, self.batch)}: {what}"
             self._why = f"the model failed on an earlier chunk ({what})"
-            raise InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}") from error
+            failed = InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}")
+            failed.lane = rows[0] if rows else None
+            raise failed from error
 
 
 def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:

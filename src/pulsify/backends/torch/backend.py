@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import torch
 
-from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
+from pulsify.backends.seam import Array, Backend, Options, Own, Placement, StepProgram, Wired, plain
+from pulsify.backends.torch.compiling import compiled
 from pulsify.backends.torch.graphs import recorded
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
@@ -17,6 +18,7 @@ from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
 from pulsify.backends.torch.tensors import Weights
 from pulsify.backends.torch.trial import Trial
+from pulsify.backends.torch.wires import look_into
 from pulsify.core.spec import Spec
 from pulsify.optimize.steady import steady_form
 
@@ -69,25 +71,37 @@ class Executable:
             self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
         return self._forms[batch]
 
-    def sources(self, batch: int) -> dict[str, Source]:
+    def sources(self, batch: int, wires: bool = False) -> dict[str, Source]:
         """By the name of the step."""
         models = {"general": self.program.general, "steady": self.program.steady}
-        return {name: self._source(name, model, batch) for name, model in models.items() if model is not None}
+        return {name: self._source(name, model, batch, wires) for name, model in models.items() if model is not None}
 
     def texts(self, batch: int) -> dict[str, str]:
         return {name: made.text for name, made in self.sources(batch).items()}
 
-    def _source(self, name: str, model: ir.Model, batch: int) -> Source:
+    def wired(self, batch: int) -> dict[str, Wired]:
+        device = str(self.chosen.device)
+        return {
+            name: look_into(
+                made, self._form(made).call, self.weights.device, tuple(placements(made.plan, name, device))
+            )
+            for name, made in self.sources(batch, wires=True).items()
+        }
+
+    def _source(self, name: str, model: ir.Model, batch: int, wires: bool = False) -> Source:
         device, low = str(self.chosen.device), self.chosen.dtype
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault)
+        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault, wires)
 
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
-        grows = any(s.grows for s in self.spec.states)
-        if self.chosen.mode == "graph" and not made.islands and not grows:  # what is on the CPU cannot be recorded
+        mode, grows = self.chosen.mode, any(s.grows for s in self.spec.states)
+        on_a_card = self.weights.device.type == "cuda"
+        if mode == "compile" and not grows:  # it would be compiled anew whenever a cache has grown
+            step = compiled(step, made, self.weights.device)
+        if mode != "eager" and on_a_card and not made.islands and not grows:  # what is on the CPU cannot be recorded
             step = recorded(step, made.takes, made.gives, {s.name: s.after for s in self.spec.states})
         return Form(made, step)
 
@@ -103,6 +117,9 @@ class Torch:
         if warm is None:
             return own
         return StepProgram(model, warm.model, warm.since, warm.counts, own.places)
+
+    def lower_type(self, own: Mapping[str, Own]) -> str | None:
+        return chosen(own).dtype
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         settled = chosen(options.own)

@@ -61,21 +61,32 @@ def source(
     force: Sequence[str] = (),
     said: str = "",
     fault: Fault | None = None,
+    wires: bool = False,
 ) -> Source:
-    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`)."""
+    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
+
+    wires: it gives all wires, behind its own results.
+    """
     made = sized(model, batch)
     scope = scope_of(made, spec, device, low)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
     plan = planned(made, scope, force, fault)
-    lines, needs, islands = _body(plan, scope, made.graph)
-    results = [_result(value, scope, needs) for value in made.graph.outputs]
+    outputs = [*made.graph.outputs, *(inner(plan) if wires else ())]
+    lines, needs, islands = _body(plan, scope, {*made.graph.inputs, *outputs})
+    results = [_result(value, scope, needs) for value in outputs]
     text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]
     text += [f"    {line}" for line in lines]
     text += [f"    return {', '.join(results)}{',' * (len(results) == 1)}", ""]
-    ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *made.graph.outputs)}
-    gives = tuple(str(v.name) for v in made.graph.outputs)
+    ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *outputs)}
+    gives = tuple(str(v.name) for v in outputs)
     return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made)
+
+
+def inner(plan: Plan) -> list[ir.Value]:
+    """Wires that are no results of the step. What an island keeps to itself is not seen."""
+    made = [v for item in plan.order for v in (item.gives if isinstance(item, Part) else item.outputs)]
+    return [v for v in made if v.name and v.uses() and not v.is_graph_output()]
 
 
 def _kind(scope: Scope, value: ir.Value) -> str | None:
@@ -94,11 +105,11 @@ def _result(value: ir.Value, scope: Scope, needs: dict[str, Need]) -> str:
     return name
 
 
-def _body(plan: Plan, scope: Scope, graph: ir.Graph) -> tuple[list[str], dict[str, Need], dict[str, Part]]:
+def _body(plan: Plan, scope: Scope, kept: set[ir.Value]) -> tuple[list[str], dict[str, Need], dict[str, Part]]:
     lines: list[str] = []
     needs: dict[str, Need] = {}
     islands: dict[str, Part] = {}
-    for item, over in zip(plan.order, _last_read(plan, scope, graph), strict=True):
+    for item, over in zip(plan.order, _last_read(plan, scope, kept), strict=True):
         if isinstance(item, Part):
             name = scope.names.fresh(f"island_{len(islands)}")
             islands[name] = item
@@ -121,9 +132,8 @@ def _crossing(name: str, part: Part, plan: Plan, scope: Scope) -> list[str]:
     return [*said, f"{outs}{',' * (len(part.gives) == 1)} = {call}" if outs else call]
 
 
-def _last_read(plan: Plan, scope: Scope, graph: ir.Graph) -> list[list[str]]:
+def _last_read(plan: Plan, scope: Scope, kept: set[ir.Value]) -> list[list[str]]:
     """What nobody reads any more after each of the items: its memory can be used again."""
-    kept = {*graph.outputs, *graph.inputs}
     seen: set[ir.Value] = set()
     out: list[list[str]] = []
     for item in reversed(plan.order):
