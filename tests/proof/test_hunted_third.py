@@ -121,3 +121,24 @@ def test_positions_of_a_growing_past_and_any_number_of_streams() -> None:
     with pytest.raises(NotStreamable, match="any number"):
         pulsify.stream(made, pulse=4, unbounded="grow")
     assert pulsify.stream(made, pulse=4, unbounded="grow", set={"B": 1}).spec.batch is None
+
+
+def test_branches_that_no_declared_length_takes() -> None:
+    n = Net()
+    made = n.model(n.choose(n.T > 50, lambda m: m.here(n.x) * 2.0, lambda m: m.here(n.x) * 1.0))
+    with pytest.raises(NotStreamable, match="declared lengths"):
+        pulsify.stream(made, pulse=4, set={"T": "<=20"}, verify=False)
+
+
+@pytest.mark.parametrize("pulse", [None, 2, 6])
+def test_a_known_start_where_only_some_lengths_are_taken(pulse: int | None) -> None:
+    nodes = [
+        node("Pad", "x pads", "p"),
+        node("Abs", "p", "a"),
+        node("Unsqueeze", "a two", "u"),
+        node("Tile", "u rep", "t"),
+        node("SpaceToDepth", "t", "y", blocksize=2),
+    ]
+    constants = {"pads": np.array([0, 0, 4, 0, 0, 0]), "two": np.array([2]), "rep": np.array([1, 1, 2, 1])}
+    outcome = judge(model(nodes, {"x": [1, 2, "T"]}, ["p", "y"], constants), pulse, range(1, 30))
+    assert outcome.kind == "exact", outcome
