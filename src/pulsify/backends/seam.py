@@ -8,7 +8,7 @@ A back end is one folder with an object that has `lower` and `compile`, and a li
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,8 @@ from pulsify.core.spec import Dims, Spec
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+Rows = Mapping[str, Any]  # arrays or tensors by port, streams in front: [count, *the shape for one]
+Which = slice | Array  # places in a row of streams
 Own = str | Sequence[str] | None  # an option that a back end has for itself
 
 
@@ -172,12 +174,20 @@ class SlotStepper(Protocol):
     @property
     def intact(self) -> bool: ...
 
-    def group(self, position: int, length: int | None) -> Hashable:
-        """Slots for which this is equal may run together."""
+    def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
+        """Which of these streams may run together, group by group, each stream once.
+
+        lengths: of whole streams as the counters have them, `unknown_length` where the end is out of sight; None: of
+        all of them.
+        """
         ...
 
-    def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
-        """One pulse of a group: the outputs by slot, valid until the next run. If it fails, states are as before."""
+    def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
+        """One pulse of a group: its outputs with the streams in front, valid until the next run.
+
+        fed: the inputs in the same form, instead of `rows`. They are tensors only where `device_of` says so, and then
+        the outputs are. If it fails, states are as before.
+        """
         ...
 
     def reset(self, slot: int) -> None: ...
@@ -217,6 +227,11 @@ class Backend(Protocol):
 def own_options(machine: Backend) -> tuple[str, ...]:
     """What a back end takes beside what all of them do: names that it lists as `options`, if it has any."""
     return tuple(getattr(machine, "options", ()))
+
+
+def device_of(stepper: Stepper | SlotStepper) -> Any:
+    """Where tensors stay if they are handed in; None: arrays only."""
+    return getattr(stepper, "device", None)
 
 
 def placement_of(stepper: Stepper) -> tuple[Placement, ...]:

@@ -16,7 +16,7 @@ stream whose memory was just being written is broken until `reset` or `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -25,8 +25,10 @@ from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from pulsify.backends.registry import DEFAULT
-from pulsify.backends.seam import Array, Executable, Own, SlotStepper, stream_axis
+from pulsify.backends.seam import Array, Executable, Own, Rows, SlotStepper, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
@@ -95,7 +97,7 @@ class Pool:
         self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
         self._working: dict[Lane, None] = {}  # those of the round
         self._group: Sequence[Lane] = ()  # those in the model's hands
-        self._outputs: list[dict[str, Array]] | None = None  # what it made of them, until all is collected
+        self._outputs: Rows | None = None  # what it made of them, until all is collected
         self._touched: Lane | None = None  # the one whose frames are being moved
         self._made: dict[Lane, None] = {}  # streams with frames to give out
         self._failed: dict[Lane, PulsifyError] = {}
@@ -173,18 +175,14 @@ class Pool:
         with self._turn:
             self._recover()
             self._working, self._ready = self._ready, {}
-            groups: dict[Hashable, list[Lane]] = {}
-            for lane in self._working:
-                if self._loaded(lane):
-                    place = self._slots.group(lane._framer.position, lane._length())
-                    groups.setdefault(place, []).append(lane)
+            lanes = [lane for lane in self._working if self._loaded(lane)]
             left: dict[Lane, None] = {}
-            for i, group in enumerate(groups.values()):
+            for i, group in enumerate(self._grouped(lanes)):
                 if i and end is not None and perf_counter() >= end:
                     left.update(dict.fromkeys(group))
                 else:
                     self._run_group(group)
-            more = {x: None for g in groups.values() for x in g if x not in left and not x.closed and x._more()}
+            more = {x: None for x in lanes if x not in left and not x.closed and x._more()}
             # those that had to wait come first; whoever pushed meanwhile is in `_ready` already
             self._ready = {**left, **self._ready, **more}
             self._working = {}
@@ -204,13 +202,30 @@ class Pool:
             self._made[lane] = None
         return loaded
 
+    def _grouped(self, lanes: Sequence[Lane]) -> list[Sequence[Lane]]:
+        """Those that run together."""
+        if not lanes:
+            return []
+        _, positions, lengths = self._places(lanes)
+        groups = self._slots.groups(positions, lengths)
+        return [lanes[g] if isinstance(g, slice) else [lanes[i] for i in g] for g in groups]
+
+    def _places(self, lanes: Sequence[Lane]) -> tuple[Array, Array, Array | None]:
+        """Slots, positions and lengths."""
+        lengths, unknown = [lane._length() for lane in lanes], self.spec.unknown_length
+        known = any(n is not None for n in lengths)
+        return (
+            np.array([lane.slot for lane in lanes]),
+            np.array([lane._framer.position for lane in lanes]),
+            np.array([unknown if n is None else n for n in lengths]) if known else None,
+        )
+
     def _run_group(self, group: Sequence[Lane]) -> None:
-        slots, positions = [lane.slot for lane in group], [lane._framer.position for lane in group]
-        length = group[0]._length()
+        slots, positions, lengths = self._places(group)
         self._outputs = None
         self._group = group
         try:
-            self._outputs = self._slots.run(slots, positions, length)
+            self._outputs = self._slots.run(slots, positions, lengths)  # no `*`: signals are looked for behind one
         except Exception as error:  # runtimes have no common class for them
             self._group = ()
             if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
@@ -224,11 +239,12 @@ class Pool:
 
     def _collect(self) -> None:
         """Keep the frames of the group, of each lane once."""
-        for lane, out in zip(self._group, self._outputs or (), strict=True):
+        outputs = self._outputs or {}
+        for i, lane in enumerate(self._group):
             if lane._loaded:
                 self._made[lane] = None
                 self._touched = lane
-                lane._collect(out)
+                lane._collect({name: rows[i] for name, rows in outputs.items()})
                 lane._loaded = False
                 self._touched = None
         self._group, self._outputs = (), None
