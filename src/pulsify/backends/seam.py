@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.core.spec import Dims, Spec
+from pulsify.core.spec import Dims, Spec, concrete
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -102,6 +102,28 @@ def stream_axis(dims: Dims) -> int | None:
     return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)
 
 
+def joined(rows: Any, dims: Dims, count: int) -> Any:
+    """[count, *the shape for one], an array or a tensor, as a step has it for so many streams."""
+    axis = stream_axis(dims)
+    return rows[0] if axis is None else _moved(rows, 0, axis).reshape(concrete(dims, count))
+
+
+def parted(value: Any, dims: Dims, count: int) -> Any:
+    """The way back: the same memory with the streams in front. What has no axis of streams is the same for all."""
+    axis, shape = stream_axis(dims), tuple(value.shape)
+    if axis is None:
+        spread = (count, *shape)
+        return np.broadcast_to(value, spread) if isinstance(value, np.ndarray) else value.expand(spread)
+    each = shape[axis] // count
+    return _moved(value.reshape((*shape[:axis], count, each, *shape[axis + 1 :])), axis, 0)
+
+
+def _moved(value: Any, source: int, target: int) -> Any:
+    if source == target:
+        return value
+    return np.moveaxis(value, source, target) if isinstance(value, np.ndarray) else value.movedim(source, target)
+
+
 def plain(model: ir.Model, spec: Spec) -> StepProgram:
     """The program that is just the file: what `portable=True` runs, on any back end."""
     return StepProgram(model, places={s.name: Place(grows=True) for s in spec.states if s.grows})
@@ -144,7 +166,10 @@ class Stepper(Protocol):
     def outputs(self) -> Arrays: ...
 
     def run(self, length: int | None = None) -> Arrays:
-        """One pulse. length: of the whole stream, once it is known."""
+        """One pulse. length: of the whole stream, once it is known.
+
+        Where `device_of` is not None it takes `fed` too: tensors there, by input. Results are the caller's own then.
+        """
         ...
 
     def reset(self) -> None: ...

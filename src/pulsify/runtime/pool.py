@@ -24,6 +24,7 @@ from operator import attrgetter
 from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from pulsify.core.spec import Spec
 from pulsify.runtime.apart import Apart
 from pulsify.runtime.framer import Framer, Parts, Result, ports
 from pulsify.runtime.lane import Lane
+from pulsify.runtime.many import BUSY, FREE, Exchange, Standing, Turn
 from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
@@ -69,6 +71,7 @@ class Pool:
     a.push(chunk); b.push(chunk); a.flush()     frames are taken, nothing is computed yet
     pool.run()                                  {a: frames, b: frames}: everything that is ready, in few calls
     pool.step(rounds=1)                         at most one pulse of every stream: frames and failures by stream
+    pool.exchange([a, b], chunks)               one pulse of each, in and out as one array
     """
 
     def __init__(
@@ -92,6 +95,9 @@ class Pool:
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
+        self._standing = Standing(most)
+        self._exchanger: int | None = None  # the thread that is in an exchange
+        self._lanes: WeakValueDictionary[int, Lane] = WeakValueDictionary()  # by slot
         self._numbers = count()
         self._turn = Lock()  # held while a round is computed
         self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
@@ -111,8 +117,13 @@ class Pool:
         """A new stream. One that is dropped gives its place back, as `close` does."""
         slot = self._free_slot()
         try:
+            if self._standing.held[slot] == BUSY:  # its lane was dropped in the middle of an exchange
+                with self._turn:
+                    pass
             self._slots.reset(slot)
-            return Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
+            lane = Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
+            self._lanes[slot] = lane
+            return lane
         except BaseException:
             self._free[slot] = None
             raise
@@ -155,6 +166,39 @@ class Pool:
             raise InvalidArgument(f"rounds={rounds!r}: expected a number of pulses, at least 1, or None")
         self._compute(rounds, None if budget is None else perf_counter() + budget)
         return self._handed()
+
+    def exchange(self, streams: Sequence[Lane] | Sequence[int] | Array, frames: Any) -> Exchange:
+        """One pulse of each of these streams, in one call: much quicker than lane by lane where there are thousands.
+
+            made = pool.exchange(slots, frames)     frames: as a session of so many streams takes them, one pulse
+            made.frames, made.real, made.of(row)    all of them; which are the streams'; those of one
+
+        streams: lanes, or their slots (`Lane.slot`) as an array. Frames are an array (by name if there are several
+        inputs) or tensors; results are the same, on the same device. On the pool's own device tensors are not copied to
+        the host, and with check=False nothing waits for it. All is looked at first: a call that is refused takes
+        nothing. A stream on which the model fails is closed and in `failures`; the others do not notice. Between
+        exchanges lanes are pushed, flushed, saved and closed as ever.
+        """
+        with self._turn:
+            self._recover()
+            turn = Turn(self, streams, frames)
+            self._exchanger = get_ident()
+            try:
+                made, after = turn.run(), turn.settle()
+            finally:
+                self._exchanger = None
+            for error in made.failures.values():
+                self._close(error.lane)
+            held, slots = self._standing.all, turn.slots
+        # no call from here on: an interruption comes before this, or after the caller has the frames
+        held[slots] = after
+        return made
+
+    def _lane(self, slot: int) -> Lane:
+        lane = self._lanes.get(slot)
+        if lane is None or lane.closed:
+            raise InvalidArgument(f"no stream is open in slot {slot}")
+        return lane
 
     def _due(self, lane: Lane) -> int:
         self._touched = lane
@@ -325,6 +369,7 @@ class Pool:
         """keep: frames it has made are still given out."""
         if not lane.closed:
             lane.closed = True
+            self._standing.held[lane.slot] = FREE
             self._free[lane.slot] = None
         self._ready.pop(lane, None)
         if not keep:

@@ -18,7 +18,7 @@ import numpy as np
 from pulsify.backends.grouping import alike, apart
 from pulsify.backends.neighbours import kept_apart, same_place
 from pulsify.backends.ort.step import attach
-from pulsify.backends.seam import Array, Rows, Which, stream_axis
+from pulsify.backends.seam import Array, Rows, Which, parted
 from pulsify.core.runner import quick_call
 from pulsify.core.spec import Dims, concrete
 
@@ -107,15 +107,15 @@ class Engine:
         for name in self._rows:
             array = self._array(name, name, count)
             attach(call.binding.bind_input, name, array)
-            call.taken[name] = self._by_stream(name, array, count)
+            call.taken[name] = parted(array, self._dims[name], count)
         for name in self._kept:
             array = self._array(spec.after(name), name, count)
             attach(call.binding.bind_output, spec.after(name), array)
-            call.kept[name] = self._by_stream(name, array, count)
+            call.kept[name] = parted(array, self._dims[name], count)
         for output in (o for o in spec.outputs if o.name in gives):
             array = self._array(output.name, output.name, count)
             attach(call.binding.bind_output, output.name, array)
-            call.outputs[output.name] = self._by_stream(output.name, array, count)
+            call.outputs[output.name] = parted(array, self._dims[output.name], count)
         if spec.length is not None and spec.length in takes:
             attach(call.binding.bind_input, spec.length, call.length)
         position = spec.position or ""
@@ -132,15 +132,6 @@ class Engine:
             self._memory[memory] = np.zeros(int(np.prod(concrete(dims, self._most))), self._types[name])
         shape = concrete(dims, count)
         return self._memory[memory][: int(np.prod(shape))].reshape(shape)
-
-    def _by_stream(self, name: str, array: Array, count: int) -> Array:
-        """The same memory with the streams in front: [count, *the shape for one]."""
-        dims = self._dims[name]
-        axis = stream_axis(dims)
-        if axis is None:  # the same for all
-            return array[None] if count == 1 else np.broadcast_to(array, (count, *array.shape))
-        each = array.shape[axis] // count
-        return np.moveaxis(array.reshape(*array.shape[:axis], count, each, *array.shape[axis + 1 :]), axis, 0)
 
 
 @dataclass(eq=False)

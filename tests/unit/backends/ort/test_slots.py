@@ -74,7 +74,7 @@ def test_streams_at_different_places_run_together_once_they_are_warm() -> None:
     assert together(slots, (0, None), (4, None), (0, None)) == [[0, 2], [1]]
     assert together(slots, (12, None), (400, None)) == [[0, 1]], "the position is not asked for any more"
     assert together(slots, (400, 402), (400, None), (400, 403)) == [[0], [1], [2]], "at the end it is"
-    assert [g for g in slots.groups(np.array([8, 8]), None)] == [slice(0, 2)]
+    assert slots.groups(np.array([8, 8]), None) == [slice(0, 2)]
 
 
 def test_positions_and_lengths_are_each_streams_own() -> None:
