@@ -35,6 +35,36 @@ def same_place(position: int, length: int) -> Scene:
     return Scene((at, at), (at, at, at))
 
 
+def mixed_places(spec: Spec, warm: int) -> list[Scene]:
+    """Starts, middles and ends, each beside others that are somewhere else."""
+    ages, pulse = _ages(spec, warm), spec.pulse
+    middles = [(age, spec.unknown_length) for age in ages for _ in range(3)]
+    ends = [(age, max(1, age + more)) for age in ages for more in (-pulse, 1, pulse)]
+    places = [place for pair in zip(middles, ends, strict=True) for place in pair]
+    return [_scene(places, i, (3, 6, 10)) for i in range(0, len(places), 3)]
+
+
+def warm_places(spec: Spec, warm: int) -> list[Scene]:
+    """Streams of any age whose ends are out of sight."""
+    places = [(age, spec.unknown_length) for age in _ages(spec, warm) if age >= warm]
+    return [_scene(places, i, (1, 2, 3)) for i in range(len(places))]
+
+
+def _ages(spec: Spec, warm: int) -> list[int]:
+    """Positions that a finite table goes so far for."""
+    ages = sorted({k * spec.pulse for k in (0, 1, 2)} | {warm + k * spec.pulse for k in (0, 3, 1000)})
+    return [
+        a for a in ages if all(c.at_most is None or c.length.at(a + spec.pulse) <= c.at_most for c in spec.conditions)
+    ]
+
+
+def _scene(places: Sequence[Place], at: int, others: tuple[int, int, int]) -> Scene:
+    def turn(i: int) -> Place:
+        return places[(at + i) % len(places)]
+
+    return Scene((turn(0), turn(1)), (turn(others[0]), turn(others[1]), turn(others[2])))
+
+
 def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False) -> bool:
     """last: also of what comes out at the end only."""
     kept = [s for s in spec.states if s.name != spec.position]

@@ -187,8 +187,8 @@ class Pool:
                 made, after = turn.run(), turn.settle()
             finally:
                 self._exchanger = None
-            for error in made.failures.values():
-                self._close(error.lane)
+            for row in made.failures:
+                self._close(self._lane(int(turn.slots[row])))
             held, slots = self._standing.all, turn.slots
         # no call from here on: an interruption comes before this, or after the caller has the frames
         held[slots] = after

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +30,12 @@ def as_arrays(value: Any) -> Any:
     """The same with arrays for tensors."""
     if isinstance(value, Mapping):
         return {name: as_arrays(one) for name, one in value.items()}
-    return value.detach().cpu().numpy() if is_tensor(value) else value
+    if not is_tensor(value):
+        return value
+    value = value.detach().cpu()
+    if type_name(value) != "bfloat16":
+        return value.numpy()
+    return value.view(sys.modules["torch"].int16).numpy().view(ir.DataType.BFLOAT16.numpy())  # numpy has no such type
 
 
 def as_tensors(value: Any, device: Any) -> Any:
@@ -38,7 +44,11 @@ def as_tensors(value: Any, device: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {name: as_tensors(one, device) for name, one in value.items()}
-    return (value if is_tensor(value) else sys.modules["torch"].from_numpy(value)).to(device)
+    torch = sys.modules["torch"]
+    if not is_tensor(value):
+        low = value.dtype.name == "bfloat16"
+        value = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16) if low else torch.from_numpy(value)
+    return value.to(device)
 
 
 def type_name(value: Any) -> str:

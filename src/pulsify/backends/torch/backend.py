@@ -93,8 +93,9 @@ class Executable:
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
         grows = any(s.grows for s in self.spec.states)
-        there = all(shared(p.dtype) for p in (*self.spec.inputs, *self.spec.outputs)) and not made.islands
-        return Form(made, step, recorded=self.chosen.mode == "graph" and there and not grows)  # not with the CPU in it
+        ports = [i.dtype for i in self.spec.inputs] + [o.dtype for o in self.spec.outputs]
+        there = not made.islands and not grows and shared(*ports)  # what is on the CPU cannot be recorded
+        return Form(made, step, self.chosen.mode == "graph" and there)
 
     def recorder(self) -> Recorder:
         """One a session or pool: what is recorded has memory of its own."""

@@ -63,10 +63,9 @@ class Sent:
         event.record()
 
 
-def shared(dtype: np.dtype[Any]) -> bool:
-    """May an array be a tensor's memory?"""
+def shared(*dtypes: np.dtype[Any]) -> bool:
+    """May arrays of these types be a tensor's memory?"""
     try:
-        torch.from_numpy(np.zeros(1, dtype))
+        return all(torch.from_numpy(np.zeros(1, dtype)) is not None for dtype in dtypes)
     except TypeError:
         return False
-    return True

@@ -36,9 +36,9 @@ class RecordedStep:
         self._states: dict[str, Any] = {n: to_wire(a, self._kinds[n], self.device) for n, a in starts.items()}
         self._clock = Sent((2,), self.device)  # position and length, where the host knows better
         self._told: int | None = None
+        self._at, self._counted = 0, True
         self._since: float = on.program.since * spec.pulse if forms.steady is not None else math.inf
         self._record, self._starts = on.recorder(), dict[bool, Body]()
-        self.reset()
 
     def run(self, length: int | None = None, fed: Rows | None = None) -> Rows:
         """One pulse. fed: tensors instead of `inputs`; then results are tensors, the caller's own."""

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from pulsify.backends.grouping import alike, apart, at_most
-from pulsify.backends.neighbours import COUNT, Scene, kept_apart, same_place
+from pulsify.backends.neighbours import COUNT, Scene, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.seam import Array, Rows, Which, joined, parted
 from pulsify.backends.torch.graphs import Body
 from pulsify.backends.torch.mirror import Mirror, Sent, shared, wait
 from pulsify.backends.torch.step import at_full_precision
 from pulsify.backends.torch.tensors import Wire, to_array, to_wire
-from pulsify.core.spec import Dims, Spec, concrete
+from pulsify.core.spec import Dims, concrete
 
 if TYPE_CHECKING:
     from pulsify.backends.torch.backend import Executable, Form
@@ -219,8 +219,8 @@ class Slots:
 def pooled(on: Executable, most: int) -> Slots | None:
     """None where a port has a type that torch or numpy does not have: every stream is a stepper of its own then."""
     spec, kinds = on.spec, on.forms(1).general.source.kinds
-    ports = [*spec.inputs, *spec.outputs, *spec.states]
-    if any(kinds[p.name] is None for p in ports) or not all(shared(p.dtype) for p in (*spec.inputs, *spec.outputs)):
+    types = {i.name: i.dtype for i in spec.inputs} | {o.name: o.dtype for o in spec.outputs}
+    if any(kinds[name] is None for name in (*types, *(s.name for s in spec.states))) or not shared(*types.values()):
         return None
     return Slots(on, most)
 
@@ -233,34 +233,16 @@ def _tried(on: Executable) -> tuple[bool, bool]:
     spec, program, forms = on.spec, on.program, on.forms(COUNT)
     warm = program.since * spec.pulse if forms.steady is not None else 0
 
-    def holds(form: Form | None, scenes: list[Scene], last: bool) -> bool:
+    def holds(form: Form | None, scenes: list[Scene], last: bool = False) -> bool:
         return form is None or kept_apart(lambda feeds: _outcome(on, form, feeds), spec, scenes, last)
 
     alone = [same_place(warm, spec.unknown_length)]
-    if not (holds(forms.general, alone, False) and holds(forms.steady, alone, False)):
+    if not (holds(forms.general, alone) and holds(forms.steady, alone)):
         return False, False
     if spec.position is None and spec.length is None:
         return True, True
-    far = [
-        s for s in _scenes(spec, warm) if all(p >= warm and n == spec.unknown_length for p, n in (*s.own, *s.beside))
-    ]
-    return True, holds(forms.general, _scenes(spec, warm), True) and holds(forms.steady, far, False)
-
-
-def _scenes(spec: Spec, warm: int) -> list[Scene]:
-    """Starts, middles and ends, each beside others that are somewhere else."""
-    pulse, unknown = spec.pulse, spec.unknown_length
-    tables = [c for c in spec.conditions if c.at_most is not None]
-    ages = sorted({0, pulse, 2 * pulse, warm, warm + 3 * pulse, warm + 1000 * pulse})
-    ages = [a for a in ages if all(c.met(a + pulse) for c in tables)] or [0]
-    open_ends = [(age, unknown) for age in ages]
-    ends = [(age, max(1, age + more)) for age in ages for more in (-pulse, 1, pulse)]
-    places = [p for pair in zip(open_ends * 3, ends, strict=True) for p in pair]
-    turn = lambda i: places[i % len(places)]  # noqa: E731
-    mixed = [Scene((turn(i), turn(i + 1)), (turn(i + 3), turn(i + 6), turn(i + 10))) for i in range(0, len(places), 3)]
-    warm_ones = [p for p in open_ends if p[0] >= warm] or open_ends[-1:]
-    old = lambda i: warm_ones[i % len(warm_ones)]  # noqa: E731
-    return [*mixed, *(Scene((old(i), old(i + 1)), (old(i + 1), old(i + 2), old(i))) for i in range(len(warm_ones)))]
+    anywhere = [*mixed_places(spec, warm), *warm_places(spec, warm)]
+    return True, holds(forms.general, anywhere, last=True) and holds(forms.steady, warm_places(spec, warm))
 
 
 def _outcome(on: Executable, form: Form, feeds: Mapping[str, Array]) -> dict[str, Array]:
