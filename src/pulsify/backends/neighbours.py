@@ -26,43 +26,43 @@ Run = Callable[[dict[str, Array]], Mapping[str, Array]]  # one pulse of COUNT st
 class Scene:
     """Where the two streams are, and where all others: beside numbers, NaN, what is infinite."""
 
-    own: tuple[Place, Place]
+    own: Place
     beside: tuple[Place, Place, Place]
 
 
 def same_place(position: int, length: int) -> Scene:
     at = position, length
-    return Scene((at, at), (at, at, at))
+    return Scene(at, (at, at, at))
 
 
 def mixed_places(spec: Spec, warm: int) -> list[Scene]:
-    """Starts, middles and ends, each beside others that are somewhere else."""
+    """Starts, middles and ends: each among its like, then beside streams that are older or younger, ended or not."""
     ages, pulse = _ages(spec, warm), spec.pulse
-    middles = [(age, spec.unknown_length) for age in ages for _ in range(3)]
-    ends = [(age, max(1, age + more)) for age in ages for more in (-pulse, 1, pulse)]
-    places = [place for pair in zip(middles, ends, strict=True) for place in pair]
-    return [_scene(places, i, (3, 6, 10)) for i in range(0, len(places), 3)]
+    middles = [(age, spec.unknown_length) for age in ages]
+    ends = list(dict.fromkeys((age, max(1, age + more)) for more in (1, -pulse) for age in ages))
+    return [*_scenes(middles, ends), *_scenes(ends, middles)]
 
 
 def warm_places(spec: Spec, warm: int) -> list[Scene]:
     """Streams of any age whose ends are out of sight."""
     places = [(age, spec.unknown_length) for age in _ages(spec, warm) if age >= warm]
-    return [_scene(places, i, (1, 2, 3)) for i in range(len(places))]
+    return _scenes(places, places)
 
 
 def _ages(spec: Spec, warm: int) -> list[int]:
     """Positions that a finite table goes so far for."""
-    ages = sorted({k * spec.pulse for k in (0, 1, 2)} | {warm + k * spec.pulse for k in (0, 3, 1000)})
+    ages = sorted({0, spec.pulse} | {warm + k * spec.pulse for k in (0, 3, 1000)})
+    tables = [c for c in spec.conditions if c.at_most is not None]
+    return [a for a in ages if all(c.length.at(a + spec.pulse) <= (c.at_most or 0) for c in tables)]
+
+
+def _scenes(places: Sequence[Place], others: Sequence[Place]) -> list[Scene]:
+    """Beside each one of the same kind and one of the others, both somewhere else."""
+    half, most = len(places) // 2 or 1, len(others)
     return [
-        a for a in ages if all(c.at_most is None or c.length.at(a + spec.pulse) <= c.at_most for c in spec.conditions)
+        Scene(place, (place, places[(i + half) % len(places)], others[(i + most // 2 + 1) % most]))
+        for i, place in enumerate(places)
     ]
-
-
-def _scene(places: Sequence[Place], at: int, others: tuple[int, int, int]) -> Scene:
-    def turn(i: int) -> Place:
-        return places[(at + i) % len(places)]
-
-    return Scene((turn(0), turn(1)), (turn(others[0]), turn(others[1]), turn(others[2])))
 
 
 def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False) -> bool:
@@ -98,7 +98,7 @@ def _tried(
         try:
             out = run(feeds)
         except Exception:  # runtimes have no common class for them
-            if value is None:
+            if value is None or place != scene.own:
                 return False  # nothing is known
             continue  # a batch that fails is computed stream by stream
         rows = {name: np.split(out[name], COUNT, axis) for name, axis in made.items() if name in out}
@@ -107,9 +107,9 @@ def _tried(
     return seen and all(_same(x, y) for other in runs[1:] for x, y in zip(runs[0], other, strict=True))
 
 
-def _clock(spec: Spec, own: tuple[Place, Place], beside: Place) -> Iterator[tuple[str, Array]]:
+def _clock(spec: Spec, own: Place, beside: Place) -> Iterator[tuple[str, Array]]:
     """Positions and lengths of the five."""
-    five = [beside, own[0], beside, own[1], beside]
+    five = [beside, own, beside, own, beside]
     for name, which in ((spec.position, 0), (spec.length, 1)):
         if name is not None:
             yield name, np.array([[place[which]] for place in five], np.int32)

@@ -255,8 +255,7 @@ class Turn:
         for row, lane in self.odd.items():
             lane._framer.pulses += 1
             after[row] = LANE
-        for row in self.failures:
-            after[row] = LANE
+        after[list(self.failures)] = FREE  # they are closed by then
         return after
 
 
