@@ -103,7 +103,8 @@ def _tried(
             continue  # a batch that fails is computed stream by stream
         rows = {name: np.split(out[name], COUNT, axis) for name, axis in made.items() if name in out}
         runs.append([parts[i].copy() for parts in rows.values() for i in OWN])
-    seen = all(_finite(x) or _finite(y) for x, y in zip(runs[0][::2], runs[0][1::2], strict=True))
+    over = scene.own[1] < scene.own[0]  # behind the end there may be no number at all
+    seen = over or all(_finite(x) or _finite(y) for x, y in zip(runs[0][::2], runs[0][1::2], strict=True))
     return seen and all(_same(x, y) for other in runs[1:] for x, y in zip(runs[0], other, strict=True))
 
 
