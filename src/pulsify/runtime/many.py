@@ -127,7 +127,7 @@ class Turn:
 
     def _check_finite(self, rows: Mapping[str, Any]) -> None:
         for name, value in rows.items():
-            if self.spec.inputs and type_name(value).startswith(("float", "bfloat")) and not _finite(value):
+            if type_name(value).startswith(("float", "bfloat")) and not _finite(value):
                 bad = self.slots[~finite_rows(value)].tolist()
                 raise InvalidChunk(
                     f"input '{name}' has numbers that are not finite for {_named(bad)}; nothing was taken. Clean the "

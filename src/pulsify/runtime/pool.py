@@ -41,6 +41,7 @@ from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
 Made = tuple[Parts, bool]  # frames on their way to the caller; True: with what comes at the end only
+Places = tuple[Array, Array, Array | None]  # slots, positions and lengths
 _number = attrgetter("number")
 
 
@@ -221,11 +222,11 @@ class Pool:
             self._working, self._ready = self._ready, {}
             lanes = [lane for lane in self._working if self._loaded(lane)]
             left: dict[Lane, None] = {}
-            for i, group in enumerate(self._grouped(lanes)):
+            for i, (group, places) in enumerate(self._grouped(lanes)):
                 if i and end is not None and perf_counter() >= end:
                     left.update(dict.fromkeys(group))
                 else:
-                    self._run_group(group)
+                    self._run_group(group, places)
             more = {x: None for x in lanes if x not in left and not x.closed and x._more()}
             # those that had to wait come first; whoever pushed meanwhile is in `_ready` already
             self._ready = {**left, **self._ready, **more}
@@ -246,15 +247,18 @@ class Pool:
             self._made[lane] = None
         return loaded
 
-    def _grouped(self, lanes: Sequence[Lane]) -> list[Sequence[Lane]]:
-        """Those that run together."""
+    def _grouped(self, lanes: Sequence[Lane]) -> list[tuple[Sequence[Lane], Places]]:
+        """Those that run together, and where they are."""
         if not lanes:
             return []
-        _, positions, lengths = self._places(lanes)
-        groups = self._slots.groups(positions, lengths)
-        return [lanes[g] if isinstance(g, slice) else [lanes[i] for i in g] for g in groups]
+        slots, positions, lengths = self._places(lanes)
+        out: list[tuple[Sequence[Lane], Places]] = []
+        for g in self._slots.groups(positions, lengths) if len(lanes) > 1 else [slice(0, 1)]:
+            group = lanes[g] if isinstance(g, slice) else [lanes[i] for i in g]
+            out.append((group, (slots[g], positions[g], None if lengths is None else lengths[g])))
+        return out
 
-    def _places(self, lanes: Sequence[Lane]) -> tuple[Array, Array, Array | None]:
+    def _places(self, lanes: Sequence[Lane]) -> Places:
         """Slots, positions and lengths."""
         lengths, unknown = [lane._length() for lane in lanes], self.spec.unknown_length
         known = any(n is not None for n in lengths)
@@ -264,8 +268,8 @@ class Pool:
             np.array([unknown if n is None else n for n in lengths]) if known else None,
         )
 
-    def _run_group(self, group: Sequence[Lane]) -> None:
-        slots, positions, lengths = self._places(group)
+    def _run_group(self, group: Sequence[Lane], places: Places) -> None:
+        slots, positions, lengths = places
         self._outputs = None
         self._group = group
         try:
@@ -274,7 +278,7 @@ class Pool:
             self._group = ()
             if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
                 for lane in group:
-                    self._run_group([lane])
+                    self._run_group([lane], self._places([lane]))
                 return
             what = f"the model failed on a chunk ({error_text(error)})"
             self._fail(group[0], InvalidChunk(f"{what}; the stream it belongs to is closed"), what)

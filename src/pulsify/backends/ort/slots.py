@@ -51,9 +51,11 @@ class Engine:
 
     def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
         """Streams at the same place; where a steady step asks for no position, all those that are warm."""
-        if not self.together:
+        if not self.together or not len(positions):
             return apart(len(positions))
-        spec = self._spec
+        spec, low = self._spec, positions.min()
+        if lengths is None and (low == positions.max() or (low >= self._since and not self._on.program.counts)):
+            return [slice(0, len(positions))]  # the short way to what most often holds
         far = np.full(len(positions), spec.unknown_length) if lengths is None else lengths
         steady = (far == spec.unknown_length) & (positions >= self._since)
         asks = spec.position is not None
