@@ -167,7 +167,7 @@ class Framer:
         axes = self._ports.axes
         received = {n: c + (given[n].shape[axes[n]] if n in given else 0) for n, c in self.received.items()}
         for condition in self._ports.tables:
-            _check_table(condition, min(received[i.name] // int(i.rate) for i in self.spec.inputs))
+            check_table(condition, min(received[i.name] // int(i.rate) for i in self.spec.inputs))
         return received
 
     def queue(self, given: Mapping[str, Array]) -> None:
@@ -376,7 +376,7 @@ def _join(o: Output, parts: list[Array], batch: int) -> Array:
     return np.empty(shape, o.dtype)
 
 
-def _check_table(condition: Condition, units: int) -> None:
+def check_table(condition: Condition, units: int) -> None:
     """A finite table (learned positions, float32) must not run out: said before anything is taken."""
     assert condition.at_most is not None
     if condition.length.at(units) <= condition.at_most:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import torch
 
-from pulsify.backends.seam import Array, Backend, Options, Own, Placement, StepProgram, Wired, plain
+from pulsify.backends.seam import Array, Backend, Options, Own, Placement, Stepper, StepProgram, Wired, plain
 from pulsify.backends.torch.compiling import compiled
-from pulsify.backends.torch.graphs import recorded
+from pulsify.backends.torch.graphs import Graphs, Recorder, as_it_is
+from pulsify.backends.torch.mirror import shared
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
+from pulsify.backends.torch.recorded import RecordedStep
+from pulsify.backends.torch.slots import pooled
 from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
 from pulsify.backends.torch.tensors import Weights
@@ -28,10 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One step of a program for so many streams, ready to run."""
+    """One step of a program for so many streams, ready to run. recorded: as a CUDA graph."""
 
     source: Source
     call: Function
+    recorded: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +59,13 @@ class Executable:
     trial: Trial
     _forms: dict[int, Forms] = field(default_factory=dict)
 
-    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
-        return Step(self, batch, statics)
+    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Stepper:
+        forms = self.forms(batch)
+        whole = all(form.recorded for form in (forms.general, forms.steady) if form is not None)
+        return RecordedStep(self, batch, statics) if whole else Step(self, batch, statics)
 
     def slots(self, most: int) -> SlotStepper | None:
-        return None
+        return pooled(self, most)
 
     def forms(self, batch: int) -> Forms:
         if batch not in self._forms:
@@ -98,12 +104,19 @@ class Executable:
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
         mode, grows = self.chosen.mode, any(s.grows for s in self.spec.states)
-        on_a_card = self.weights.device.type == "cuda"
         if mode == "compile" and not grows:  # it would be compiled anew whenever a cache has grown
             step = compiled(step, made, self.weights.device)
-        if mode != "eager" and on_a_card and not made.islands and not grows:  # what is on the CPU cannot be recorded
-            step = recorded(step, made.takes, made.gives, {s.name: s.after for s in self.spec.states})
-        return Form(made, step)
+        ports = [i.dtype for i in self.spec.inputs] + [o.dtype for o in self.spec.outputs]
+        there = not made.islands and not grows and shared(*ports)  # what is on the CPU cannot be recorded
+        return Form(made, step, self._records and there)
+
+    @property
+    def _records(self) -> bool:
+        return self.chosen.mode == "graph" or (self.chosen.mode == "compile" and self.weights.device.type == "cuda")
+
+    def recorder(self) -> Recorder:
+        """One a session or pool: what is recorded has memory of its own."""
+        return Graphs() if self._records else as_it_is
 
 
 @dataclass(frozen=True)
