@@ -12,6 +12,7 @@ import torch
 from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
 from pulsify.backends.torch.graphs import recorded
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
+from pulsify.backends.torch.passes import Joined
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
 from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
@@ -51,6 +52,7 @@ class Executable:
     chosen: Chosen
     weights: Weights
     trial: Trial
+    _joined: Joined = field(default_factory=Joined)
     _forms: dict[int, Forms] = field(default_factory=dict)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
@@ -82,7 +84,8 @@ class Executable:
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault)
+        joined = self._joined if self.options.fuse else None
+        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault, joined)
 
     def _form(self, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)

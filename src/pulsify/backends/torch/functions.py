@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from pulsify.backends.torch.cells import gru, lstm, rnn
+from pulsify.backends.torch.layouts import by_head, each_channel, join
 
-__all__ = ["gru", "lstm", "rnn"]
+__all__ = ["by_head", "each_channel", "gru", "join", "lstm", "rnn"]
 
 Tensor: TypeAlias = torch.Tensor
 
