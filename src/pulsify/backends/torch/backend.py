@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 
 from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
-from pulsify.backends.torch.graphs import recorded
+from pulsify.backends.torch.graphs import Turns, compiled, placed, recorded, replaced_by
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
 from pulsify.backends.torch.passes import Joined
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
@@ -52,6 +52,7 @@ class Executable:
     chosen: Chosen
     weights: Weights
     trial: Trial
+    turns: Turns = field(default_factory=Turns)
     _joined: Joined = field(default_factory=Joined)
     _forms: dict[int, Forms] = field(default_factory=dict)
 
@@ -67,14 +68,18 @@ class Executable:
             device = str(self.chosen.device)
             found = tuple(p for name, made in sources.items() for p in placements(made.plan, name, device))
             check_allowed(found, self.chosen.allow_cpu)
-            steps = {name: self._form(made) for name, made in sources.items()}
+            steps = {name: self._form(made, self._is_compiled(self._models[name])) for name, made in sources.items()}
             self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
         return self._forms[batch]
 
     def sources(self, batch: int) -> dict[str, Source]:
         """By the name of the step."""
-        models = {"general": self.program.general, "steady": self.program.steady}
-        return {name: self._source(name, model, batch) for name, model in models.items() if model is not None}
+        return {name: self._source(name, model, batch) for name, model in self._models.items()}
+
+    @property
+    def _models(self) -> dict[str, ir.Model]:
+        both = {"general": self.program.general, "steady": self.program.steady}
+        return {name: model for name, model in both.items() if model is not None}
 
     def texts(self, batch: int) -> dict[str, str]:
         return {name: made.text for name, made in self.sources(batch).items()}
@@ -85,14 +90,21 @@ class Executable:
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
         joined = self._joined if self.options.fuse else None
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault, joined)
+        kind, fault = device.partition(":")[0], self.trial.fault
+        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(model))
 
-    def _form(self, made: Source) -> Form:
+    def _is_compiled(self, model: ir.Model) -> bool:
+        """The step that runs all the time; the one for both ends of a stream is not worth the wait."""
+        return self.chosen.mode == "compile" and model is (self.program.steady or self.program.general)
+
+    def _form(self, made: Source, is_compiled: bool) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
-        grows = any(s.grows for s in self.spec.states)
-        if self.chosen.mode == "graph" and not made.islands and not grows:  # what is on the CPU cannot be recorded
-            step = recorded(step, made.takes, made.gives, {s.name: s.after for s in self.spec.states})
-        return Form(made, step)
+        if self.chosen.mode == "eager" or made.islands or any(s.grows for s in self.spec.states):
+            return Form(made, step)  # what is on the CPU cannot be recorded, and sizes must stay
+        replaced = replaced_by(made.takes, made.gives, {s.name: s.after for s in self.spec.states})
+        quick = compiled(step) if is_compiled else step
+        on_places = recorded if self.weights.device.type == "cuda" else placed
+        return Form(made, on_places(step, quick, replaced))
 
 
 @dataclass(frozen=True)

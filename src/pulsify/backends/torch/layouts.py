@@ -40,11 +40,8 @@ def each_channel(
 ) -> Tensor:
     """A convolution in which every channel is made of one: [B, C or 1, ...] and [C, 1, taps ...], nothing padded.
 
-    A compiler makes one kernel of the sum over all taps. Otherwise windows of rows are summed at once, or torch's
-    convolution does it.
+    Windows of a few rows are summed at once; the rest is torch's own convolution.
     """
-    if torch.compiler.is_compiling():
-        return _tap_by_tap(x, weights, bias, stride, dilation)
     if x.dim() == 3 and x.shape[1] > 1 == dilation[0] and innermost(x) == 1 and weights.shape[2] <= SHORT:
         windows = x.unfold(2, weights.shape[2], stride[0])  # [B, C, T, taps], no copy
         made = torch.sum(windows * weights, 3)
@@ -53,10 +50,10 @@ def each_channel(
     return conv(x, weights, bias, list(stride), 0, list(dilation), x.shape[1])
 
 
-def _tap_by_tap(
+def tap_by_tap(
     x: Tensor, weights: Tensor, bias: Tensor | None, stride: Sequence[int], dilation: Sequence[int]
 ) -> Tensor:
-    """On rows [B, ..., C], in float32 at least."""
+    """The same as a sum over all taps, on rows [B, ..., C] and in float32 at least: for a compiler, one kernel."""
     wide = torch.promote_types(x.dtype, torch.float32)
     rows, kernel = x.movedim(1, -1), weights.movedim((0, 1), (-1, -2))[..., 0, :].to(wide)
     made = None if bias is None else bias.to(wide)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pulsify.backends.torch.ops_shapes import turned
@@ -9,6 +11,7 @@ from pulsify.backends.torch.site import Site, Uncovered, literal
 from pulsify.backends.torch.table import Written, op
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
+TAPS = 32  # of a convolution up to which a compiler is given the sum
 
 
 def _on_a_card(n: Site) -> None:
@@ -92,7 +95,8 @@ def conv(n: Site) -> Written:
     if groups == 1 and set(weights[2:]) == set(strides) == {1} and not any(pads):
         return _over_channels(n, axes)
     if groups == channels and (channels == 1 or weights[0] == channels):
-        return f"op.each_channel({padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations})"
+        few = n.scope.compiled and math.prod(weights[2:]) <= TAPS
+        return f"op.{'tap_by_tap' if few else 'each_channel'}({padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations})"
     if pads[:axes] == pads[axes:] and min(pads) >= 0:
         named += f", padding={pads[:axes]}" if any(pads) else ""
     else:

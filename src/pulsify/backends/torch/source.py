@@ -67,13 +67,14 @@ def source(
     said: str = "",
     fault: Fault | None = None,
     joined: Joined | None = None,
+    compiled: bool = False,
 ) -> Source:
     """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
 
-    joined: see `sized`. Without it every operator is a line, as it is written.
+    joined: see `sized`. Without it every operator is a line, as it is written. compiled: the text is for a compiler.
     """
     made = sized(model, batch, joined)
-    scope = scope_of(made, spec, device, low)
+    scope = scope_of(made, spec, device, low, compiled)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
     plan = planned(made, scope, force, fault, joined is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Step:
         self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
         self._statics = {name: self._sent(name, array) for name, array in statics.items()}
         self._states: dict[str, Wire] = {}
+        self._shares = on.chosen.mode != "eager"
         self._unknown = self._length(spec.unknown_length)
         self._since: float = on.program.since * spec.pulse if forms.steady is not None else math.inf
         self.reset()
@@ -42,6 +43,14 @@ class Step:
 
     def run(self, length: int | None = None) -> Mapping[str, Array]:
         """One pulse. If it fails, states are as before."""
+        with self._on.turns.of(self) if self._shares else nullcontext():
+            return self._run(length)
+
+    def leave(self) -> None:
+        """Another session is about to use the places where states lie."""
+        self._states = {name: wire.clone() for name, wire in self._states.items()}
+
+    def _run(self, length: int | None) -> Mapping[str, Array]:
         spec = self._on.spec
         steady = self._forms.steady if length is None and self._at >= self._since else None
         if steady is None:
@@ -78,8 +87,9 @@ class Step:
         self._states = {name: self._sent(name, array) for name, array in starts.items()}
 
     def states(self) -> dict[str, Array]:
-        self._count()
-        return {s.name: to_array(self._states[s.name], s.dtype).copy() for s in self._on.spec.states}
+        with self._on.turns.of(self) if self._shares else nullcontext():
+            self._count()
+            return {s.name: to_array(self._states[s.name], s.dtype).copy() for s in self._on.spec.states}
 
     def restore(self, states: Mapping[str, Array], position: int) -> None:
         self._at, self._counted = position, True
@@ -102,7 +112,7 @@ def full_precision() -> Iterator[None]:
     full: Any
     switches, name, full = [products, convolutions], "allow_tf32", False
     if hasattr(products, "fp32_precision"):  # torch 2.9 and later; the older words do not mix with these
-        switches, name, full = [products, convolutions.conv], "fp32_precision", "ieee"
+        switches, name, full = [products, convolutions.conv, convolutions.rnn], "fp32_precision", "ieee"
     before = [getattr(switch, name) for switch in switches]
     try:
         for switch in switches:
