@@ -54,6 +54,7 @@ class Executable:
     trial: Trial
     turns: Turns = field(default_factory=Turns)
     _joined: Joined = field(default_factory=Joined)
+    _steps: dict[tuple[str, int], Form] = field(default_factory=dict)
     _forms: dict[int, Forms] = field(default_factory=dict)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
@@ -64,45 +65,52 @@ class Executable:
 
     def forms(self, batch: int) -> Forms:
         if batch not in self._forms:
-            sources = self.sources(batch)
+            made = {name: self.form(name, batch) for name in self._models}
             device = str(self.chosen.device)
-            found = tuple(p for name, made in sources.items() for p in placements(made.plan, name, device))
+            found = tuple(p for name, form in made.items() for p in placements(form.source.plan, name, device))
             check_allowed(found, self.chosen.allow_cpu)
-            steps = {name: self._form(made, self._is_compiled(self._models[name])) for name, made in sources.items()}
-            self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
+            self._forms[batch] = Forms(made["general"], made.get("steady"), found)
         return self._forms[batch]
 
-    def sources(self, batch: int) -> dict[str, Source]:
-        """By the name of the step."""
-        return {name: self._source(name, model, batch) for name, model in self._models.items()}
+    def form(self, name: str, batch: int) -> Form:
+        """One of the steps, by its name."""
+        if (name, batch) not in self._steps:
+            self._steps[name, batch] = self._form(name, self._source(name, batch))
+        return self._steps[name, batch]
+
+    def release(self, batch: int) -> None:
+        """The steps for so many streams go, with the memory of their recordings."""
+        self._forms.pop(batch, None)
+        for name in self._models:
+            self._steps.pop((name, batch), None)
+
+    def texts(self, batch: int) -> dict[str, str]:
+        return {name: self._source(name, batch).text for name in self._models}
 
     @property
     def _models(self) -> dict[str, ir.Model]:
         both = {"general": self.program.general, "steady": self.program.steady}
         return {name: model for name, model in both.items() if model is not None}
 
-    def texts(self, batch: int) -> dict[str, str]:
-        return {name: made.text for name, made in self.sources(batch).items()}
-
-    def _source(self, name: str, model: ir.Model, batch: int) -> Source:
-        device, low = str(self.chosen.device), self.chosen.dtype
+    def _source(self, name: str, batch: int) -> Source:
+        model, device, low = self._models[name], str(self.chosen.device), self.chosen.dtype
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
         joined = self._joined if self.options.fuse else None
         kind, fault = device.partition(":")[0], self.trial.fault
-        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(model))
+        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(name))
 
-    def _is_compiled(self, model: ir.Model) -> bool:
+    def _is_compiled(self, name: str) -> bool:
         """The step that runs all the time; the one for both ends of a stream is not worth the wait."""
-        return self.chosen.mode == "compile" and model is (self.program.steady or self.program.general)
+        return self.chosen.mode == "compile" and name == list(self._models)[-1]
 
-    def _form(self, made: Source, is_compiled: bool) -> Form:
+    def _form(self, name: str, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
         if self.chosen.mode == "eager" or made.islands or any(s.grows for s in self.spec.states):
             return Form(made, step)  # what is on the CPU cannot be recorded, and sizes must stay
         replaced = replaced_by(made.takes, made.gives, {s.name: s.after for s in self.spec.states})
-        quick = compiled(step) if is_compiled else step
+        quick = compiled(step) if self._is_compiled(name) else step
         on_places = recorded if self.weights.device.type == "cuda" else placed
         return Form(made, on_places(step, quick, replaced))
 

@@ -48,7 +48,7 @@ class Step:
 
     def leave(self) -> None:
         """Another session is about to use the places where states lie."""
-        self._states = {name: wire.clone() for name, wire in self._states.items()}
+        self._states = {n: w.clone() if isinstance(w, torch.Tensor) else w.copy() for n, w in self._states.items()}
 
     def _run(self, length: int | None) -> Mapping[str, Array]:
         spec = self._on.spec
