@@ -25,6 +25,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ KINDS = {  # of kernels, by words in their names, the first that fits
     "copies": r"memcpy|memset|copy|catarray|cat_",
     "the rest": r"",
 }
+DTYPES = ["bfloat16", "float32", "float16"]
 CHECKED = 3  # steps in which both are compared
 PROFILED = 5
 
@@ -96,7 +99,7 @@ def timed(call: Callable[[], Any], steps: int, device: str) -> list[float]:
         call()
         event.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+    return [a.elapsed_time(b) for a, b in pairwise(events)]
 
 
 def profiled(call: Callable[[], Any], device: str) -> tuple[float | None, dict[str, float]]:
@@ -144,12 +147,13 @@ class Ours:
         self.form: Form = executable.form("steady" if executable.program.steady is not None else "general", batch)
         source, rng = self.form.source, np.random.default_rng(0)
         self.given = {
-            i.name: self._sent(i.name, rng.standard_normal(concrete(i.dims, batch)).astype(i.dtype)) for i in spec.inputs
+            i.name: self._sent(i.name, rng.standard_normal(concrete(i.dims, batch), np.float32).astype(i.dtype))
+            for i in spec.inputs
         }
         for s in spec.states:
             self.given[s.name] = self._sent(s.name, np.zeros(concrete(s.shape, batch), s.dtype))
-        if spec.length in source.takes:
-            self.given[str(spec.length)] = self._sent(str(spec.length), np.full((batch, 1), spec.unknown_length, np.int32))
+        if spec.length is not None and spec.length in source.takes:
+            self.given[spec.length] = self._sent(spec.length, np.full((batch, 1), spec.unknown_length, np.int32))
 
     def _sent(self, name: str, array: Any) -> Any:
         return to_wire(array, self.form.source.kinds.get(name), self.device)
@@ -195,7 +199,7 @@ def encoder_rows(s: argparse.Namespace, folder: Path) -> Iterator[Row]:
         stream = _encoder_stream(encoder, folder / f"{s.size}-{left}-{right}.onnx", s)
         part, seconds = f"encoder {s.size} [{context}]", 0.08 * (right + 1)
         for dtype in s.dtype:
-            yield from _guarded(s, part, lambda: _encoder_of(s, encoder, stream, part, seconds, dtype))
+            yield from _guarded(s, part, partial(_encoder_of, s, encoder, stream, part, seconds, dtype))
             emptied()
 
 
@@ -218,13 +222,15 @@ def _encoder_of(
     for mode in s.modes:
         executable = opened(stream, s.device, dtype, mode)
         for batch in s.batches:
-            yield from _guarded(s, part, lambda: _one(s, part, stream, executable, dtype, mode, batch, seconds, hand))
+            call = partial(_one, s, part, stream, executable, dtype, mode, batch, seconds, hand)
+            yield from _guarded(s, part, call)
+            del call
             emptied()
         del executable
         emptied()
     if hand is not None:
         for batch in s.batches:
-            yield from _guarded(s, part, lambda: _by_hand(s, part, hand, dtype, batch, seconds))
+            yield from _guarded(s, part, partial(_by_hand, s, part, hand, dtype, batch, seconds))
             emptied()
 
 
@@ -291,7 +297,9 @@ def _more_and_more(s: argparse.Namespace, part: str, stream: pulsify.Stream, sec
             executable = opened(stream, s.device, dtype, mode)
             batch = s.from_
             while batch <= s.most:
-                made = list(_guarded(s, part, lambda: _one(s, part, stream, executable, dtype, mode, batch, seconds)))
+                call = partial(_one, s, part, stream, executable, dtype, mode, batch, seconds)
+                made = list(_guarded(s, part, call))
+                del call
                 yield from made
                 emptied()
                 if not made or made[-1].p99 > seconds * 1e3:
@@ -345,7 +353,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--context", nargs="+", default=["70,13", "70,0"], metavar="LEFT,RIGHT")
-    parser.add_argument("--dtype", nargs="+", choices=["float32", "bfloat16", "float16"], default=["bfloat16", "float32"])
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES[:2])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16, 128, 512])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compile"], default=["graph"])
     parser.add_argument("--compile", action="store_true", help="the mode compile too, and the step by hand compiled")
@@ -378,11 +386,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         folder = s.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for part in s.only:
-            for found in _guarded(s, part, lambda: PARTS[part](s, folder)):
+            for found in _guarded(s, part, partial(PARTS[part], s, folder)):
                 rows.append(found)
                 say(line(found))
                 if s.json:
-                    s.json.write_text(json.dumps({"about": about, "rows": [dataclasses.asdict(r) for r in rows]}, indent=1))
+                    kept = {"about": about, "rows": [dataclasses.asdict(r) for r in rows]}
+                    s.json.write_text(json.dumps(kept, indent=1))
     if not rows:
         sys.exit("nothing was measured")
 

@@ -4,7 +4,8 @@ call      copy what is new into its place, replay, read outputs from theirs
 places    every argument and every result has an address of its own, for good
 
 States lie in memory as the step makes them. New ones are copied over the old ones at the end of the recording, so that
-the next call finds them where it reads them. What is on the CPU cannot be recorded: a step with islands is run as it is.
+the next call finds them where it reads them. What is on the CPU cannot be recorded: a step with islands is run as it
+is.
 """
 
 from __future__ import annotations

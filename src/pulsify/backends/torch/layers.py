@@ -52,7 +52,7 @@ def _in_front(batch_first: bool, x: Tensor, *states: Tensor | None) -> tuple[Ten
     given = [v if v is None else v.to(wide) for v in (x, *states)]
     if batch_first:
         given = [v if v is None else v.transpose(0, 1) for v in given]
-    return tuple(v if v is None else v.contiguous() for v in given)  # type: ignore[misc]
+    return tuple(v if v is None else v.contiguous() for v in given)
 
 
 def _start(x: Tensor, weights: Sequence[Tensor], both_ways: bool) -> Tensor:

@@ -96,7 +96,8 @@ def conv(n: Site) -> Written:
         return _over_channels(n, axes)
     if groups == channels and (channels == 1 or weights[0] == channels):
         few = n.scope.compiled and math.prod(weights[2:]) <= TAPS
-        return f"op.{'tap_by_tap' if few else 'each_channel'}({padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations})"
+        given = f"{padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations}"
+        return f"op.{'tap_by_tap' if few else 'each_channel'}({given})"
     if pads[:axes] == pads[axes:] and min(pads) >= 0:
         named += f", padding={pads[:axes]}" if any(pads) else ""
     else:

@@ -71,11 +71,11 @@ def _in_one_call(n: Site) -> str:
 
 def _of_direction(n: Site, d: int) -> list[str]:
     """W, R and both biases as torch has them."""
-    made = [n.put(f"{name}_{d}", _in_order(n, n.known(i, name)[d]), "float32", of=i) for i, name in ((1, "w"), (2, "r"))]
+    parts = [("w", 1, n.known(1, "w")[d]), ("r", 2, n.known(2, "r")[d])]
     if n.has(3):
-        halves = np.split(n.known(3, "bias")[d], 2)
-        made += [n.put(f"{name}_{d}", _in_order(n, b), "float32", of=3) for name, b in zip(("wb", "rb"), halves, strict=True)]
-    return made
+        wb, rb = np.split(n.known(3, "bias")[d], 2)
+        parts += [("wb", 3, wb), ("rb", 3, rb)]
+    return [n.put(f"{name}_{d}", _in_order(n, array), "float32", of=i) for name, i, array in parts]
 
 
 def _in_order(n: Site, array: Array) -> Array:

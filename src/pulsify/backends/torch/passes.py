@@ -24,15 +24,14 @@ SPLITS = 13  # the opset from which on the sizes of a Split are an input
 
 @dataclass(frozen=True)
 class Joined:
-    """Constants side by side, made when they are read. The same ones in another form of the step are the same tensor."""
+    """Constants side by side, made when they are read. The same ones in another form of a step are the same tensor."""
 
     kept: dict[tuple[int, ...], tuple[ir.TensorProtocol, Sequence[ir.TensorProtocol]]] = field(default_factory=dict)
 
     def columns(self, parts: Sequence[ir.TensorProtocol], name: str) -> ir.TensorProtocol:
         key = tuple(map(id, parts))
         if key not in self.kept:
-            width = sum(int(p.shape[1]) for p in parts)  # type: ignore[arg-type]
-            shape = ir.Shape([parts[0].shape[0], width])
+            shape = ir.Shape([_rows(parts[0]), sum(map(_columns, parts))])
             made = ir.LazyTensor(
                 lambda: ir.tensor(np.concatenate([p.numpy() for p in parts], 1)), parts[0].dtype, shape, name=name
             )
@@ -58,16 +57,17 @@ class JoinProducts(NodeChange):
             return
         readers = list(dict.fromkeys(use.node for use in x.uses() if use.idx == 0))
         products = [n for n in readers if n.op_type == "MatMul" and _matrix(n) is not None]
-        if len(products) < 2 or products[0] is not node or len({n.inputs[1].dtype for n in products if n.inputs[1]}) > 1:
+        if len(products) < 2 or products[0] is not node:
             return
         parts = [m for n in products if (m := _matrix(n)) is not None]
-        widths = [int(p.shape[1]) for p in parts]  # type: ignore[arg-type]
+        widths = [_columns(p) for p in parts]
         weights = b.tensor(f"{node.name}/joined", self.joined.columns(parts, f"{node.name}/joined"))
         first = next(n for n in b.graph if n in products)
         b = b.before(first)
         made = b.op("MatMul", [x, weights], (*taken[:-1], sum(widths)), x.dtype, name=f"{node.name}/joined_product")
         shapes = [(*taken[:-1], w) for w in widths]
-        pieces = b.ops("Split", [made, b.ints(*widths)], shapes, x.dtype, name=f"{node.name}/pieces", axis=len(taken) - 1)
+        last, name = len(taken) - 1, f"{node.name}/pieces"
+        pieces = b.ops("Split", [made, b.ints(*widths)], shapes, x.dtype, name=name, axis=last)
         for product, piece in zip(products, pieces, strict=True):
             b.replace(product.outputs[0], piece)
 
@@ -78,6 +78,14 @@ def _matrix(product: ir.Node) -> ir.TensorProtocol | None:
     if value is None or value.const_value is None or value.is_graph_input() or len(value.const_value.shape) != 2:
         return None
     return value.const_value if value.dtype == ir.DataType.FLOAT else None
+
+
+def _rows(matrix: ir.TensorProtocol) -> int:
+    return int(matrix.shape.numpy()[0])
+
+
+def _columns(matrix: ir.TensorProtocol) -> int:
+    return int(matrix.shape.numpy()[1])
 
 
 def quicker(joined: Joined) -> PassBase:

@@ -56,14 +56,16 @@ def test_layers(op: str, direction: str, inputs: str, before: int) -> None:
     ("op", "inputs", "settings"),
     [
         ("GRU", "x w r", {}), ("GRU", "x w r b _ h", {}), ("GRU", "x w r b", {"direction": "bidirectional"}),
-        ("LSTM", "x w r b", {}), ("LSTM", "x w r b _ h c", {"direction": "bidirectional"}), ("LSTM", "x w r _ _ h c", {}),
+        ("LSTM", "x w r b", {}), ("LSTM", "x w r b _ h c", {"direction": "bidirectional"}),
+        ("LSTM", "x w r _ _ h c", {}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("time", [1, T])
 def test_in_one_call(op: str, inputs: str, settings: dict[str, Any], time: int) -> None:
     """Gates are turned into torch's order."""
     own = {"linear_before_reset": 1} if op == "GRU" else {}
-    made = layer(op, 2 if settings else 1, inputs, " ".join(k for k in "hc" if k in inputs.split()), time, **settings, **own)
+    states = " ".join(k for k in "hc" if k in inputs.split())
+    made = layer(op, 2 if settings else 1, inputs, states, time, **settings, **own)
     assert f"op.{op.lower()}_layer(x, [" in written(made).text
     alike(made)
 
