@@ -1,12 +1,16 @@
 """The torch back end on a card: time per step, streams in real time, kernels, beside a step written by hand.
 
     python -m benchmarks.gpu                                    all of it
+    python -m benchmarks.gpu --prepare --only encoder --keep FOLDER         only the streams: minutes, without a card
     python -m benchmarks.gpu --only encoder --size small --context 70,13 --dtype bfloat16 --batches 1 128 --compile
 
     encoder       the FastConformer (609 million parameters at full size), whole, with its subsampling, in steady state
     by hand       the same step in torch, compiled and recorded (benchmarks/gpu_by_hand.py), with the same weights
     denoiser      examples/gtcrn, a frame of 16 ms a step     } ever more streams, until a step
     recogniser    the one in the package, a chunk a step      } takes longer than its sound
+
+A stream in --keep (stream-full-70-13.onnx) whose weights are not there gets others, drawn at random: it takes seconds
+instead of minutes, and there is nothing to compare then.
 
 A step takes frames that are on the card and leaves its results there; states stay there all the time. Streams in
 real time are those of the batch, times the duration of a chunk, divided by the time of a step (the median).
@@ -31,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 
 import pulsify
@@ -45,6 +50,7 @@ from pulsify.backends.torch.backend import BACKEND, Executable, Form
 from pulsify.backends.torch.step import full_precision
 from pulsify.backends.torch.tensors import to_wire
 from pulsify.core.spec import Spec, concrete
+from pulsify.core.weights import SHARED, fingerprint
 
 RECOGNISER = Path(pulsify.__file__).parent / "demo" / "recogniser" / "encoder.onnx"
 KINDS = {  # of kernels, by words in their names, the first that fits
@@ -56,6 +62,7 @@ KINDS = {  # of kernels, by words in their names, the first that fits
     "the rest": r"",
 }
 DTYPES = ["bfloat16", "float32", "float16"]
+BLOCK = 1 << 26  # bytes written at once
 CHECKED = 3  # steps in which both are compared
 PROFILED = 5
 
@@ -196,33 +203,61 @@ def encoder_rows(s: argparse.Namespace, folder: Path) -> Iterator[Row]:
     for context in s.context:
         left, right = (int(n) for n in context.split(","))
         encoder = build_encoder(dataclasses.replace(SIZES[s.size], context=(left, right)))
-        stream = _encoder_stream(encoder, folder / f"{s.size}-{left}-{right}.onnx", s)
+        stream, same = _encoder_stream(encoder, folder / f"{s.size}-{left}-{right}.onnx")
+        if s.prepare:
+            continue
         part, seconds = f"encoder {s.size} [{context}]", 0.08 * (right + 1)
         for dtype in s.dtype:
-            yield from _guarded(s, part, partial(_encoder_of, s, encoder, stream, part, seconds, dtype))
+            yield from _guarded(s, part, partial(_encoder_of, s, encoder, stream, same, part, seconds, dtype))
             emptied()
 
 
-def _encoder_stream(encoder: Encoder, path: Path, s: argparse.Namespace) -> pulsify.Stream:
-    saved = path.with_name(f"stream-{path.name}")
+def _encoder_stream(encoder: Encoder, path: Path) -> tuple[pulsify.Stream, bool]:
+    """The stream, and whether it has the encoder's weights."""
+    saved, began = path.with_name(f"stream-{path.name}"), time.monotonic()
+    if saved.exists():
+        same = not _made_up(saved)
+        say(f"{saved.name}: opened, {'with its weights' if same else 'weights are made up'}")
+        return pulsify.load(saved), same
+    export_encoder(encoder, path)
+    say(f"{path.name}: exported in {time.monotonic() - began:.0f} s")
     began = time.monotonic()
-    if not saved.exists():
-        export_encoder(encoder, path)
-        say(f"{path.name}: exported in {time.monotonic() - began:.0f} s")
-        began = time.monotonic()
-        pulsify.stream(path, pulse=8 * encoder.config.chunk, verify=False).save(saved)
-        say(f"{path.name}: converted in {time.monotonic() - began:.0f} s")
-    return pulsify.load(saved)
+    pulsify.stream(path, pulse=8 * encoder.config.chunk, verify=False).save(saved)
+    say(f"{path.name}: converted in {time.monotonic() - began:.0f} s")
+    return pulsify.load(saved), True
+
+
+def _made_up(saved: Path) -> bool:
+    """Weights that did not come along with a stream are drawn, all of one scale: as good for times, not for numbers."""
+    model = onnx.load(saved, load_external_data=False)
+    ends: dict[str, int] = {}
+    for tensor in model.graph.initializer:
+        at = {e.key: e.value for e in tensor.external_data}
+        if at:
+            ends[at["location"]] = max(ends.get(at["location"], 0), int(at["offset"]) + int(at["length"]))
+    lacking = [name for name in ends if not (saved.parent / name).exists()]
+    for name in lacking:
+        with open(saved.parent / name, "wb") as file:
+            for start in range(0, ends[name], BLOCK):
+                count = -(-min(BLOCK, ends[name] - start) // 4)
+                file.write((torch.randn(count) * 0.02).numpy().tobytes())
+    if lacking:
+        kept = {p.key: p for p in model.metadata_props}
+        kept[SHARED].value = json.dumps({name: fingerprint(saved.parent / name) for name in ends})
+        onnx.save(model, saved)
+        (saved.parent / f"{saved.name}.made-up").touch()
+    return (saved.parent / f"{saved.name}.made-up").exists()
 
 
 def _encoder_of(
-    s: argparse.Namespace, encoder: Encoder, stream: pulsify.Stream, part: str, seconds: float, dtype: str
+    s: argparse.Namespace, encoder: Encoder, stream: pulsify.Stream, same: bool, part: str, seconds: float, dtype: str
 ) -> Iterator[Row]:
+    """same: the step by hand has the same weights."""
     hand = ByHand(encoder, s.device, getattr(torch, dtype)) if s.hand else None
     for mode in s.modes:
         executable = opened(stream, s.device, dtype, mode)
         for batch in s.batches:
-            call = partial(_one, s, part, stream, executable, dtype, mode, batch, seconds, hand)
+            call = partial(_one, s, part, stream, executable, dtype, mode, batch, seconds, hand if same else None)
             yield from _guarded(s, part, call)
             del call
             emptied()
@@ -364,6 +399,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=480.0, help="seconds after which nothing new is begun")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--keep", type=Path, help="folder for the models, which are used again")
+    parser.add_argument("--prepare", action="store_true", help="only write the encoder's streams, to --keep")
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--trace", action="store_true", help="where something failed")
     made = parser.parse_args(argv)
@@ -392,7 +428,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if s.json:
                     kept = {"about": about, "rows": [dataclasses.asdict(r) for r in rows]}
                     s.json.write_text(json.dumps(kept, indent=1))
-    if not rows:
+    if not rows and not s.prepare:
         sys.exit("nothing was measured")
 
 
