@@ -222,8 +222,9 @@ class Stream:
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
         backend: "ort" (ONNX Runtime), "torch", or "reference" (onnx's own evaluator: slow, a second opinion).
         options: what a back end has for itself, keyword arguments too. torch: device ("cuda", "cpu"; by itself a card
-        if there is one), dtype (None, "float16", "bfloat16"), mode ("eager"), allow_cpu and force_cpu (parts of the
-        names of nodes that may, or must, stay with ONNX Runtime on the CPU; see `Session.placement`).
+        if there is one), dtype (None, "float16", "bfloat16"), mode ("eager", "graph", "compile"), allow_cpu and
+        force_cpu (parts of the names of nodes that may, or must, stay with ONNX Runtime on the CPU; see
+        `Session.placement`); docs/gpu.md has a page on them.
         threads: for one call of the model; more than one pays for large models only.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN and

@@ -65,7 +65,8 @@ def _not_expanded(node: ir.Node) -> None:
         others = [v for v in use.node.inputs if v is not None and v is not out]
         kind = traits(use.node.op_type)
         repeats = kind.elementwise and not (kind.keeps_size and use.idx == 0)
-        if repeats and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
+        whole = {sizes(out), sizes(use.node.outputs[0])}
+        if repeats and None not in whole and any(sizes(v) in whole for v in others):
             use.node.replace_input_with(use.idx, before)
 
 

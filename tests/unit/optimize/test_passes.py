@@ -193,6 +193,7 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
     ("a branch that is spread stays", DropNeutral(), "Where yes row z > y", "Where"),
     ("a choice that differs stays", DropNeutral(), "Where some z b > y", "Where"),
     ("who has the shape repeats by itself", DropNeutral(), "Expand row flat > e; Add e z > y", "Add"),
+    ("who has the shape of the result too", DropNeutral(), "Expand scalar i6 > e; Add e z > y", "Add"),
     ("of two repeated one keeps the shape", DropNeutral(), "Expand row flat > e; Mul e e > y", "Expand Mul"),
     ("an operator as large as its first input", DropNeutral(), "Expand row flat > e; PRelu e z > y", "Expand PRelu"),
     ("one that takes the other's type only", DropNeutral(), "Expand row flat > e; CastLike e z > y", "Expand CastLike"),

@@ -14,6 +14,7 @@ from pulsify.backends.torch.compiling import compiled
 from pulsify.backends.torch.graphs import Graphs, Recorder, as_it_is
 from pulsify.backends.torch.mirror import shared
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
+from pulsify.backends.torch.passes import Joined
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
 from pulsify.backends.torch.recorded import RecordedStep
 from pulsify.backends.torch.slots import pooled
@@ -57,6 +58,8 @@ class Executable:
     chosen: Chosen
     weights: Weights
     trial: Trial
+    _joined: Joined = field(default_factory=Joined)
+    _steps: dict[tuple[str, int], Form] = field(default_factory=dict)
     _forms: dict[int, Forms] = field(default_factory=dict)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Stepper:
@@ -69,42 +72,58 @@ class Executable:
 
     def forms(self, batch: int) -> Forms:
         if batch not in self._forms:
-            sources = self.sources(batch)
+            made = {name: self.form(name, batch) for name in self._models}
             device = str(self.chosen.device)
-            found = tuple(p for name, made in sources.items() for p in placements(made.plan, name, device))
+            found = tuple(p for name, form in made.items() for p in placements(form.source.plan, name, device))
             check_allowed(found, self.chosen.allow_cpu)
-            steps = {name: self._form(made) for name, made in sources.items()}
-            self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
+            self._forms[batch] = Forms(made["general"], made.get("steady"), found)
         return self._forms[batch]
 
-    def sources(self, batch: int, wires: bool = False) -> dict[str, Source]:
-        """By the name of the step."""
-        models = {"general": self.program.general, "steady": self.program.steady}
-        return {name: self._source(name, model, batch, wires) for name, model in models.items() if model is not None}
+    def form(self, name: str, batch: int) -> Form:
+        """One of the steps, by its name."""
+        if (name, batch) not in self._steps:
+            self._steps[name, batch] = self._form(name, self._source(name, batch))
+        return self._steps[name, batch]
+
+    def release(self, batch: int) -> None:
+        """The steps for so many streams go."""
+        self._forms.pop(batch, None)
+        for name in self._models:
+            self._steps.pop((name, batch), None)
 
     def texts(self, batch: int) -> dict[str, str]:
-        return {name: made.text for name, made in self.sources(batch).items()}
+        return {name: self._source(name, batch).text for name in self._models}
 
     def wired(self, batch: int) -> dict[str, Wired]:
-        device = str(self.chosen.device)
-        return {
-            name: look_into(
-                made, self._form(made).call, self.weights.device, tuple(placements(made.plan, name, device))
-            )
-            for name, made in self.sources(batch, wires=True).items()
-        }
+        device, found = str(self.chosen.device), dict[str, Wired]()
+        for name in self._models:
+            made = self._source(name, batch, wires=True)
+            call = self._form(name, made).call
+            found[name] = look_into(made, call, self.weights.device, tuple(placements(made.plan, name, device)))
+        return found
 
-    def _source(self, name: str, model: ir.Model, batch: int, wires: bool = False) -> Source:
-        device, low = str(self.chosen.device), self.chosen.dtype
+    @property
+    def _models(self) -> dict[str, ir.Model]:
+        both = {"general": self.program.general, "steady": self.program.steady}
+        return {name: model for name, model in both.items() if model is not None}
+
+    def _source(self, name: str, batch: int, wires: bool = False) -> Source:
+        model, device, low = self._models[name], str(self.chosen.device), self.chosen.dtype
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault, wires)
+        joined = self._joined if self.options.fuse and not wires else None
+        kind, fault = device.partition(":")[0], self.trial.fault
+        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(name), wires)
 
-    def _form(self, made: Source) -> Form:
+    def _is_compiled(self, name: str) -> bool:
+        """The step that runs all the time; the one for both ends of a stream is not worth the wait."""
+        return self.chosen.mode == "compile" and name == list(self._models)[-1]
+
+    def _form(self, name: str, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
-        mode, grows = self.chosen.mode, any(s.grows for s in self.spec.states)
-        if mode == "compile" and not grows:  # it would be compiled anew whenever a cache has grown
+        grows = any(s.grows for s in self.spec.states)
+        if self._is_compiled(name) and not grows:  # it would be compiled anew whenever a cache has grown
             step = compiled(step, made, self.weights.device)
         ports = [i.dtype for i in self.spec.inputs] + [o.dtype for o in self.spec.outputs]
         there = not made.islands and not grows and shared(*ports)  # what is on the CPU cannot be recorded

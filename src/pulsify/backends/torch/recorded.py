@@ -71,28 +71,43 @@ class RecordedStep:
     def _recorded(self, form: Form | None) -> Body:
         """Recording runs the step: states are put back as they were."""
         assert form is not None
+        if not self._starts:
+            self._arrange()
         before = {name: tensor.clone() for name, tensor in self._states.items()}
         start = self._record(self._body(form))
         for name, tensor in before.items():
             self._states[name].copy_(tensor)
         return start
 
-    def _body(self, form: Form) -> Body:
+    def _arrange(self) -> None:
+        """States lie in memory as the step that runs all the time makes them, unless a compiler asked for an order."""
+        if self._on.chosen.mode == "compile":
+            return
+        made = self._made(self._forms.steady or self._forms.general)
+        for s in self._on.spec.states:
+            if s.after in made and made[s.after].shape == self._states[s.name].shape:
+                order = torch.empty_like(made[s.after], memory_format=torch.preserve_format)
+                self._states[s.name] = order.copy_(self._states[s.name])
+
+    def _made(self, form: Form) -> dict[str, Any]:
+        """The step as it is now: its results by name."""
         spec, source = self._on.spec, form.source
+        given: dict[str, Wire] = {**self._statics, **self._states}
+        with at_full_precision():
+            for name, mirror in self._inputs.items():
+                given[name] = mirror.there.to(getattr(torch, str(source.kinds[name])))
+            if spec.length is not None:
+                given[spec.length] = self._clock.there[1].to(torch.int32).expand(self._batch, 1)
+            return dict(zip(source.gives, form.call(*(given[n] for n in source.takes)), strict=True))
+
+    def _body(self, form: Form) -> Body:
+        spec = self._on.spec
 
         def body() -> None:
+            made = self._made(form)
             with at_full_precision():
-                given: dict[str, Wire] = {**self._statics, **self._states}
-                for name, mirror in self._inputs.items():
-                    given[name] = mirror.there.to(getattr(torch, str(source.kinds[name])))
-                if spec.length is not None:
-                    given[spec.length] = self._clock.there[1].to(torch.int32).expand(self._batch, 1)
-                made = dict(zip(source.gives, form.call(*(given[n] for n in source.takes)), strict=True))
                 places = {t.untyped_storage().data_ptr() for t in self._states.values()}
-                for (
-                    name,
-                    value,
-                ) in made.items():  # one state may be read from another's place: all before any is written
+                for name, value in made.items():  # a state may be another's memory: all are read before one is written
                     if value.untyped_storage().data_ptr() in places:
                         made[name] = value.clone()
                 for name, mirror in self._outputs.items():

@@ -121,7 +121,7 @@ def full_precision() -> Iterator[None]:
     full: Any
     switches, name, full = [products, convolutions], "allow_tf32", False
     if hasattr(products, "fp32_precision"):  # torch 2.9 and later; the older words do not mix with these
-        switches, name, full = [products, convolutions.conv], "fp32_precision", "ieee"
+        switches, name, full = [products, convolutions.conv, convolutions.rnn], "fp32_precision", "ieee"
     before = [getattr(switch, name) for switch in switches]
     try:
         for switch in switches:
