@@ -46,7 +46,7 @@ from examples.fastconformer.model import build as build_encoder
 from examples.gtcrn.export import export as export_denoiser
 from examples.gtcrn.model import build as build_denoiser
 from pulsify.backends.seam import Options
-from pulsify.backends.torch.backend import BACKEND, Executable, Form
+from pulsify.backends.torch.backend import BACKEND, Executable
 from pulsify.backends.torch.step import full_precision
 from pulsify.backends.torch.tensors import to_wire
 from pulsify.core.spec import Spec, concrete
@@ -149,36 +149,29 @@ class Ours:
     """A step of pulsify: the steady one if there is one. Frames and states are on the device."""
 
     def __init__(self, executable: Executable, spec: Spec, batch: int) -> None:
-        self.spec, self.batch = spec, batch
-        self.device = executable.weights.device
-        self.form: Form = executable.form("steady" if executable.program.steady is not None else "general", batch)
-        source, rng = self.form.source, np.random.default_rng(0)
+        self.spec, self.batch, rng = spec, batch, np.random.default_rng(0)
+        self.kinds = executable.forms(batch).general.source.kinds
+        self.stepper: Any = executable.stepper(batch, {})
         self.given = {
-            i.name: self._sent(i.name, rng.standard_normal(concrete(i.dims, batch), np.float32).astype(i.dtype))
+            i.name: to_wire(
+                rng.standard_normal(concrete(i.dims, batch), np.float32).astype(i.dtype),
+                str(torch.from_numpy(np.zeros(1, i.dtype)).dtype).removeprefix("torch."),
+                executable.weights.device,
+            )
             for i in spec.inputs
         }
-        for s in spec.states:
-            self.given[s.name] = self._sent(s.name, np.zeros(concrete(s.shape, batch), s.dtype))
-        if spec.length is not None and spec.length in source.takes:
-            self.given[spec.length] = self._sent(spec.length, np.full((batch, 1), spec.unknown_length, np.int32))
-
-    def _sent(self, name: str, array: Any) -> Any:
-        return to_wire(array, self.form.source.kinds.get(name), self.device)
+        begin = executable.program.since * spec.pulse if executable.program.steady is not None else 0
+        self.stepper.restore({s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states}, begin)
 
     def __call__(self) -> dict[str, Any]:
-        source = self.form.source
-        with torch.inference_mode(), full_precision():
-            results = self.form.call(*(self.given[name] for name in source.takes))
-        made = dict(zip(source.gives, results))
-        self.given.update({s.name: made[s.after] for s in self.spec.states if s.after in made})
+        made: dict[str, Any] = self.stepper.run(None, fed=self.given)
         return made
 
     @property
     def state_bytes(self) -> int:
         """Of one stream."""
-        kinds = self.form.source.kinds
         return sum(
-            int(np.prod(concrete(s.shape, 1))) * getattr(torch, kinds.get(s.name) or "float32").itemsize
+            int(np.prod(concrete(s.shape, 1))) * getattr(torch, self.kinds.get(s.name) or "float32").itemsize
             for s in self.spec.states
         )
 
@@ -290,7 +283,7 @@ def _apart(ours: Ours, hand: ByHand) -> float:
     x = ours.given["audio_signal"]
     for _ in range(CHECKED):
         with torch.inference_mode(), full_precision():
-            want = hand.step(x, caches).transpose(1, 2).float()
+            want = hand.step(x.to(hand.dtype), caches).transpose(1, 2).float()
         got = ours()["outputs"].float()
         worst = max(worst, float((got - want).abs().max() / want.abs().max()))
     return worst

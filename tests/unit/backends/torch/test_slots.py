@@ -227,7 +227,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """From here on everything is recorded."""
     log: list[str] = []
     form = Executable._form
-    monkeypatch.setattr(Executable, "_form", lambda self, made: replace(form(self, made), recorded=True))
+    monkeypatch.setattr(Executable, "_form", lambda self, name, made: replace(form(self, name, made), recorded=True))
     monkeypatch.setattr(Executable, "recorder", lambda self: taped(log))
     return log
 
