@@ -6,6 +6,7 @@ Gates are in torch's order here (`ops_recurrent` turns the weights). All of it i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import torch
@@ -79,7 +80,8 @@ def _flatten(name: str, x: Tensor, weights: Sequence[Tensor], both_ways: bool) -
     if x.device.type != "cuda" or weights[0] in _flat or torch.compiler.is_compiling():
         return
     each = 4 if _biased(weights, both_ways) else 2
-    torch._cudnn_rnn_flatten_weight(
-        list(weights), each, x.shape[2], CUDNN[name], weights[1].shape[1], 0, 1, False, both_ways
-    )
+    with torch.inference_mode(False), torch.no_grad(), suppress(RuntimeError):  # else it is only slower
+        torch._cudnn_rnn_flatten_weight(
+            list(weights), each, x.shape[2], CUDNN[name], weights[1].shape[1], 0, 1, False, both_ways
+        )
     _flat[weights[0]] = True
