@@ -213,11 +213,9 @@ class Turn:
             made = self.pool._slots.run(self.slots[group], positions[group], None, fed)
         except Exception as error:  # runtimes have no common class for them
             rows = np.arange(self.count)[group]
-            if len(rows) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
-                for row in rows.tolist():
-                    self._run(slice(row, row + 1), positions, out)
-            else:
-                self._fail(int(rows[0]), error)
+            alone = len(rows) == 1 or not self.pool._slots.intact
+            for row in rows.tolist():  # nothing has been kept of it: each by itself, and only those that fail end
+                self._fail(row, error) if alone else self._run(slice(row, row + 1), positions, out)
             return
         for o in self.spec.outputs:
             if o.axis is None:

@@ -281,6 +281,10 @@ class Pool:
             self._outputs = self._slots.run(slots, positions, lengths)  # no `*`: signals are looked for behind one
         except Exception as error:  # runtimes have no common class for them
             self._group = ()
+            if not self._slots.intact:
+                for lane in group:
+                    self._break(lane)
+                return
             if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
                 for lane in group:
                     self._run_group([lane], self._places([lane]))

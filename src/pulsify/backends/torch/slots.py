@@ -41,6 +41,7 @@ class Call:
     size: int
     block: Sent  # [READ, WRITE, POSITION, LENGTH] x streams
     start: Body
+    recorded: bool
 
 
 class Slots:
@@ -117,9 +118,12 @@ class Slots:
         self._load(slots, fed, stays, size)
         call = self._calls.get((steady, size)) or self._called(steady, size, block)
         call.block.send(block)
+        self.intact = not call.recorded
         call.start()
         self._new[slots] = False
-        return self._given(count, stays, steady)
+        made = self._given(count, stays, steady)
+        self.intact = True  # no call from here on: whoever asked has the outputs, or states are not worth anything
+        return made
 
     def _load(self, slots: Array, fed: Rows | None, stays: bool, size: int) -> None:
         """Inputs in their places; what is missing in the batch is the first stream once more."""
@@ -164,7 +168,7 @@ class Slots:
             idle[WRITE] = self._sink
             sent.send(idle)
             body = self._recorder(body)
-        made = self._calls[steady, size] = Call(size, sent, body)
+        made = self._calls[steady, size] = Call(size, sent, body, form.recorded)
         return made
 
     def _body(self, form: Form, size: int, block: Any) -> Body:
@@ -194,7 +198,6 @@ class Slots:
                         self._arena[kept.name].index_copy_(0, block[WRITE], rows)
                     elif name in outputs:
                         self._outputs[name].there[:size].copy_(parted(value, outputs[name], size))
-                self.intact = True
 
         return body
 
