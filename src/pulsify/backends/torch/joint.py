@@ -145,7 +145,7 @@ def _attention(g: Group) -> Wrote:
         at = next((i for i in (0, 1) if g.maker(add.inputs[i], "MatMul", "Mul") is not None), None)
         if at is None or not _bias_fits(add, at):
             return None
-        inside, bias, scores = [*inside, add], g.site(add).x(1 - at), add.inputs[at]
+        inside, bias, scores = [*inside, add], f"op.aligned({g.site(add).x(1 - at)})", add.inputs[at]
     scale: float | None = 1.0
     if (mul := g.maker(scores, "Mul")) is not None:
         scale, at = _times(g, mul)

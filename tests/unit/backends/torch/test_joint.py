@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
+import torch
 
+from pulsify.backends.torch import functions
 from pulsify.backends.torch.passes import Joined
 from tests.models import weights
 from tests.unit.backends.torch.both import alike, by_torch, fed, same, small, written
@@ -71,7 +73,7 @@ DIMS = {"q": [2, 3, 4, 16], "k": [2, 3, 16, 7], "v": [2, 3, 7, 16], "bias": [1, 
 def test_attention_in_a_lower_type() -> None:
     model = small(ATTENTION, DIMS, SCALE)
     lines = joined(model, low="bfloat16")
-    call = "y = F.scaled_dot_product_attention(q, k.transpose(2, 3), v, attn_mask=bias, scale=0.25)"
+    call = "y = F.scaled_dot_product_attention(q, k.transpose(2, 3), v, attn_mask=op.aligned(bias), scale=0.25)"
     assert any(call in line for line in lines)
     feeds = fed(model)
     same(by_torch(model, feeds, low="bfloat16", joined=Joined())["y"], run(model, feeds)["y"], 2e-2)
@@ -93,3 +95,11 @@ def test_attention_stays_as_it_is_in_float32_and_where_it_is_another() -> None:
     assert not any("attention" in line for line in joined(small(across, DIMS, SCALE), low="bfloat16"))
     shared = {**DIMS, "k": [2, 1, 16, 7]}
     assert not any("attention" in line for line in joined(small(ATTENTION, shared, SCALE), low="bfloat16"))
+
+
+@pytest.mark.parametrize("width", [5, 16, 84])
+def test_a_bias_lies_in_whole_pieces_of_memory(width: int) -> None:
+    seen = torch.randn(2, 3, 14, 128)[..., 3 : 3 + width]  # as a relative shift leaves it
+    made = functions.aligned(seen)
+    assert torch.equal(made, seen) and made.data_ptr() % 16 == 0
+    assert all(stride % 16 == 0 for stride in made.stride()[:-1]) and made.stride(-1) == 1
