@@ -109,8 +109,8 @@ def timed(call: Callable[[], Any], steps: int, device: str) -> list[float]:
     return [a.elapsed_time(b) for a, b in pairwise(events)]
 
 
-def profiled(call: Callable[[], Any], device: str) -> tuple[float | None, dict[str, float]]:
-    """Kernels of a step, and the share of its time by kind."""
+def profiled(call: Callable[[], Any], device: str, top: int = 0) -> tuple[float | None, dict[str, float]]:
+    """Kernels of a step, and the share of its time by kind. top: so many of the dearest are said by name."""
     if device == "cpu":
         return None, {}
     from torch.profiler import ProfilerActivity, profile
@@ -127,6 +127,10 @@ def profiled(call: Callable[[], Any], device: str) -> tuple[float | None, dict[s
             kind = next(k for k, words in KINDS.items() if re.search(words, event.key, re.IGNORECASE))
             spent[kind] += event.self_device_time_total
     total = sum(spent.values()) or 1.0
+    dearest = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)[:top]
+    for event in dearest:
+        each = event.self_device_time_total / PROFILED / 1e3
+        say(f"    {each:8.3f} ms {event.count / PROFILED:6.0f} x  {event.key[:150]}")
     return count / PROFILED, {k: round(v / total, 3) for k, v in spent.items() if v}
 
 
@@ -136,7 +140,7 @@ def row(
 ) -> Row:  # fmt: skip
     """seconds: of sound in a step."""
     spans = timed(call, settings.steps, settings.device)
-    kernels, shares = profiled(call, settings.device)
+    kernels, shares = profiled(call, settings.device, settings.top)
     p50, p99 = statistics.median(spans), float(np.percentile(spans, 99))
     streams = int(batch * seconds * 1e3 / p50)
     return Row(part, who, dtype, mode, batch, p50, p99, streams, state_bytes, kernels, shares, error, prepared)
@@ -394,6 +398,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="folder for the models, which are used again")
     parser.add_argument("--prepare", action="store_true", help="only write the encoder's streams, to --keep")
     parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--top", type=int, default=0, help="name so many of the dearest kernels")
     parser.add_argument("--trace", action="store_true", help="where something failed")
     made = parser.parse_args(argv)
     made.modes = list(dict.fromkeys([*made.modes, *(["compile"] if made.compile else [])]))

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from examples.fastconformer.model import AFTER, BEFORE, STRIDE, Encoder, Layer, PaddedConv2d, shrunk
+from pulsify.backends.torch.functions import aligned
 
 Caches = list[Tensor]
 
@@ -114,7 +115,7 @@ class ByHand:
         if self.dtype == torch.float32:
             y = (q @ k.transpose(2, 3) + bias).softmax(-1) @ v
         else:
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=aligned(bias), scale=1.0)
         keys.copy_(k[:, :, chunk:])
         values.copy_(v[:, :, chunk:])
         return F.linear(y.transpose(1, 2).reshape(batch, chunk, width), w["out"])
