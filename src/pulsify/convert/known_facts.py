@@ -228,7 +228,10 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     start = bool(ctx.ask.traces.longest[name].array.reshape(-1)[0])
     if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.ask.traces.runs):
         return None
-    length = length_of(ctx.ask, node, tabulated(ctx.ask, node, name, lambda array: shown(array) or 0))
+    ends = tabulated(ctx.ask, node, name, shown)
+    if ends is None:
+        return None
+    length = length_of(ctx.ask, node, ends)
     own = size_length(ctx.ask, node, name, axis)
     prove(
         ctx.ask,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -69,6 +69,12 @@ class Executable:
 
     def slots(self, most: int) -> SlotStepper | None:
         return pooled(self, most)
+
+    def as_written(self) -> Executable:
+        """The same, never compiled: good enough to see what a step does, and there at once."""
+        if self.chosen.mode != "compile":
+            return self
+        return replace(self, chosen=replace(self.chosen, mode="eager"), _steps={}, _forms={})
 
     def forms(self, batch: int) -> Forms:
         if batch not in self._forms:

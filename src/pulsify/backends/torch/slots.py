@@ -53,7 +53,8 @@ class Slots:
     def __init__(self, on: Executable, most: int) -> None:
         spec = on.spec
         self._on, self._spec, self._most, self.device = on, spec, most, on.weights.device
-        kinds, self.placement = on.forms(1).general.source.kinds, on.forms(1).placement
+        forms = on.as_written().forms(1)
+        kinds, self.placement = forms.general.source.kinds, forms.placement
         self._kept = {s.name: s for s in spec.states if s.name != spec.position}
         self._arena: dict[str, Any] = {
             name: torch.zeros(
@@ -66,7 +67,7 @@ class Slots:
         self._new = np.ones(most, bool)  # reads zeros
         self.together = self.mixed = most > 1
         if most > 1:
-            self.together, self.mixed = _tried(on)
+            self.together, self.mixed = _tried(on.as_written())
         self.largest = self._largest() if self.together else 1
         self.rows = {i.name: np.zeros((most, *concrete(i.dims, 1)), i.dtype) for i in spec.inputs}
         self._inputs = {i.name: self._mirror(i.dims, i.dtype) for i in spec.inputs}
@@ -221,7 +222,7 @@ class Slots:
 
 def pooled(on: Executable, most: int) -> Slots | None:
     """None where a port has a type that torch or numpy does not have: every stream is a stepper of its own then."""
-    spec, kinds = on.spec, on.forms(1).general.source.kinds
+    spec, kinds = on.spec, on.as_written().forms(1).general.source.kinds
     types = {i.name: i.dtype for i in spec.inputs} | {o.name: o.dtype for o in spec.outputs}
     if any(kinds[name] is None for name in (*types, *(s.name for s in spec.states))) or not shared(*types.values()):
         return None

@@ -285,8 +285,11 @@ def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:
     return found
 
 
-def tabulated(ask: Questions, node: Node, name: str, count: Callable[[Array], int]) -> Series:
-    """A number read off a known value over one time axis (how many frames it shows), at every length."""
+def tabulated(ask: Questions, node: Node, name: str, count: Callable[[Array], int | None]) -> Series | None:
+    """A number read off a known value over one time axis (how many frames it shows), at every length.
+
+    None if there is no such number at one of them.
+    """
     try:
         value = follower(ask).value(name)
         v = follower(ask).spread(value)
@@ -294,7 +297,7 @@ def tabulated(ask: Questions, node: Node, name: str, count: Callable[[Array], in
         length, _ = reps([exactly(v)], {}, period, True, longest(ask))
         ask.ledger.up_to(exactly(v).certain, name)
     except Unsure as problem:
-        cells = otherwise(ask, node, name, problem, lambda s: np.array(count(known_at(ask, name, s).array)))
+        cells = otherwise(ask, node, name, problem, lambda s: np.array(count(known_at(ask, name, s).array) or 0))
         found: Series = cells.reshape(-1)[0]
         return found
     unit = ask.traces.tracer.time.step
@@ -303,11 +306,16 @@ def tabulated(ask: Questions, node: Node, name: str, count: Callable[[Array], in
     numbers, count_of = numbers_behind(ask, [name]), horizon + 2 * period
     lengths, which = kinds(numbers, count_of * unit) if numbers else ([count_of * unit], np.zeros(count_of, np.int64))
     values = np.zeros(len(lengths), np.int64)
-    for n, s in enumerate(lengths):
+    for n in reversed(range(len(lengths))):  # what is none is mostly none where it is long
         try:
-            values[n] = count(known_at(ask, name, s).array)
+            found_there = count(known_at(ask, name, lengths[n]).array)
         except CannotRun:
             continue
+        if found_there is None:
+            return None
+        if n == len(lengths) - 1 and sum(lengths) > 8 * CELLS:
+            uncertain(ask, node, name, TooFar(lengths[-1]))
+        values[n] = found_there
     values = values[which]
     grown = values[horizon + period :] - values[horizon : horizon + period]
     if (grown != grown[0]).any():
