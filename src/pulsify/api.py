@@ -18,7 +18,7 @@ from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Executable, Options, Own, StepProgram, Writing, own_options, plain
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
-from pulsify.core.custom import write_out
+from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
 from pulsify.core.report import Report
 from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from pulsify.convert.assemble import Probes
-    from pulsify.convert.convert import Natural
+    from pulsify.convert.convert import Converted, Natural
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
@@ -69,8 +69,10 @@ class Stream:
         path: str | None = None,
         probes: Probes | None = None,
         natural: Callable[[], Natural] | None = None,
+        opening: Stream | None = None,
     ) -> None:
         self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
+        self.opening = opening  # the same model at a longer pulse, which runs the first `spec.opening` pulses as one
         self._taps: Probes = probes or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int, Frozen], Executable] = {}
@@ -168,6 +170,15 @@ class Stream:
         _known(backend, own or {})
         return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend, own)
 
+    def opened_by(
+        self, backend: str, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
+    ) -> Executable | None:
+        """What runs the opening, if there is one: its graph as it is, for it is run once."""
+        if self.opening is None:
+            return None
+        kind = self.opening._kind("portable", True, fuse_quantised)
+        return self.opening._opened(kind, threads, backend, own)
+
     def _kind(self, quickest: Kind, portable: bool, fuse_quantised: bool) -> Kind:
         if self.quantised and not fuse_quantised:
             return "unfused"
@@ -247,7 +258,10 @@ class Stream:
             self._ports[count] = ports(self.spec, count)
         known = self._ports[count]
         opened = partial(self._opened(kind, threads, backend, own).stepper, count, fixed)
-        return Session(opened, Framer(known, padding, check), known, check)
+        first = self.opened_by(backend, fuse_quantised, threads, own)
+        return Session(
+            opened, Framer(known, padding, check), known, check, first and partial(first.stepper, count, fixed)
+        )
 
     def _sorted_out(
         self,
@@ -325,6 +339,7 @@ def stream(
     example: Example | None = None,
     unbounded: str | int = "refuse",
     proof: str = "proven",
+    opening: bool = True,
     verify: bool = True,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
@@ -336,6 +351,8 @@ def stream(
     unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
     `spec.exact_up_to`).
+    opening: where a mirrored start makes all frames wait for what the first ones show, the first pulses are run as one
+    (`Stream.opening`), after which nothing waits; False: one graph, and the delay is the same at every pulse.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). verify: check against the batch model before returning.
     """
@@ -356,26 +373,31 @@ def stream(
         if free is not None:
             try:
                 return stream(
-                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, verify=verify
-                )
+                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
+                    verify=verify,
+                )  # fmt: skip
             except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
                 set = {**(set or {}), free: 1}
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = resolve(model, spec)
     tracer = Tracer(model, spec)
-    converted = convert(tracer, pulse, unbounded, proof)
-    described = replace(converted.spec, source=source_hash(source))
-    converted.model.metadata_props.update(described.to_properties())
-    write_out(converted.model, model.bodies)
-    made = Stream(
-        converted.model, described, probes=converted.probes, natural=partial(natural, tracer, unbounded, proof)
-    )
+    converted = convert(tracer, pulse, unbounded, proof, opening)
+    made = _made(converted, source_hash(source), model.bodies, partial(natural, tracer, unbounded, proof, opening))
     if verify:
         from pulsify.verify.check import quick
 
         made.report = quick(source, made)
     return made
+
+
+def _made(converted: Converted, source: str, bodies: Bodies, natural: Callable[[], Natural] | None = None) -> Stream:
+    """A stream of what was converted, its opening too."""
+    spec = replace(converted.spec, source=source)
+    converted.model.metadata_props.update(spec.to_properties())
+    write_out(converted.model, bodies)
+    opening = None if converted.opening is None else _made(converted.opening, source, bodies)
+    return Stream(converted.model, spec, probes=converted.probes, natural=natural, opening=opening)
 
 
 def _exported(

@@ -164,6 +164,7 @@ class Spec:
     natural_pulse: int | None = None  # the one of smallest latency, where it was looked for
     natural_latency: int | None = None  # pulse + delay then, in frames of the stream
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
+    opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
 
     @property
     def latency(self) -> int:

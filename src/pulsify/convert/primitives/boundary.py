@@ -42,6 +42,31 @@ class Fill:
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
 
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A window that does not find all frames which the start shows: what `ready` was asked."""
+
+    wire: Wire
+    reach: Reach
+    how: Fill | None
+    window: Window
+
+    def over_by(self, pulses: int) -> bool:
+        """Are they there once so many pulses have come, all of them taken as one?"""
+        window, wire = self.window, self.wire
+        more = (pulses - 1) * window.p
+        longer = Window(window.p * pulses, window.start, window.end + more)
+        return ready(_later(wire, more * self.reach.num // self.reach.den), self.reach, self.how, longer)
+
+
+def _later(wire: Wire, frames: int) -> Wire:
+    """The wire when so many more frames of it are there."""
+    mirror = wire.mirror
+    if mirror is not None:
+        mirror = replace(mirror, source=_later(mirror.source, frames))
+    return replace(wire, end=None if wire.end is None else wire.end + frames, mirror=mirror)
+
+
 def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     """Do the first frames of the stream find the frames they are shown already there?"""
     m = wire.mirror
@@ -53,11 +78,11 @@ def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
 def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     """Must a window come later, for the first frames of the stream to find what they are shown?
 
-    Noted, and left at that, where it is asked what the delay would be but for the start.
+    Noted, and left at that, where the start is not this plan's business (an opening has been run before).
     """
     if ready(wire, reach, how, window):
         return False
-    ctx.waited = True
+    ctx.waited.append(Waiting(wire, reach, how, window))
     return not ctx.started
 
 
@@ -154,7 +179,8 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
         return _constant(ctx, wire, Window(p, lo, hi), how, starts, ends > 0)
     if not starts and not ends:
         return wire.take(Window(p, lo, hi))
-    wide_hi = max(hi, _shown(reach, how, window)) if starts and not ctx.started else hi
+    shown = _shown(reach, how, window) if starts else hi
+    wide_hi = max(hi, shown if wire.end is None else min(shown, wire.end))
     ends = 0 if how.mode == "repeat" else ends
     wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
