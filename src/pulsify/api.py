@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
 from pulsify.core.report import Report
-from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
+from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
 from pulsify.export.registry import target as export_target
@@ -312,16 +313,22 @@ class Stream:
         return opened.texts(count)
 
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
-        """One plain ONNX file. Large weights lie beside it, as external data.
+        """One plain ONNX file. Large weights lie beside it, as external data, and so does the opening if there is one.
 
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share).write(self.model, self.spec, Path(path))
+        Onnx(share, None if self.opening is None else self.opening.model).write(self.model, self.spec, Path(path))
 
     def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are."""
-        export_target(target).write(self.model, self.spec, Path(path))
+        chosen = export_target(target)
+        if isinstance(chosen, Onnx):
+            self.save(path)
+            return
+        if self.opening is not None:
+            raise InvalidArgument(f"{target!r} takes one graph, and this stream has an opening: convert with opening=False")
+        chosen.write(self.model, self.spec, Path(path))
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
@@ -447,7 +454,32 @@ def load(path: str | os.PathLike[str]) -> Stream:
     """A stream saved by `Stream.save`."""
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidModel(f"load takes a path to a stream, got {type(path).__name__}")
-    path = Path(path)
+    made = _loaded(Path(path))
+    if made.spec.opening:
+        made.opening = _opening_of(made, Path(path))
+    return made
+
+
+def _opening_of(made: Stream, path: Path) -> Stream:
+    """The file beside it that runs the first pulses."""
+    name = str(json.loads(made.model.metadata_props[OPENING]).get("file", ""))
+    beside = path.with_name(Path(name).name or f"{path.stem}.opening{path.suffix}")
+    if not beside.is_file():
+        raise InvalidModel(f"the opening of this stream is gone: put {beside.name!r} back beside it, or convert again")
+    opening = _loaded(beside)
+    if not _leads_to(opening.spec, made.spec):
+        raise InvalidModel(f"{beside.name!r} is not the opening of {path.name!r}: convert the model again")
+    return opening
+
+
+def _leads_to(opening: Spec, spec: Spec) -> bool:
+    """Of the same model, of so many pulses, with the same states?"""
+    states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (opening, spec)]
+    pulses = opening.pulse == spec.opening * spec.pulse and not opening.opening
+    return pulses and opening.source == spec.source and states[0] == states[1]
+
+
+def _loaded(path: Path) -> Stream:
     if not path.is_file():
         raise InvalidModel(f"no such file: {path.name!r}")
     try:

@@ -68,8 +68,8 @@ def convert(
     """Convert at `pulse`, or at the natural one. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            chosen = natural(tracer, unbounded, proof, opening)
-            made = _convert(tracer, chosen.pulse, unbounded, proof, opening)
+            chosen, plan = _natural(tracer, unbounded, proof, opening)
+            made = _convert(tracer, chosen.pulse, unbounded, proof, opening, plan)
             return replace(made, spec=replace(made.spec, natural_pulse=chosen.pulse, natural_latency=chosen.latency))
         try:
             return _convert(tracer, pulse, unbounded, proof, opening)
@@ -119,16 +119,27 @@ def natural(
         pulse 2    | . . | . . | . . | . . |      chunk 4, layer 1: 2 frames late, layer 2: 4, ...
         pulse 4    | . . . . | . . . . |          none, in any layer
     """
+    chosen, plan = _natural(tracer, unbounded, proof, opening)
+    if plan is not None:
+        plan.released()
+    return chosen
+
+
+def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
+    """The natural pulse, and what was planned for it if no other was looked at."""
     grain, plain = _granule(tracer, unbounded, proof)
-    chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks}
-    found = {grain: _planned(tracer, plain, unbounded, proof, opening).released()}
+    chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
+    plan = _planned(tracer, plain, unbounded, proof, opening)
+    if not chunks:
+        return Natural(grain, plan.latency, grain), plan
+    found = {grain: plan.released()}
     for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
         if pulse < LONGEST_CHUNK:
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
                 plain = analyse(tracer, pulse, unbounded, proof)
                 found[pulse] = _planned(tracer, plain, unbounded, proof, opening).released()
     pulse = min(found, key=lambda p: (found[p], -p))
-    return Natural(pulse, found[pulse], grain)
+    return Natural(pulse, found[pulse], grain), None
 
 
 def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
@@ -155,11 +166,16 @@ class Planned:
     outputs: Outputs
     opening: Analysed | None = None
 
+    @property
+    def latency(self) -> int:
+        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs)))
+
     def released(self) -> int:
         """The latency; nothing else is wanted of it."""
-        for ctx in (self.ctx, *(self.opening or ())[:1]):
-            ctx.release()
-        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs)))
+        self.ctx.release()
+        if self.opening is not None:
+            self.opening[0].release()
+        return self.latency
 
 
 def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, opening: bool) -> Planned:
@@ -304,8 +320,10 @@ def _widest_field(traces: Traces) -> int:
     return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
-def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str, opening: bool) -> Converted:
-    plan = _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
+def _convert(
+    tracer: Tracer, pulse: int, unbounded: str | int, proof: str, opening: bool, plan: Planned | None = None
+) -> Converted:
+    plan = plan or _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
     made = _built(tracer.time, plan.ctx, plan.outputs)
     if plan.opening is None:
         return made

@@ -17,7 +17,8 @@ from pulsify.core.count import expression
 from pulsify.core.errors import InvalidModel
 from pulsify.core.length import Length, Table
 
-FORMATS = ("1", "2")  # 2: tables of lengths are written once, under pulsify.tables
+FORMATS = ("1", "2", "3")  # 2: tables of lengths are written once, under pulsify.tables. 3: there is an opening
+OPENING = "pulsify.opening"  # how many pulses come first, as one; in a file also where their graph lies
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
 Kind = Literal["buffer", "cache", "carry", "clock"]  # frames of the past; all of them; a running value; the position
@@ -210,6 +211,9 @@ class Spec:
         if tables:
             flat["version"] = FORMATS[1]
             flat["tables"] = [t.to_json() for t in tables]
+        if self.opening:
+            flat["version"] = FORMATS[2]
+            flat["opening"] = {"pulses": self.opening}
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
 
     @staticmethod
@@ -219,7 +223,7 @@ class Spec:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
         if own["version"] not in FORMATS:
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads formats {' and '.join(FORMATS)}; "
+                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(FORMATS)}; "
                 "convert the model again"
             )
         try:
@@ -254,6 +258,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         natural_pulse=time.get("natural_pulse"),
         natural_latency=time.get("natural_latency"),
         exact_up_to=time.get("exact_up_to"),
+        opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
     )
 
 
