@@ -259,10 +259,9 @@ class Stream:
             self._ports[count] = ports(self.spec, count)
         known = self._ports[count]
         opened = partial(self._opened(kind, threads, backend, own).stepper, count, fixed)
-        first = self.opened_by(backend, fuse_quantised, threads, own)
-        return Session(
-            opened, Framer(known, padding, check), known, check, first and partial(first.stepper, count, fixed)
-        )
+        opening = self.opened_by(backend, fuse_quantised, threads, own)
+        first = None if opening is None else partial(opening.stepper, count, fixed)
+        return Session(opened, Framer(known, padding, check), known, check, first)
 
     def _sorted_out(
         self,
@@ -327,7 +326,9 @@ class Stream:
             self.save(path)
             return
         if self.opening is not None:
-            raise InvalidArgument(f"{target!r} takes one graph, and this stream has an opening: convert with opening=False")
+            raise InvalidArgument(
+                f"{target!r} takes one graph, and this stream has an opening: convert with opening=False"
+            )
         chosen.write(self.model, self.spec, Path(path))
 
     def __repr__(self) -> str:

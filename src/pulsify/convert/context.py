@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -20,8 +19,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
 
-if TYPE_CHECKING:
-    from pulsify.convert.primitives.boundary import Waiting
+Over = Callable[[int], bool]  # need it be waited for no longer, once so many pulses have come?
 
 
 class Misaligned(Exception):
@@ -54,7 +52,7 @@ class Context:
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     started: bool = False  # what the start waits for does not count
-    waited: list[Waiting] = field(default_factory=list)  # where something did wait for what the start shows
+    waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     def release(self) -> None:

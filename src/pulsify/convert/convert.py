@@ -108,9 +108,7 @@ class Natural:
     granularity: int
 
 
-def natural(
-    tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Natural:
+def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True) -> Natural:
     """One granule; where attention takes frames in chunks, a chunk, unless that is later.
 
     A row waits for the last column it looks at. With pulses shorter than a chunk every layer waits for its own chunk
@@ -176,6 +174,13 @@ class Planned:
         if self.opening is not None:
             self.opening[0].release()
         return self.latency
+
+
+def planned(
+    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
+) -> Planned:
+    """What a conversion at this pulse does with every wire."""
+    return _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
 
 
 def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, opening: bool) -> Planned:
@@ -323,7 +328,7 @@ def _widest_field(traces: Traces) -> int:
 def _convert(
     tracer: Tracer, pulse: int, unbounded: str | int, proof: str, opening: bool, plan: Planned | None = None
 ) -> Converted:
-    plan = plan or _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
+    plan = plan or planned(tracer, pulse, unbounded, proof, opening)
     made = _built(tracer.time, plan.ctx, plan.outputs)
     if plan.opening is None:
         return made

@@ -14,24 +14,23 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.convert.context import Context
-from pulsify.convert.primitives.boundary import Waiting
+from pulsify.convert.context import Context, Over
 from pulsify.core.spec import Output
 
 Outputs = Sequence[tuple[Output, ir.Value]]
 LONGEST = 1 << 16  # frames of an opening
 
 
-def pulses(waited: Sequence[Waiting], pulse: int) -> int | None:
+def pulses(waited: Sequence[Over], pulse: int) -> int | None:
     """The fewest pulses after which all that is waited for is there; None if they would be too many."""
     low, high = 1, 2
-    while not all(w.over_by(high) for w in waited):
+    while not all(over(high) for over in waited):
         low, high = high, 2 * high
         if high * pulse > max(LONGEST, 2 * pulse):
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if all(w.over_by(middle) for w in waited) else (middle, high)
+        low, high = (low, middle) if all(over(middle) for over in waited) else (middle, high)
     return high
 
 

@@ -193,7 +193,7 @@ class Framer:
         return True
 
     def due(self, total: int | None) -> int:
-        """Pulses that can be computed with what is there, those of an opening counted; total: the stream's length, if it has ended."""
+        """Pulses that can be computed with what is there, an opening's counted; total: its length, if it has ended."""
         if not total and not self.ready():
             return 0
         whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)

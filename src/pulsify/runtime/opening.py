@@ -1,8 +1,8 @@
 """The opening of a stream: its first pulses as one, by a step of their own, whose states are those of the pulses after.
 
-    backlog  ........  until so many are there, or the stream has ended
-    opening  [      )  frames out, states -> the stepper or the slot that goes on from here
-    pulses           [ ) [ ) [ ) ...
+backlog  ........  until so many are there, or the stream has ended
+opening  [      )  frames out, states -> the stepper or the slot that goes on from here
+pulses           [ ) [ ) [ ) ...
 """
 
 from __future__ import annotations

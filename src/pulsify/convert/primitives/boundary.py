@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,31 +43,6 @@ class Fill:
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
 
-@dataclass(frozen=True, eq=False)
-class Waiting:
-    """A window that does not find all frames which the start shows: what `ready` was asked."""
-
-    wire: Wire
-    reach: Reach
-    how: Fill | None
-    window: Window
-
-    def over_by(self, pulses: int) -> bool:
-        """Are they there once so many pulses have come, all of them taken as one?"""
-        window, wire = self.window, self.wire
-        more = (pulses - 1) * window.p
-        longer = Window(window.p * pulses, window.start, window.end + more)
-        return ready(_later(wire, more * self.reach.num // self.reach.den), self.reach, self.how, longer)
-
-
-def _later(wire: Wire, frames: int) -> Wire:
-    """The wire when so many more frames of it are there."""
-    mirror = wire.mirror
-    if mirror is not None:
-        mirror = replace(mirror, source=_later(mirror.source, frames))
-    return replace(wire, end=None if wire.end is None else wire.end + frames, mirror=mirror)
-
-
 def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     """Do the first frames of the stream find the frames they are shown already there?"""
     m = wire.mirror
@@ -82,8 +58,23 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
     """
     if ready(wire, reach, how, window):
         return False
-    ctx.waited.append(Waiting(wire, reach, how, window))
+    ctx.waited.append(partial(_over_by, wire, reach, how, window))
     return not ctx.started
+
+
+def _over_by(wire: Wire, reach: Reach, how: Fill | None, window: Window, pulses: int) -> bool:
+    """Is all there that the first frames are shown, once so many pulses have come and are taken as one?"""
+    more = (pulses - 1) * window.p
+    longer = Window(window.p * pulses, window.start, window.end + more)
+    return ready(_later(wire, more * reach.num // reach.den), reach, how, longer)
+
+
+def _later(wire: Wire, frames: int) -> Wire:
+    """The wire when so many more frames of it are there."""
+    mirror = wire.mirror
+    if mirror is not None:
+        mirror = replace(mirror, source=_later(mirror.source, frames))
+    return replace(wire, end=None if wire.end is None else wire.end + frames, mirror=mirror)
 
 
 def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
