@@ -204,7 +204,7 @@ def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int
     if count is None:
         return None
     with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
-        first, outputs = analyse(tracer, count * then.pulse, unbounded, proof)
+        first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
         if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
             return first, outputs
         first.release()
@@ -212,11 +212,17 @@ def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int
 
 
 def analyse(
-    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", started: bool = False
+    tracer: Tracer,
+    pulse: int,
+    unbounded: str | int = "refuse",
+    proof: str = "proven",
+    started: bool = False,
+    then: Context | None = None,
 ) -> Analysed:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
 
     started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
+    then: the plan of the pulses that come after this one, which is their opening.
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
@@ -230,6 +236,7 @@ def analyse(
             raise problem
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
+        ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)

@@ -223,8 +223,8 @@ class Spec:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
         if own["version"] not in FORMATS:
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(FORMATS)}; "
-                "convert the model again"
+                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(FORMATS[:-1])} and "
+                f"{FORMATS[-1]}; convert the model again"
             )
         try:
             return _parse(own)

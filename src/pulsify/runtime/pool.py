@@ -92,7 +92,7 @@ class Pool:
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
-        self._first = stream.opened_by(backend, fuse_quantised, threads, options)
+        self._first = stream.opened_by(backend, fuse_quantised, threads, options) if spec.opening else None
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
         self._numbers = count()

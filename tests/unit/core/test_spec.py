@@ -94,7 +94,7 @@ def test_old_files_are_read_with_what_they_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("pulsify.version", "99", "reads formats 1 and 2"),
+        ("pulsify.version", "99", "reads formats 1, 2 and 3"),
         ("pulsify.pulse", "eight", "damaged"),
         ("pulsify.inputs", "[{}]", "damaged"),
         ("pulsify.outputs", "[", "damaged"),

@@ -43,12 +43,14 @@ class Fill:
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
 
-def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
-    """Do the first frames of the stream find the frames they are shown already there?"""
+def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window, since: int = 0) -> bool:
+    """Do the first frames of the stream find the frames they are shown already there, from pulse `since` on?"""
     m = wire.mirror
-    if m is not None and m.source.end is not None and _shown(reach, how, window, m) > m.source.end:
+    if m is not None and m.source.end is not None and _shown(reach, how, window, m, since) > m.source.end:
         return False
-    return how is None or how.mode == "constant" or wire.end is None or _shown(reach, how, window) <= wire.end
+    if how is None or how.mode == "constant" or wire.end is None:
+        return True
+    return _shown(reach, how, window, since=since) <= wire.end
 
 
 def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
@@ -63,10 +65,11 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
 
 
 def _over_by(wire: Wire, reach: Reach, how: Fill | None, window: Window, pulses: int) -> bool:
-    """Is all there that the first frames are shown, once so many pulses have come and are taken as one?"""
+    """Is all there that the first frames are shown: in so many pulses taken as one, and at every pulse after them?"""
     more = (pulses - 1) * window.p
     longer = Window(window.p * pulses, window.start, window.end + more)
-    return ready(_later(wire, more * reach.num // reach.den), reach, how, longer)
+    opened = ready(_later(wire, more * reach.num // reach.den), reach, how, longer)
+    return opened and ready(wire, reach, how, window, since=pulses)
 
 
 def _later(wire: Wire, frames: int) -> Wire:
@@ -77,13 +80,13 @@ def _later(wire: Wire, frames: int) -> Wire:
     return replace(wire, end=None if wire.end is None else wire.end + frames, mirror=mirror)
 
 
-def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
+def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None, since: int = 0) -> int:
     """The end (relative to the pulse) of the frames that the first pulses read, those shown in front included.
 
     mirror: the wire read is itself made of another one's frames, and those are counted.
     """
     p = window.p * reach.num // reach.den
-    end, n = -(1 << 30), 0
+    end, n = -(1 << 30), since
     while True:
         first = max(0, n * window.p + window.start)
         last = n * window.p + window.end
