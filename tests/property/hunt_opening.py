@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def recurrent(rng: Random, graph: Graph, x: Tensor) -> Tensor:
 
 
 def summed(rng: Random, graph: Graph, x: Tensor) -> Tensor:
-    """What has been summed up so far, with the last frames taken off again where there are such."""
+    """What has been summed up so far."""
     return x.but(graph.op("CumSum", x, graph.int(2), exclusive=whole(rng, 0, 1)))
 
 
@@ -61,20 +62,23 @@ def eased(rng: Random, graph: Graph, x: Tensor) -> Tensor:
     return x.but(graph.op(pick(rng, "Relu", "Abs", "Neg"), x))
 
 
+WINDOWED: tuple[Piece, ...] = (
+    mirrored, mirrored, mirrored, residual, residual, hunt_start.caused, hunt_start.front, hunt_start.shortcut,
+)  # fmt: skip
 PIECES: tuple[Piece, ...] = (
     mirrored, mirrored, mirrored, residual, residual, recurrent, summed, eased, hunt_edges.joined, hunt_edges.cut,
     hunt_start.caused, hunt_start.front, hunt_start.shortcut, hunt_edges.pad,
 )  # fmt: skip
 
 
-def chain(seed: int) -> tuple[Graph, Tensor]:
+def chain(seed: int, pieces: Sequence[Piece] = PIECES) -> tuple[Graph, Tensor]:
     """A mirrored start, and one to four pieces behind it."""
     rng = np.random.default_rng(seed)
     while True:
         graph = Graph(opset=18, batch=1 if rng.random() < 0.6 else "B")
         x = mirrored(rng, graph, graph.input)
         for _ in range(whole(rng, 1, 4)):
-            x = PIECES[int(rng.integers(len(PIECES)))](rng, graph, x)
+            x = pieces[int(rng.integers(len(pieces)))](rng, graph, x)
         if x.rate >= hunt_edges.SLOWEST and any(runs(graph, [x], n) for n in (48, 49, 50)):
             return graph, x
 
