@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import operator
 import os
@@ -21,6 +20,7 @@ from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
+from pulsify.core.identity import source_hash
 from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
@@ -468,16 +468,9 @@ def _opening_of(made: Stream, path: Path) -> Stream:
     if not beside.is_file():
         raise InvalidModel(f"the opening of this stream is gone: put {beside.name!r} back beside it, or convert again")
     opening = _loaded(beside)
-    if not _leads_to(opening.spec, made.spec):
+    if not opening.spec.opens(made.spec):
         raise InvalidModel(f"{beside.name!r} is not the opening of {path.name!r}: convert the model again")
     return opening
-
-
-def _leads_to(opening: Spec, spec: Spec) -> bool:
-    """Of the same model, of so many pulses, with the same states?"""
-    states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (opening, spec)]
-    pulses = opening.pulse == spec.opening * spec.pulse and not opening.opening
-    return pulses and opening.source == spec.source and states[0] == states[1]
 
 
 def _loaded(path: Path) -> Stream:
@@ -513,28 +506,3 @@ def verify(
     if not isinstance(stream, Stream):
         raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
     return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend)
-
-
-def source_hash(source: Model) -> str:
-    """Identifies the model a stream was made from."""
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).hexdigest()
-    if isinstance(source, ir.Model):
-        return _ir_hash(source)
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
-
-
-def _ir_hash(model: ir.Model) -> str:
-    """Node by node and tensor by tensor: a large model is not serialised as a whole."""
-    digest = hashlib.sha256()
-    for node in model.graph:
-        digest.update(ir.to_proto(node).SerializeToString(deterministic=True))
-    for name, value in sorted(model.graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is not None:
-            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-            digest.update(tensor.tobytes())
-    return digest.hexdigest()

@@ -62,6 +62,7 @@ def eased(rng: Random, graph: Graph, x: Tensor) -> Tensor:
     return x.but(graph.op(pick(rng, "Relu", "Abs", "Neg"), x))
 
 
+MIRRORED: tuple[Piece, ...] = (mirrored, residual)
 WINDOWED: tuple[Piece, ...] = (
     mirrored, mirrored, mirrored, residual, residual, hunt_start.caused, hunt_start.front, hunt_start.shortcut,
 )  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+import pulsify
 from tests.property import hunt_opening
 from tests.property.check import convert
 from tests.property.test_latency import check_delay
@@ -33,15 +34,29 @@ def test_chains_behind_a_mirrored_start_are_exact(tens: int) -> None:
         hunt_opening.hunt(seed)
 
 
+def first_frame_at(stream: pulsify.Stream) -> int:
+    """The pulse that brings the first frame."""
+    (out,) = stream.outputs
+    return max(stream.spec.opening, out.delay // out.frames + 1)
+
+
 def test_whatever_is_earlier_after_its_start_opens() -> None:
     opened = 0
-    for seed in range(FEW):
+    for seed in range(2 * FEW):
         graph, made = hunt_opening.chain(seed)
         stream = convert(graph.model([made]), None)
         (out,) = stream.outputs
         assert out.delay_after_start in (None, out.delay), f"seed {seed}: {stream}\n{graph!r}"
         opened += stream.spec.opening > 0
-    assert opened > FEW // 4
+    assert opened > FEW // 2
+
+
+@pytest.mark.parametrize("seed", range(FEW))
+def test_the_first_frame_comes_no_later_than_if_it_were_waited_for(seed: int) -> None:
+    graph, made = hunt_opening.chain(seed, hunt_opening.MIRRORED)
+    stream = convert(graph.model([made]), None)
+    waits = pulsify.stream(graph.model([made]), stream.pulse, opening=False, verify=False)
+    assert first_frame_at(stream) <= first_frame_at(waits), f"{stream}, {waits}\n{graph!r}"
 
 
 @pytest.mark.parametrize("seed", range(FEW))

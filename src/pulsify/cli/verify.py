@@ -37,7 +37,8 @@ def verify(
     """
     wrong: Mismatch | None = None
     with working("running batch and stream side by side", as_json):
-        from pulsify.api import load, source_hash
+        from pulsify.api import load
+        from pulsify.core.identity import source_hash
         from pulsify.core.runner import open_model
         from pulsify.report.batch import check_belongs
         from pulsify.report.figures import verified_figures

@@ -172,6 +172,12 @@ class Spec:
         """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return math.ceil(latency(self.pulse, self.outputs))
 
+    def opens(self, then: Spec) -> bool:
+        """Are its pulses the first ones of that stream, taken as one, and its states the same?"""
+        states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (self, then)]
+        pulses = self.pulse == then.opening * then.pulse and not self.opening
+        return pulses and self.source == then.source and states[0] == states[1]
+
     def after(self, state: str | None) -> str:
         """The output that replaces a state."""
         return next((s.after for s in self.states if s.name == state), "")
