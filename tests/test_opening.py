@@ -196,6 +196,16 @@ def test_one_input_may_come_ahead_of_another() -> None:
     close(np.concatenate(parts, 2), run_batch(proto, {"a": a, "b": b})["y"])
 
 
+def test_models_in_a_chain_open_together() -> None:
+    first, then = models.mirrored(), models.mirrored()
+    then.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    then.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights(2, 3, 5), "w1"))
+    stream, x = pulsify.stream(pulsify.chain(first, then), pulse=2), inputs(24)
+    assert stream.spec.opening == 3 and stream.outputs[0].delay == 0
+    wanted = run_batch(then, run_batch(first, x)["y"])["y"]
+    close(next(iter(streamed(stream, x, [5, 1, 7]).values())), wanted)
+
+
 def test_a_pickled_stream_opens_as_it_did(codec: pulsify.Stream) -> None:
     x = inputs(11)
     equal(streamed(pickle.loads(pickle.dumps(codec)), x, [3, 4]), run_batch(LSTM, x))

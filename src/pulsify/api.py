@@ -334,7 +334,8 @@ class Stream:
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
         exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{exact}>"
+        opens = f" opens with {self.spec.opening} pulses" if self.spec.opening else ""
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}>"
 
 
 def stream(
@@ -360,7 +361,8 @@ def stream(
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
     `spec.exact_up_to`).
     opening: where a mirrored start makes all frames wait for what the first ones show, the first pulses are run as one
-    (`Stream.opening`), after which nothing waits; False: one graph, and the delay is the same at every pulse.
+    (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
+    than a gigabyte, which would be held twice.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). verify: check against the batch model before returning.
     """

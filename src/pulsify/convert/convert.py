@@ -24,7 +24,7 @@ from pulsify.convert.ports import (
 )
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
+from pulsify.convert.primitives.known_start import beginning, fits, frames_of, wishes
 from pulsify.convert.primitives.state import State
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
@@ -189,7 +189,7 @@ def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, 
     if not ctx.waited:
         return Planned(ctx, outputs)
     then, later = analyse(tracer, ctx.pulse, unbounded, proof, started=True)
-    if opening and sooner(later, outputs):
+    if opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
         first = _opening(tracer, then, later, unbounded, proof)
         if first is not None:
             ctx.release()

@@ -54,8 +54,9 @@ class Static:
 class Output:
     """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only.
 
-    delay_after_start: if that is less, the rest is waited for because of the stream's first frames alone, which show
-    later ones (a mirrored pad).
+    delay: that holds once the stream has opened (`Spec.opening`).
+    delay_after_start: if that is less, there is no opening, and the rest is waited for because of the stream's first
+    frames alone, which show later ones (a mirrored pad).
     """
 
     name: str
