@@ -19,10 +19,11 @@ from click.testing import CliRunner
 import pulsify
 from pulsify.cli.main import main
 from tests import models
-from tests.models import Array, close, frames, model, node, run_batch, weights
+from tests.models import Array, Dims, close, frames, model, node, run_batch, weights
 from tests.side import streamed
 from tests.test_artefact import stream_with_onnx_runtime
 
+loop: Any = stream_with_onnx_runtime
 PULSE, LENGTHS = 2, range(5, 26)
 LSTM = models.mirrored_lstm("B")
 
@@ -171,7 +172,7 @@ def test_several_inputs_at_their_own_rates_open_together() -> None:
         node("Neg", "fast", "negative"),
     ]
     given = {"w": weights(3, 2, 5), "v": weights(3, 2, 4), "before": np.array([0, 0, 4, 0, 0, 0])}
-    ports = {"slow": [1, 2, "T"], "fast": [1, 2, "4*T"], "scale": [1, 3, 1]}
+    ports: dict[str, Dims] = {"slow": [1, 2, "T"], "fast": [1, 2, "4*T"], "scale": [1, 3, 1]}
     proto = model(nodes, ports, ["sum", "negative"], given)
     stream = pulsify.stream(proto, pulse=1)
     assert stream.spec.opening == 5 and [o.delay for o in stream.outputs] == [0, 0]
@@ -292,7 +293,7 @@ def test_the_loop_without_pulsify_opens_too(pulse: int, tmp_path: Path) -> None:
     assert (tmp_path / "stream.opening.onnx").is_file()
     for length in range(5, 20):
         x = inputs(length)
-        close(stream_with_onnx_runtime(tmp_path / "stream.onnx", x), run_batch(proto, x)["y"])
+        close(loop(tmp_path / "stream.onnx", x), run_batch(proto, x)["y"])
 
 
 def test_large_weights_are_written_once(tmp_path: Path) -> None:
