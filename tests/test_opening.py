@@ -20,6 +20,7 @@ import pulsify
 from pulsify.cli.main import main
 from tests import models
 from tests.models import Array, Dims, close, frames, model, node, run_batch, weights
+from tests.proof.net import Net, Wire
 from tests.side import streamed
 from tests.test_artefact import stream_with_onnx_runtime
 
@@ -180,6 +181,47 @@ def test_several_inputs_at_their_own_rates_open_together() -> None:
         feeds = {"slow": inputs(length), "fast": inputs(4 * length), "scale": weights(1, 3, 1)}
         for cuts in (None, 1, 3):
             equal(streamed(stream, feeds, cuts), run_batch(proto, feeds))  # type: ignore[arg-type]
+
+
+def attending(seen: Callable[[Wire], Wire]) -> onnx.ModelProto:
+    """A mirrored convolution and two layers of attention; seen: of the distances between frames, those looked back."""
+    net = Net()
+    padded = net.op("Pad", net.x, net.const(np.array([0, 0, 5, 0, 0, 0])), mode="reflect")
+    y = net.op("Tanh", net.op("Conv", padded, net.const(weights(2, 2, 6))))
+    place = net.range(0, net.op("Shape", y).take(2), 1)
+    for _ in range(2):
+        q = y.by(0, 2, 1)
+        scores = net.where(seen(place), (q @ y) * 0.1, -1e9)
+        y = y + (net.op("Softmax", scores, axis=-1) @ q).by(0, 2, 1)
+    return net.model(y)
+
+
+def chunks_of_four(place: Wire) -> Wire:
+    behind = place.new(1) // 4 - place.new(0) // 4
+    return (behind >= 0) & (behind <= 1)
+
+
+def the_last_six(place: Wire) -> Wire:
+    behind = place.new(1) - place.new(0)
+    return (behind >= 0) & (behind <= 6)
+
+
+def all_before(place: Wire) -> Wire:
+    return place.new(1) - place.new(0) >= 0
+
+
+@pytest.mark.parametrize(("seen", "pulse", "opening", "delay"), [
+    (chunks_of_four, 1, 7, 6), (chunks_of_four, 2, 3, 4), (chunks_of_four, 4, 2, 0), (the_last_six, 1, 6, 0),
+    (the_last_six, 2, 3, 0), (all_before, 1, 6, 0), (all_before, 2, 3, 0),
+])  # fmt: skip
+def test_caches_go_on_from_the_opening(seen: Callable[[Wire], Wire], pulse: int, opening: int, delay: int) -> None:
+    """Six frames are out of step with chunks of four at pulse 1: seven are not."""
+    proto = attending(seen)
+    stream = pulsify.stream(proto, pulse, unbounded="grow" if seen is all_before else "refuse", verify=False)
+    assert (stream.spec.opening, stream.outputs[0].delay) == (opening, delay)
+    for length in (6, 7, 8, 11, 29, 30):
+        x = inputs(length)
+        close(streamed(stream, x, [3, 2])["y"], run_batch(proto, x)["y"])
 
 
 def test_one_input_may_come_ahead_of_another() -> None:

@@ -45,6 +45,7 @@ MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
 LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
 LONGEST_CHUNK = 1 << 20  # frames: a longer pulse is of no use
+TRIES = 3  # lengths of an opening: the next may be in step with chunks of attention where the first is not
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
 
@@ -200,14 +201,13 @@ def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, 
 
 def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int, proof: str) -> Analysed | None:
     """The plan of the first pulses as one, if a stream can go on from what it leaves."""
-    count = pulses(then.waited, then.pulse)
-    if count is None:
-        return None
-    with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
-        first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
-        if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
-            return first, outputs
-        first.release()
+    fewest = pulses(then.waited, then.pulse)
+    for count in range(fewest, fewest + TRIES) if fewest is not None else ():
+        with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
+            first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
+            if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
+                return first, outputs
+            first.release()
     return None
 
 
@@ -340,8 +340,10 @@ def _convert(
     if plan.opening is None:
         return made
     first = _built(tracer.time, *plan.opening)
-    assert [s.name for s in first.spec.states] == [s.name for s in made.spec.states]
-    return replace(made, spec=replace(made.spec, opening=first.spec.pulse // pulse), opening=first)
+    spec = replace(made.spec, opening=first.spec.pulse // pulse)
+    if not first.spec.opens(spec):  # states are named when all is done
+        return _convert(tracer, pulse, unbounded, proof, opening=False)
+    return replace(made, spec=spec, opening=first)
 
 
 def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:

@@ -177,7 +177,8 @@ class Spec:
         """Are its pulses the first ones of that stream, taken as one, and its states the same?"""
         states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (self, then)]
         pulses = self.pulse == then.opening * then.pulse and not self.opening
-        return pulses and self.source == then.source and states[0] == states[1]
+        same = (self.source, self.length, self.position) == (then.source, then.length, then.position)
+        return pulses and same and states[0] == states[1]
 
     def after(self, state: str | None) -> str:
         """The output that replaces a state."""

@@ -70,6 +70,7 @@ def test_what_opens_a_stream_has_its_first_pulses_and_its_states() -> None:
     assert first.opens(then)
     assert not replace(first, pulse=16).opens(then) and not replace(first, source="another").opens(then)
     assert not replace(first, states=then.states[:1]).opens(then) and not then.opens(then)
+    assert not replace(first, length=None).opens(then)
 
 
 def test_properties_are_text_under_one_prefix_and_other_keys_are_left_alone() -> None:
