@@ -18,7 +18,7 @@ class Case:
     """`pulse`: None is the one pulsify chooses by itself. `model`: the one that is streamed, if it is not named so too.
 
     `by_hand` and `many` name models as well: steps with states in and out (see `by_hand`), and one for any number of
-    streams.
+    streams. `otherwise`: a model that is the same network written in another way, which should take as long.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Case:
     by_hand: tuple[str, ...] = ()
     many: str | None = None
     model: str | None = None
+    otherwise: str | None = None
 
     @property
     def batch(self) -> str:
@@ -34,12 +35,12 @@ class Case:
 
     @property
     def models(self) -> list[str]:
-        return [self.batch, *self.by_hand]
+        return [self.batch, *self.by_hand, *([self.otherwise] if self.otherwise else [])]
 
 
-def _amp(form: str, what: str) -> list[Case]:
+def _amp(form: str, what: str, otherwise: str | None = None) -> list[Case]:
     what = f"amplifier, 2 x 10 dilated layers, {what}"
-    return [Case(f"{form}_{pulse}", what, pulse, model=form) for pulse in (1, 8, 64)]
+    return [Case(f"{form}_{pulse}", what, pulse, model=form, otherwise=otherwise) for pulse in (1, 8, 64)]
 
 
 CASES = (
@@ -57,7 +58,7 @@ CASES = (
     Case("fastconformer_112", "tiny FastConformer, context [70, 13]", 112, by_hand=("fastconformer_112_by_hand",)),
     Case("logmel_stft", "log-mel frames of 16 kHz sound by STFT, 10 ms", 160),
     Case("logmel_conv", "the same by a convolution, no padding", 160),
-    *_amp("amp_once", "padded once"),
+    *_amp("amp_once", "padded once", "amp_layers"),
     *_amp("amp_layers", "padded layer by layer"),
     Case("codec_encoder", "codec's encoder, mirrored padding, strides of 320", 320),
     Case(

@@ -89,3 +89,13 @@ def test_what_is_not_listed_is_refused_by_name() -> None:
     proto = model([node("Det", "x", "d"), node("Relu", "x", "y")], {"x": [1, "T", 3, 3]}, ["y", "d"])
     with pytest.raises(pulsify.NotStreamable, match="no streaming rule is known for operator Det"):
         pulsify.stream(proto, pulse=4)
+
+
+def test_the_page_on_cards_names_the_options_there_are() -> None:
+    pytest.importorskip("torch")
+    from pulsify.backends.torch.options import MODES, NAMES
+
+    page = (DOCS / "gpu.md").read_text()
+    table = page.split("| option |")[1].split("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)`", table, re.M)) == NAMES
+    assert all(f'`"{mode}"`' in table for mode in MODES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,21 @@ def interrupted(alarm: Callable[[float], None], after: float, call: Callable[[],
     return False, out[0]
 
 
+def warmed(stream: pulsify.Stream, backend: str) -> tuple[pulsify.Pool, float]:
+    """A pool whose steps for any number of streams have been made, and the seconds that one takes."""
+    pool, took = pulsify.Pool(stream, 6, backend=backend), 1.0
+    for count in (*range(1, 7), 6):
+        lanes = [pool.open() for _ in range(count)]
+        for _ in range(0, TOTAL, PULSE):
+            start = perf_counter()
+            pool.exchange(lanes, np.zeros((count, 2, PULSE), np.float32))
+            took = min(took, perf_counter() - start)
+        for lane in lanes:
+            lane.flush()
+        pool.run()
+    return pool, took
+
+
 @pytest.mark.parametrize("chunk", [PULSE, 3, 24])
 def test_a_session_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], chunk: int) -> None:
     """Interrupted at random, then tried again: right, or refused; after restore() right."""
@@ -82,13 +99,17 @@ def test_a_session_after_any_interruption(stream: pulsify.Stream, alarm: Callabl
     assert broken + whole > 20
 
 
-def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None]) -> None:
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], backend: str) -> None:
     """Whatever lane does not say that it is broken is right, and has all of its frames."""
+    if backend == "torch":
+        pytest.importorskip("torch")
     rng, xs = np.random.default_rng(0), [frames(1, 2, TOTAL, seed=i) for i in range(6)]
     wanted = [run_batch(models.look_ahead("B"), x)["y"] for x in xs]
     hits = right = 0
-    for _ in range(120):
-        pool = pulsify.Pool(stream, 6) if not hits % 10 else pool  # noqa: F821
+    pool, took = warmed(stream, backend)
+    rounds = 120 if backend == "ort" else 40
+    for _ in range(rounds):
         lanes, parts, failed = [pool.open() for _ in xs], [list[Array]() for _ in xs], set[int]()
         for at in range(0, TOTAL + 1, 8):
             for i, (lane, x) in enumerate(zip(lanes, xs, strict=True)):
@@ -101,7 +122,8 @@ def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[
                     use()  # nothing was taken
             hit = True
             while hit:
-                hit, outcome = interrupted(alarm, rng.uniform(1e-6, 6e-4), lambda p=pool: p.step(rounds=None))
+                after = rng.uniform(1e-6, 4 * took) if rng.random() < 0.5 else 600.0
+                hit, outcome = interrupted(alarm, after, lambda: pool.step(rounds=None))
                 hits += hit
             for lane, result in outcome.results.items():
                 parts[lanes.index(lane)].append(result)
@@ -115,8 +137,54 @@ def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[
                 right += 1
                 close(np.concatenate(parts[i], 2), wanted[i])
         assert len(pool) == 0
-    assert hits > 100
-    assert right > 50
+    assert hits > rounds // 2
+    assert right > rounds // 4
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_exchanges_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], backend: str) -> None:
+    """Frames are in the caller's hands, or the streams that were asked for say that they are broken; or nothing was."""
+    if backend == "torch":
+        pytest.importorskip("torch")
+    rng, x = np.random.default_rng(0), frames(6, 2, TOTAL)
+    wanted = run_batch(models.look_ahead("B"), x)["y"]
+    pool, took = warmed(stream, backend)
+    hits = right = broken = 0
+    for _ in range(30):
+        lanes, parts, failed = [pool.open() for _ in x], [list[Array]() for _ in x], set[int]()
+        for at in range(0, TOTAL, PULSE):
+            who = [i for i in range(6) if i not in failed and rng.random() < 0.9]
+            chunk = x[who, :, at : at + PULSE]
+            hit, made = True, None
+            while hit and who:
+                use = partial(pool.exchange, [lanes[i] for i in who], chunk)
+                after = rng.uniform(1e-6, 2 * took) if rng.random() < 0.15 else 600.0  # most are left alone
+                hit, made = interrupted(alarm, after, use)
+                hits += hit
+                if hit and not all(lanes[i].live for i in who):
+                    failed |= {i for i in who if not lanes[i].live}
+                    assert failed >= set(who), "all of them or none"
+                    break
+            skipped = set(range(6)) - set(who) - failed
+            for row, i in enumerate(who if not hit else ()):
+                parts[i].append(made.of(row))
+            for i in skipped:
+                lanes[i].push(x[i : i + 1, :, at : at + PULSE])
+            for lane, result in pool.run().items():
+                parts[lanes.index(lane)].append(result)
+        for i, lane in enumerate(lanes):
+            if i in failed:
+                with pytest.raises(pulsify.SessionClosed, match="interrupted"):
+                    lane.push(x[i : i + 1, :, :1])
+                broken += 1
+            else:
+                right += 1
+                got = np.concatenate(parts[i], 2)
+                close(got, wanted[i : i + 1, :, : got.shape[2]])
+                assert got.shape[2] == TOTAL - 3
+            lane.close()
+    assert hits > 20
+    assert right > 20 and broken > 5
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -90,7 +90,7 @@ def test_a_pulse_that_holds_what_the_start_shows_needs_none(pulse: int) -> None:
 # ---- sessions
 
 
-@pytest.mark.parametrize("backend", ["ort", "reference", "torch"])
+@pytest.mark.parametrize("backend", ["ort", "torch"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_every_length_is_batch(backend: str, batch: int, codec: pulsify.Stream) -> None:
     if backend == "torch":
@@ -98,12 +98,16 @@ def test_every_length_is_batch(backend: str, batch: int, codec: pulsify.Stream) 
     session = codec.session(batch=batch, padding=math.nan, backend=backend)
     for length in LENGTHS if backend == "ort" else range(5, 13):
         x = inputs(length, batch)
-        wanted = run_batch(LSTM, x)
-        got = pushed(session, x, np.random.default_rng(length))
-        if backend == "reference" and length % PULSE:  # onnx's evaluator counts frames behind the end into a last state
-            got, wanted = {"y": got["y"]}, {"y": wanted["y"]}
-        equal(got, wanted)
+        equal(pushed(session, x, np.random.default_rng(length)), run_batch(LSTM, x))
         session.reset()
+
+
+def test_the_reference_opens_too() -> None:
+    proto = models.mirrored("B")
+    stream = pulsify.stream(proto, pulse=PULSE)
+    for length in range(5, 13):
+        x = inputs(length, 2)
+        equal(streamed(stream, x, [3], backend="reference"), run_batch(proto, x))
 
 
 def test_lengths_that_batch_does_not_take_are_turned_down(codec: pulsify.Stream) -> None:
@@ -153,6 +157,10 @@ def test_an_opening_that_fails_ends_the_stream_until_it_is_reset() -> None:
         session.push(x)
     session.reset()
     close(np.concatenate([session.push(x), session.flush()], 2), run_batch(proto, x)["y"])
+    together = stream.session(batch=2)
+    with pytest.raises(pulsify.InvalidChunk, match="stream 1 of 2") as caught:
+        together.push(np.concatenate([x, x + 50]))
+    assert caught.value.lane == 1
     pool = pulsify.Pool(stream, most=2)
     good, bad = pool.open(), pool.open()
     good.push(x)
@@ -291,6 +299,20 @@ def test_lanes_open_each_by_itself(seed: int, codec: pulsify.Stream) -> None:
         run()
     for x, own in zip(data, parts, strict=True):
         equal({"y": np.concatenate([p["y"] for p in own], 1), "h": own[-1]["h"]}, run_batch(LSTM, x))
+
+
+def test_an_exchange_waits_for_the_opening(codec: pulsify.Stream) -> None:
+    pool, x = pulsify.Pool(codec, most=2), inputs(12)
+    lane = pool.open()
+    with pytest.raises(pulsify.InvalidArgument, match="begins with 3 pulses in one call"):
+        pool.exchange([lane], x[..., :2])
+    lane.push(x[..., :6])
+    parts = [pool.run()[lane]["y"]]
+    for at in range(6, 12, 2):
+        parts.append(pool.exchange([lane], x[..., at : at + 2]).of(0)["y"])
+    lane.flush()
+    parts.append(pool.run()[lane]["y"])
+    close(np.concatenate(parts, 1), run_batch(LSTM, x)["y"])
 
 
 def test_streams_side_by_side_open_when_each_has_enough(codec: pulsify.Stream) -> None:

@@ -20,16 +20,17 @@ from pulsify.core.errors import (
 
 if TYPE_CHECKING:
     from pulsify.api import Stream, load, stream, verify
-    from pulsify.core.report import Deviation, Report
+    from pulsify.core.report import Deviation, NodeDeviation, NodeReport, Report
     from pulsify.frontend.chain import chain
     from pulsify.runtime.pool import Pool
     from pulsify.runtime.session import Session
+    from pulsify.verify.nodes import compare_nodes
 
 __version__ = "0.1.0"
 __all__ = [
     "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
-    "Mismatch", "NotStreamable", "Pool", "PulsifyError", "Report", "Session", "SessionBusy", "SessionClosed", "Stream",
-    "chain", "load", "stream", "verify",
+    "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "Pool", "PulsifyError", "Report", "Session",
+    "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "load", "stream", "verify",
 ]  # fmt: skip
 
 
@@ -39,10 +40,14 @@ def __getattr__(name: str) -> object:
         from pulsify import api
 
         return getattr(api, name)
-    if name in ("Report", "Deviation"):
+    if name in ("Report", "Deviation", "NodeReport", "NodeDeviation"):
         from pulsify.core import report
 
         return getattr(report, name)
+    if name == "compare_nodes":
+        from pulsify.verify.nodes import compare_nodes
+
+        return compare_nodes
     if name == "chain":
         from pulsify.frontend.chain import chain
 

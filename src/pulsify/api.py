@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
-from pulsify.backends.seam import Executable, Options, Own, StepProgram, Writing, own_options, plain
+from pulsify.backends.seam import Executable, Options, Own, StepProgram, Wired, Wiring, Writing, own_options, plain
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
@@ -234,8 +234,9 @@ class Stream:
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
         backend: "ort" (ONNX Runtime), "torch", or "reference" (onnx's own evaluator: slow, a second opinion).
         options: what a back end has for itself, keyword arguments too. torch: device ("cuda", "cpu"; by itself a card
-        if there is one), dtype (None, "float16", "bfloat16"), mode ("eager"), allow_cpu and force_cpu (parts of the
-        names of nodes that may, or must, stay with ONNX Runtime on the CPU; see `Session.placement`).
+        if there is one), dtype (None, "float16", "bfloat16"), mode ("eager", "graph", "compile"), allow_cpu and
+        force_cpu (parts of the names of nodes that may, or must, stay with ONNX Runtime on the CPU; see
+        `Session.placement`); docs/gpu.md has a page on them.
         threads: for one call of the model; more than one pays for large models only.
 
         padding fills the unreal part of the last pulse and never shows (tests use NaN); check=False lets NaN and
@@ -310,6 +311,16 @@ class Stream:
         if not isinstance(opened, Writing):
             raise InvalidArgument(f"the back end {backend!r} writes no source")
         return opened.texts(count)
+
+    def wired(
+        self, backend: str, batch: int | None = None, options: Mapping[str, Own] | None = None
+    ) -> tuple[StepProgram, dict[str, Wired]]:
+        """A back end's program and its steps by name, with all wires; none if it does not show them."""
+        count = check_batch(self.spec, batch)
+        _known(backend, options or {})
+        kind: Kind = "single" if count == 1 else "batch"
+        opened = self._opened(kind, 1, backend, options)
+        return self._program(kind, backend), opened.wired(count) if isinstance(opened, Wiring) else {}
 
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data, and so does the opening if there is one.
@@ -497,14 +508,21 @@ def verify(
     tolerance: float | None = None,
     seed: int = 0,
     backend: str = DEFAULT,
+    options: Mapping[str, Own] | None = None,
 ) -> Report:
     """Run batch and stream on many lengths and chunkings; a report, or Mismatch.
 
     lengths: those to run, instead of a choice of them. tolerance: the largest error relative to an output's scale,
-    instead of what the output's type allows. seed: of the random inputs. backend: what runs the stream.
+    instead of what the output's type allows. seed: of the random inputs. backend, options: what runs the stream, as for
+    `Stream.session`; where a lower type stands for float32 (`dtype`), the report tells the error against the float32
+    batch model and judges it only by a tolerance that is given.
     """
     from pulsify.verify.check import verify as run
 
     if not isinstance(stream, Stream):
         raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
-    return run(source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend)
+    _known(backend, options or {})
+    return run(
+        source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
+        options=options,
+    )  # fmt: skip

@@ -28,6 +28,11 @@ def test_program(seed: int) -> None:
     check(seed)
 
 
+@pytest.mark.parametrize("seed", [200586])  # a part that is left over, and empty at some lengths
+def test_found_in_a_long_run(seed: int) -> None:
+    check(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(QUICK, QUICK + EXAMPLES))
 def test_many_programs(seed: int) -> None:

@@ -8,17 +8,19 @@ A back end is one folder with an object that has `lower` and `compile`, and a li
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.core.spec import Dims, Spec
+from pulsify.core.spec import Dims, Spec, concrete
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+Rows = Mapping[str, Any]  # arrays or tensors by port, streams in front: [count, *the shape for one]
+Which = slice | Array  # places in a row of streams
 Own = str | Sequence[str] | None  # an option that a back end has for itself
 
 
@@ -100,6 +102,28 @@ def stream_axis(dims: Dims) -> int | None:
     return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)
 
 
+def joined(rows: Any, dims: Dims, count: int) -> Any:
+    """[count, *the shape for one], an array or a tensor, as a step has it for so many streams."""
+    axis = stream_axis(dims)
+    return rows[0] if axis is None else _moved(rows, 0, axis).reshape(concrete(dims, count))
+
+
+def parted(value: Any, dims: Dims, count: int) -> Any:
+    """The way back: the same memory with the streams in front. What has no axis of streams is the same for all."""
+    axis, shape = stream_axis(dims), tuple(value.shape)
+    if axis is None:
+        spread = (count, *shape)
+        return np.broadcast_to(value, spread) if isinstance(value, np.ndarray) else value.expand(spread)
+    each = shape[axis] // count
+    return _moved(value.reshape((*shape[:axis], count, each, *shape[axis + 1 :])), axis, 0)
+
+
+def _moved(value: Any, source: int, target: int) -> Any:
+    if source == target:
+        return value
+    return np.moveaxis(value, source, target) if isinstance(value, np.ndarray) else value.movedim(source, target)
+
+
 def plain(model: ir.Model, spec: Spec) -> StepProgram:
     """The program that is just the file: what `portable=True` runs, on any back end."""
     return StepProgram(model, places={s.name: Place(grows=True) for s in spec.states if s.grows})
@@ -142,7 +166,10 @@ class Stepper(Protocol):
     def outputs(self) -> Arrays: ...
 
     def run(self, length: int | None = None) -> Arrays:
-        """One pulse. length: of the whole stream, once it is known."""
+        """One pulse. length: of the whole stream, once it is known.
+
+        Where `device_of` is not None it takes `fed` too: tensors there, by input. Results are the caller's own then.
+        """
         ...
 
     def reset(self) -> None: ...
@@ -172,12 +199,20 @@ class SlotStepper(Protocol):
     @property
     def intact(self) -> bool: ...
 
-    def group(self, position: int, length: int | None) -> Hashable:
-        """Slots for which this is equal may run together."""
+    def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
+        """Which of these streams may run together, group by group, each stream once.
+
+        lengths: of whole streams as the counters have them, `unknown_length` where the end is out of sight; None: of
+        all of them.
+        """
         ...
 
-    def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
-        """One pulse of a group: the outputs by slot, valid until the next run. If it fails, states are as before."""
+    def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
+        """One pulse of a group: its outputs with the streams in front, valid until the next run.
+
+        fed: the inputs in the same form, instead of `rows`. They are tensors only where `device_of` says so, and then
+        the outputs are. If it fails, states are as before.
+        """
         ...
 
     def reset(self, slot: int) -> None: ...
@@ -204,6 +239,31 @@ class Writing(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Wired:
+    """A step whose wires can be looked at. model: the very graph that runs, for so many streams.
+
+    places: where what makes a wire runs, by wire. run: from what the step takes to the wires of `places`, by name; what
+    an island keeps to itself is not among them.
+    """
+
+    model: ir.Model
+    places: Mapping[str, Placement]
+    run: Callable[[Arrays], dict[str, Array]]
+
+
+@runtime_checkable
+class Wiring(Protocol):
+    """An executable that shows what is inside of its steps."""
+
+    @property
+    def program(self) -> StepProgram: ...
+
+    def wired(self, batch: int) -> dict[str, Wired]:
+        """By the name of the step: general, and steady if there is one."""
+        ...
+
+
 class Backend(Protocol):
     """A machine, or a library that runs graphs."""
 
@@ -219,6 +279,17 @@ def own_options(machine: Backend) -> tuple[str, ...]:
     return tuple(getattr(machine, "options", ()))
 
 
-def placement_of(stepper: Stepper) -> tuple[Placement, ...]:
+def lower_type(machine: Backend, own: Mapping[str, Own]) -> str | None:
+    """The type that stands for float32 there, if these options ask for one: results are then near, and not equal."""
+    asked = getattr(machine, "lower_type", None)
+    return None if asked is None else asked(own)
+
+
+def device_of(stepper: Stepper | SlotStepper) -> Any:
+    """Where tensors stay if they are handed in; None: arrays only."""
+    return getattr(stepper, "device", None)
+
+
+def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
     return tuple(getattr(stepper, "placement", ()))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import click
 
+Own = str | Sequence[str] | None
+Parts = tuple[str, ...] | None
 Command = TypeVar("Command", bound=Callable[..., Any])
 Time = str | dict[str, int] | None
 
@@ -91,11 +95,74 @@ def pulse(command: Command) -> Command:
     )(command)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What runs a stream: a back end, and what it was told."""
+
+    backend: str
+    options: Mapping[str, Own]
+
+
+DEFAULT = Machine("ort", {})
+
+
+class _OneOf(click.Option):
+    """Its help lists the back ends there are, when somebody reads it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from pulsify.backends.registry import entries
+
+        listed = [f"{name} ({entry.about})" if entry.about else name for name, entry in entries().items()]
+        self.help = f"What runs the stream: {', '.join(listed)}."
+        return super().get_help_record(ctx)
+
+
+OWN = {
+    "device": "Where it runs: cpu, cuda, cuda:1, ... [default: a graphics card, if there is one]",
+    "dtype": "The type that stands for float32: float16 or bfloat16. Not exact: the error is reported.",
+    "mode": "How it runs: eager, graph (recorded, on a graphics card) or compile.",
+}  # by name, for back ends that have such options
+
+
 def backend(command: Command) -> Command:
-    return click.option(
-        "--backend", default="ort", show_default=True, metavar="NAME",
-        help="What runs the stream: ort (ONNX Runtime), torch, or reference (onnx's own evaluator, slow).",
-    )(command)  # fmt: skip
+    """--backend and what one may have for itself, as `machine`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, backend: str, option: dict[str, str], allow_cpu: Parts, force_cpu: Parts, **named: Any) -> Any:
+        own: dict[str, Own] = {name: text for name in OWN if (text := named.pop(name)) is not None}
+        own |= {
+            name: parts for name, parts in (("allow_cpu", allow_cpu), ("force_cpu", force_cpu)) if parts is not None
+        }
+        return command(*args, machine=Machine(backend, own | option), **named)
+
+    made: Any = run
+    for one in (
+        click.option(
+            "--option", multiple=True, callback=parse_option, metavar="NAME=VALUE",
+            help="Another option of the back end. Repeatable.",
+        ),
+        click.option(
+            "--force-cpu", multiple=True, callback=parse_parts, metavar="PART",
+            help="Nodes with this in their names (or operators) run on the CPU. Repeatable.",
+        ),
+        click.option(
+            "--allow-cpu", multiple=True, callback=parse_parts, metavar="PART",
+            help="No other nodes may run there; '' for none at all. Repeatable. [default: any may]",
+        ),
+        *(click.option(f"--{name}", metavar=name.upper(), help=text) for name, text in reversed(OWN.items())),
+        click.option("--backend", cls=_OneOf, default=DEFAULT.backend, show_default=True, metavar="NAME"),
+    ):  # fmt: skip
+        made = one(made)
+    return cast(Command, made)
+
+
+def parse_option(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    return _pairs("--option", given, "--option device=cpu")
+
+
+def parse_parts(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Parts:
+    """Parts of names; None: nothing was said."""
+    return tuple(part for part in given if part) if given else None
 
 
 def no_verify(command: Command) -> Command:

@@ -47,7 +47,7 @@ def run(
     unbounded: str | int,
     proof: str,
     opening: bool,
-    backend: str,
+    machine: options.Machine,
     no_verify: bool,
     as_json: bool,
 ) -> None:
@@ -72,7 +72,7 @@ def run(
         )
         check_output(output, made)
         feeds, rate = read_feeds(input, made, channel)
-        results, facts = push_all(made, feeds, chunk or made.pulse, batch_of(made.spec, feeds), say, backend)
+        results, facts = push_all(made, feeds, chunk or made.pulse, batch_of(made.spec, feeds), say, machine)
         facts = {"model": model, "input": input, "saved": output, "sample_rate": rate, **facts}
         if output is not None:
             save_results(output, results)
@@ -88,7 +88,12 @@ def run(
 
 
 def push_all(
-    stream: Stream, feeds: Mapping[str, Any], chunk: int, batch: int, say: Callable[[str], None], backend: str = "ort"
+    stream: Stream,
+    feeds: Mapping[str, Any],
+    chunk: int,
+    batch: int,
+    say: Callable[[str], None],
+    machine: options.Machine = options.DEFAULT,
 ) -> tuple[dict[str, Any], Figures]:
     """The whole input in pushes of `chunk` units, then flush: the joined results, and how long it took."""
     import time
@@ -97,7 +102,10 @@ def push_all(
     from pulsify.runtime.whole import run_whole, whole_length
 
     spec = stream.spec
-    session = stream.session(batch=batch, statics={s.name: feeds[s.name] for s in spec.statics}, backend=backend)
+    session = stream.session(
+        batch=batch, statics={s.name: feeds[s.name] for s in spec.statics}, backend=machine.backend,
+        options=machine.options,
+    )  # fmt: skip
     units = whole_length(spec, feeds)
     pieces, shown = sizes(chunk, units), time.perf_counter()
 

@@ -86,6 +86,7 @@ def convert(
         ) from problem
     finally:
         tracer.forget()
+        tracer.made.clear()
 
 
 def unfitting(
@@ -356,6 +357,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
     turn_down(ctx.ask)
+    _check_declared(ctx, time)
     lengths = [f.length for f in ctx.ask.facts.values() if isinstance(f, Wire) and f.length]
     unit = math.lcm(
         *ctx.ask.ledger.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse
@@ -389,6 +391,19 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     made = Converted(model, spec, probes(ctx))
     ctx.release()
     return made
+
+
+def _check_declared(ctx: Context, time: TimeSpec) -> None:
+    """Of the declared lengths some must be taken: a branch may have been decided as it is for longer ones."""
+    shortest = shortest_length(ctx.ask.ledger.conditions, time.step)
+    if time.longest is not None and shortest > time.longest:
+        by = max(ctx.ask.ledger.conditions, key=lambda c: shortest_length([c], time.step))
+        raise NotStreamable(
+            f"what it does at the declared lengths (up to {time.longest}) is not what it does from {shortest} frames "
+            "on, where the model was looked at",
+            node=by.node,
+            hint=f'export the model as it is for short streams, or declare more: set={{"T": "<={shortest}"}}',
+        )
 
 
 def _with_delay_after_start(outputs: Outputs, later: Outputs) -> Outputs:

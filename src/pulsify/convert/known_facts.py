@@ -19,7 +19,7 @@ from pulsify.convert.primitives.boundary import along
 from pulsify.convert.proof.batches import by_batch
 from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
 from pulsify.convert.proof.numbers import length_of, runs_from, size_length
-from pulsify.convert.proof.values import SMALL, known_at
+from pulsify.convert.proof.values import known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.trace.evaluate import Array, Trace, same
 from pulsify.trace.lengths import BATCHES
@@ -27,6 +27,8 @@ from pulsify.trace.lengths import BATCHES
 if TYPE_CHECKING:
     from pulsify.convert.context import Context
     from pulsify.frontend.model import Node
+
+SMALL = 4096  # elements of a constant that is looked at, at every kind of length: larger ones cost too much
 
 
 def known_fact(ctx: Context, name: str) -> Fact:

@@ -129,6 +129,10 @@ def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     length = length_of(ctx.ask, node, cells[0])
     b, sizes = ctx.builder, ctx.ask.sizes_static(name)
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
+    if ctx.clock.batch is not None and all(
+        s >= 0 for s in sizes
+    ):  # one for all streams of a session, which end together
+        x = b.op("Gather", x, b.ints(0), axis=0)
     x = (
         b.reshape(x, [max(s, -1) for s in sizes])
         if any(s < 0 for s in sizes) or math.prod(sizes) == 1

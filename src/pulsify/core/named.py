@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from pulsify.core.errors import InvalidArgument
@@ -12,10 +14,20 @@ from pulsify.core.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class Entry:
-    """`module` has the thing; extra: what installs its dependencies."""
+    """`module` has the thing; extra: what installs its dependencies; about: what it is, in a word or two."""
 
     module: str
     extra: str
+    about: str = ""
+
+
+@cache
+def installed(group: str) -> dict[str, Entry]:
+    """What other distributions have entered: the module that has the thing, by the name of its entry point."""
+    return {
+        point.name: Entry(point.module, "" if point.dist is None else point.dist.name)
+        for point in entry_points(group=group)
+    }
 
 
 def imported(what: str, attribute: str, entries: Mapping[str, Entry], name: str) -> Any:

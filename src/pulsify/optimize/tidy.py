@@ -18,6 +18,7 @@ from pulsify.optimize.builder import Builder
 from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.cuts import CutOnce
+from pulsify.optimize.heads import JoinHeads
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
@@ -64,7 +65,8 @@ def _not_expanded(node: ir.Node) -> None:
         others = [v for v in use.node.inputs if v is not None and v is not out]
         kind = traits(use.node.op_type)
         repeats = kind.elementwise and not (kind.keeps_size and use.idx == 0)
-        if repeats and any(sizes(v) == sizes(out) for v in others) and sizes(out) is not None:
+        whole = {sizes(out), sizes(use.node.outputs[0])}
+        if repeats and None not in whole and any(sizes(v) in whole for v in others):
             use.node.replace_input_with(use.idx, before)
 
 
@@ -246,6 +248,26 @@ class TakeInBias(NodeChange):
                 return
 
 
+class TakeInSum(NodeChange):
+    """What is added to a product that has no bias, row by row, is where it begins to sum.
+
+    Requires and ensures what every `NodeChange` does.
+    """
+
+    def rewrite(self, b: Builder, node: ir.Node) -> None:
+        shape = sizes(node.outputs[0]) if node.op_type == "Add" else None
+        if shape is None or len(shape) != 2:
+            return
+        for x, y in (node.inputs, node.inputs[::-1]):
+            product = None if x is None else x.producer()
+            if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or x is y:
+                continue
+            if only_reader(x) and sizes(x) == shape == sizes(y) and constant(y) is None:
+                attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
+                b.replace(node.outputs[0], b.op("Gemm", [*product.inputs, y], shape, x.dtype, **attrs))
+                return
+
+
 # ---- norms of fixed statistics
 
 
@@ -317,4 +339,6 @@ TIDY = Sequential(
     OneView(),
     CutOnce(settled=True),
     SplitProducts(),
+    JoinHeads(),
+    TakeInSum(),
 )  # with fewer nodes

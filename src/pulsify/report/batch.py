@@ -11,7 +11,7 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.core.runner import run_model
 from pulsify.report.figures import Figures, finite
 from pulsify.runtime.whole import batch_of
-from pulsify.verify.check import error, limit
+from pulsify.verify.check import apart, error, limit
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -55,7 +55,9 @@ def difference(got: Array, want: Array) -> Figures:
         return {"largest": "inf", "error": "inf", "ok": False, "note": shapes}
     off = error(got, want)
     worst = float(off.max(initial=0.0))
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    largest = float(np.where(off > 0, apart, 0.0).max(initial=0.0))
-    return {"largest": finite(largest), "error": finite(worst), "ok": worst <= limit(want, None), "note": ""}
+    return {
+        "largest": finite(apart(got, want, off)),
+        "error": finite(worst),
+        "ok": worst <= limit(want, None),
+        "note": "",
+    }

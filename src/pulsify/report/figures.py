@@ -12,7 +12,7 @@ from pulsify.verify.check import valid_length
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
-    from pulsify.core.report import Report
+    from pulsify.core.report import NodeDeviation, NodeReport, Report
     from pulsify.core.spec import Condition, Output, Spec
 
 Figures = dict[str, Any]
@@ -127,13 +127,17 @@ def verified_figures(report: Report) -> Figures:
         "runs": report.runs,
         "lengths": list(report.lengths),
         "error": finite(report.error),
-        "tolerance": report.tolerance,
+        "tolerance": limited(report.tolerance),
+        "computed_in": report.low,
+        "judged": report.judged,
         "outputs": [
             {
                 "name": name,
                 "ok": d.ok,
                 "error": finite(d.error),
-                "tolerance": d.tolerance,
+                "largest": finite(d.largest),
+                "mean": finite(d.mean),
+                "tolerance": limited(d.tolerance),
                 "frame": d.frame,
                 "length": d.length,
                 "chunks": d.chunks,
@@ -149,6 +153,30 @@ def verified_figures(report: Report) -> Figures:
 def _constant_bytes(stream: Stream) -> int:
     tensors = (v.const_value for v in stream.model.graph.initializers.values())
     return sum(t.nbytes for t in tensors if t is not None)
+
+
+def node_figures(report: NodeReport) -> Figures:
+    """A comparison node by node, the largest difference first."""
+    return {
+        "ok": report.ok,
+        "backend": report.backend,
+        "computed_in": report.low,
+        "length": report.length,
+        "pulses": dict(report.pulses),
+        "first": None if report.first is None else _node(report.first),
+        "outside": [_node(n) for n in report.outside],
+        "nodes": [_node(n) for n in report.worst],
+    }
+
+
+def _node(n: NodeDeviation) -> Figures:
+    facts = {**vars(n), "error": finite(n.error), "largest": finite(n.largest), "inputs": list(n.inputs), "ok": n.ok}
+    return facts | {"outside": None if n.outside is None else [finite(v) for v in n.outside]}
+
+
+def limited(tolerance: float) -> float | None:
+    """None: the error is told, and not judged."""
+    return tolerance if math.isfinite(tolerance) else None
 
 
 def finite(value: float) -> float | str:

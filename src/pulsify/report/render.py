@@ -132,23 +132,65 @@ def verified_text(verified: Figures | None) -> str:
     if not verified["runs"]:
         return "no: there is no length at which it is the batch model"
     runs = f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"
-    return f"largest error {error_text(verified['error'])} of scale, limit {verified['tolerance']:g} ({runs})"
+    return f"largest error {error_text(verified['error'])} of scale, limit {limit_text(verified['tolerance'])} ({runs})"
 
 
 def verified_table(verified: Figures) -> Sheet:
-    table = _table("output", ">largest error", ">limit", ">at frame", ">of length", "pushed as", "")
+    table = _table("output", ">largest error", ">mean", ">limit", ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
         seen = bool(o["error"])
         table.add(
             o["name"],
             error_text(o["error"]),
-            f"{o['tolerance']:g}",
+            error_text(o["mean"]),
+            limit_text(o["tolerance"]),
             str(o["frame"]) if seen and o["frame"] is not None else "",
             str(o["length"]) if seen and o["length"] is not None else "",
             o["chunks"] if seen else "",
-            Text("ok", "green") if o["ok"] else Text("wrong", "red"),
+            Text("", "") if o["ok"] and o["tolerance"] is None else _verdict(o["ok"]),
         )
     return table
+
+
+def limit_text(tolerance: float | None) -> str:
+    return "none" if tolerance is None else f"{tolerance:g}"
+
+
+def _verdict(ok: bool) -> Text:
+    return Text("ok", "green") if ok else Text("wrong", "red")
+
+
+def node_table(facts: Figures) -> Sheet:
+    """The worst of all nodes, and those that leave the range of their operator."""
+    table = _table("node", "op", "step", "on", ">largest error", ">limit", ">at pulse", "")
+    worst = facts["nodes"][:MOST_ROWS]
+    for n in [*worst, *(n for n in facts["outside"] if n not in worst)]:
+        outside = "" if n["outside"] is None else f"from {n['outside'][0]} to {n['outside'][1]}"
+        table.add(
+            n["node"], n["op"], n["step"], "island" if n["reason"] else n["device"], error_text(n["error"]),
+            limit_text(n["tolerance"]), str(n["pulse"]) if n["error"] else "",
+            Text(outside, "red") if outside else _verdict(n["ok"]),
+        )  # fmt: skip
+    _rest(table, len(facts["nodes"]))
+    return table
+
+
+def node_lines(facts: Figures) -> list[tuple[str, str]]:
+    pulses = ", ".join(f"{count(n, 'pulse')} of the {step} step" for step, n in facts["pulses"].items())
+    nodes = f"{count(len(facts['nodes']), 'node')} on {facts['backend']} and on ONNX Runtime, over {pulses}"
+    lines = [("node by node", f"{nodes}; both from the same states at every pulse")]
+    if (n := facts["first"]) is not None:
+        of = ", ".join(n["inputs"])
+        lines.append(
+            ("first apart", f"{n['op']} '{n['node']}' of {of} ({n['step']} step): {error_text(n['error'])} of scale")
+        )
+    for n in facts["outside"]:
+        lines.append(("out of range", f"{n['op']} '{n['node']}': from {n['outside'][0]} to {n['outside'][1]}"))
+    islands = [n for n in facts["nodes"] if n["reason"]]
+    if islands:
+        said = "; ".join(dict.fromkeys(f"'{n['node']}' ({n['reason']})" for n in islands))
+        lines.append(("islands", said))
+    return lines
 
 
 def exact_table(rows: Sequence[Figures]) -> Sheet:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-
 import numpy as np
 
-from pulsify.backends.seam import Array, Arrays, Executable, Stepper
+from pulsify.backends.grouping import apart
+from pulsify.backends.seam import Array, Arrays, Executable, Placement, Rows, Stepper, Which, placement_of
 from pulsify.core.spec import Spec, concrete
 
 
@@ -14,26 +13,31 @@ class Apart:
     """Steppers by slot, opened when a slot is first used. `_at`: the positions their counters have."""
 
     def __init__(self, executable: Executable, spec: Spec, most: int) -> None:
-        self._executable, self._pulse = executable, spec.pulse
+        self._executable, self._pulse, self._unknown = executable, spec.pulse, spec.unknown_length
         self.rows = {i.name: np.zeros((most, *concrete(i.dims, 1)), i.dtype) for i in spec.inputs}
         self._steppers: dict[int, Stepper] = {}
         self._at: dict[int, int] = {}
         self.intact = True
 
-    def group(self, position: int, length: int | None) -> Hashable:
-        return object()  # equal to nothing else
+    @property
+    def placement(self) -> tuple[Placement, ...]:
+        return next((placement_of(s) for s in self._steppers.values()), ())
 
-    def run(self, slots: Sequence[int], positions: Sequence[int], length: int | None) -> list[dict[str, Array]]:
-        (slot,), (position,) = slots, positions
+    def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
+        return apart(len(positions))
+
+    def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
+        (slot,), (position,) = slots.tolist(), positions.tolist()
+        length = None if lengths is None or lengths[0] == self._unknown else int(lengths[0])
         stepper = self._steppers[slot]
         if self._at[slot] != position:
             stepper.rebase(self._at[slot] - position)
             self._at[slot] = position
         for name, rows in self.rows.items():
-            stepper.inputs[name][...] = rows[slot]
+            stepper.inputs[name][...] = rows[slot] if fed is None else fed[name][0]
         self.intact = False
         try:
-            made = [dict(stepper.run(length))]
+            made = {name: array[None] for name, array in stepper.run(length).items()}
         except Exception:
             self.intact = True  # nothing was kept of it
             raise

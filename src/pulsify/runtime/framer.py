@@ -14,6 +14,7 @@ import numpy as np
 
 from pulsify.core.errors import InvalidChunk, InvalidLength
 from pulsify.core.spec import Condition, Input, Output, Spec, concrete
+from pulsify.runtime.blame import first_stream, said
 
 Array = np.ndarray[Any, Any]
 Parts = dict[str, list[Array]]
@@ -104,6 +105,11 @@ class Framer:
         self.until = self._next_rebase()
         self.closed = False
 
+    @property
+    def batch(self) -> int:
+        """Streams in step."""
+        return self._ports.batch
+
     def fork(self) -> Framer:
         """The same stream once more. Pieces are never written to, so both may have them."""
         out = Framer(self._ports, self._padding, self._check)
@@ -146,20 +152,29 @@ class Framer:
                 f"input '{name}' takes chunks of shape [{shown}] (time is axis {axis}), got {list(array.shape)}"
             )
         if self._check and array.dtype.kind == "f" and not finite(array):
-            where = int(np.argwhere(~np.isfinite(array))[:, axis].min())
-            what = "NaN" if np.isnan(array[(slice(None),) * axis + (where,)]).any() else "an infinite number"
-            raise InvalidChunk(
-                f"input '{name}' has {what} at frame {self.received[name] + where} of the stream; nothing was taken. "
-                "Clean the input, or open the session with check=False to let it through"
-            )
+            raise self._not_finite(port, array)
         return array
+
+    def _not_finite(self, port: Input, array: Array) -> InvalidChunk:
+        """Where it is: the first frame, and of several streams the first that has it there."""
+        at = int(np.argwhere(~np.isfinite(array))[:, port.axis].min())
+        frame = array.take([at], port.axis)
+        what = "NaN" if np.isnan(frame).any() else "an infinite number"
+        row = first_stream(~np.isfinite(frame), port.dims, self._ports.batch)
+        stream = "the stream" if row is None else said((row,), self._ports.batch)
+        failed = InvalidChunk(
+            f"input '{port.name}' has {what} at frame {self.received[port.name] + at} of {stream}; nothing was taken. "
+            "Clean the input, or open the session with check=False to let it through"
+        )
+        failed.lane = row
+        return failed
 
     def counted(self, given: Mapping[str, Array]) -> dict[str, int]:
         """How many frames there will have been with these; InvalidLength if a table does not go so far."""
         axes = self._ports.axes
         received = {n: c + (given[n].shape[axes[n]] if n in given else 0) for n, c in self.received.items()}
         for condition in self._ports.tables:
-            _check_table(condition, min(received[i.name] // int(i.rate) for i in self.spec.inputs))
+            check_table(condition, min(received[i.name] // int(i.rate) for i in self.spec.inputs))
         return received
 
     def queue(self, given: Mapping[str, Array]) -> None:
@@ -370,7 +385,7 @@ def _join(o: Output, parts: list[Array], batch: int) -> Array:
     return np.empty(shape, o.dtype)
 
 
-def _check_table(condition: Condition, units: int) -> None:
+def check_table(condition: Condition, units: int) -> None:
     """A finite table (learned positions, float32) must not run out: said before anything is taken."""
     assert condition.at_most is not None
     if condition.length.at(units) <= condition.at_most:

@@ -18,8 +18,9 @@ from pulsify.backends.seam import Array
 from pulsify.core.errors import SessionBusy, SessionClosed
 from pulsify.runtime import snapshot
 from pulsify.runtime.framer import Framer
+from pulsify.runtime.many import BUSY, FREE, HERE, LANE
 from pulsify.runtime.opening import run_opening
-from pulsify.runtime.session import MEND, MET, flat_memory
+from pulsify.runtime.session import INTERRUPTED, MEND, MET, flat_memory
 
 if TYPE_CHECKING:
     from pulsify.runtime.pool import Pool
@@ -49,6 +50,7 @@ class Lane:
         self.closed = False
 
     def _restart(self) -> None:
+        self._pool._standing.held[self.slot] = LANE
         self._inbox: dict[int, Mapping[str, Array]] = {}  # chunks handed over, by number
         self._sent = 0
         self._end: int | None = None  # the stream's length, once it has been flushed
@@ -95,7 +97,8 @@ class Lane:
     @property
     def live(self) -> bool:
         """Does it take frames?"""
-        return not self.closed and self._end is None and self._why is None and not self._framer.closed
+        busy = self._pool._standing.held[self.slot] == BUSY
+        return not (self.closed or busy or self._framer.closed) and self._end is None and self._why is None
 
     def check(self, chunks: Mapping[str, Any]) -> None:
         """Raises what `push` would, without taking anything."""
@@ -184,20 +187,37 @@ class Lane:
         """Nobody can push to it or ask for its frames any more: its place is free."""
         if not getattr(self, "closed", True):
             self.closed = True
+            if self._pool._standing.held[self.slot] != BUSY:
+                self._pool._standing.held[self.slot] = FREE
             self._pool._free[self.slot] = None
 
     def __repr__(self) -> str:
+        if not self.closed and self._pool._standing.held[self.slot] == HERE:
+            self._take_back()
         frames = ", ".join(f"{n}: {c} frames in" for n, c in self._framer.received.items())
         said = "closed" if self.closed else "broken" if self._why else "flushed" if self._end is not None else "open"
         return f"<pulsify.Lane {self.number} [{frames}] {said}>"
 
     def _check_open(self) -> None:
+        if self._pool._standing.held[self.slot] > LANE and not self.closed:
+            self._take_back()
         if self._pool._touched is not None or self._pool._group:
             self._pool._settle()
         if self.closed or self._why is not None:
             self._refuse()
         if self._end is not None or self._framer.closed:
             raise SessionClosed("this stream has been flushed; run the pool for the rest, or reset() to start another")
+
+    def _take_back(self) -> None:
+        """Counters that an exchange has had."""
+        pool, slot = self._pool, self.slot
+        if pool._standing.held[slot] == HERE:
+            pool._standing.told(slot, self._framer)
+        elif pool._exchanger not in (None, get_ident()):
+            raise SessionBusy(MET)
+        else:
+            self._why = INTERRUPTED
+            pool._standing.held[slot] = LANE
 
     def _refuse(self) -> NoReturn:
         if self.closed:

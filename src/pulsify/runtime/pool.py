@@ -16,7 +16,7 @@ stream whose memory was just being written is broken until `reset` or `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -24,19 +24,34 @@ from operator import attrgetter
 from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from pulsify.backends.registry import DEFAULT
-from pulsify.backends.seam import Array, Executable, Own, SlotStepper, Stepper, stream_axis
+from pulsify.backends.seam import (
+    Array,
+    Executable,
+    Own,
+    Placement,
+    Rows,
+    SlotStepper,
+    Stepper,
+    placement_of,
+    stream_axis,
+)
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
 from pulsify.runtime.apart import Apart
 from pulsify.runtime.framer import Framer, Parts, Result, ports
 from pulsify.runtime.lane import Lane
+from pulsify.runtime.many import BUSY, FREE, Exchange, Standing, Turn
 from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
 Made = tuple[Parts, bool]  # frames on their way to the caller; True: with what comes at the end only
+Places = tuple[Array, Array, Array | None]  # slots, positions and lengths
 _number = attrgetter("number")
 
 
@@ -71,6 +86,7 @@ class Pool:
     a.push(chunk); b.push(chunk); a.flush()     frames are taken, nothing is computed yet
     pool.run()                                  {a: frames, b: frames}: everything that is ready, in few calls
     pool.step(rounds=1)                         at most one pulse of every stream: frames and failures by stream
+    pool.exchange([a, b], chunks)               one pulse of each, in and out as one array
     """
 
     def __init__(
@@ -95,12 +111,15 @@ class Pool:
         self._first = stream.opened_by(backend, fuse_quantised, threads, options) if spec.opening else None
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
+        self._standing = Standing(most)
+        self._exchanger: int | None = None  # the thread that is in an exchange
+        self._lanes: WeakValueDictionary[int, Lane] = WeakValueDictionary()  # by slot
         self._numbers = count()
         self._turn = Lock()  # held while a round is computed
         self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
         self._working: dict[Lane, None] = {}  # those of the round
         self._group: Sequence[Lane] = ()  # those in the model's hands
-        self._outputs: list[dict[str, Array]] | None = None  # what it made of them, until all is collected
+        self._outputs: Rows | None = None  # what it made of them, until all is collected
         self._touched: Lane | None = None  # the one whose frames are being moved
         self._made: dict[Lane, None] = {}  # streams with frames to give out
         self._failed: dict[Lane, PulsifyError] = {}
@@ -110,12 +129,22 @@ class Pool:
         """How many streams are open."""
         return self.most - len(self._free)
 
+    @property
+    def placement(self) -> tuple[Placement, ...]:
+        """Where each node of the step runs, as `Session.placement`; known from the first stream on."""
+        return placement_of(self._slots)
+
     def open(self) -> Lane:
         """A new stream. One that is dropped gives its place back, as `close` does."""
         slot = self._free_slot()
         try:
+            if self._standing.held[slot] == BUSY:  # its lane was dropped in the middle of an exchange
+                with self._turn:
+                    pass
             self._slots.reset(slot)
-            return Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
+            lane = Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
+            self._lanes[slot] = lane
+            return lane
         except BaseException:
             self._free[slot] = None
             raise
@@ -164,6 +193,39 @@ class Pool:
         self._compute(rounds, None if budget is None else perf_counter() + budget)
         return self._handed()
 
+    def exchange(self, streams: Sequence[Lane] | Sequence[int] | Array, frames: Any) -> Exchange:
+        """One pulse of each of these streams, in one call: much quicker than lane by lane where there are thousands.
+
+            made = pool.exchange(slots, frames)     frames: as a session of so many streams takes them, one pulse
+            made.frames, made.real, made.of(row)    all of them; which are the streams'; those of one
+
+        streams: lanes, or their slots (`Lane.slot`) as an array. Frames are an array (by name if there are several
+        inputs) or tensors; results are the same, on the same device. On the pool's own device tensors are not copied to
+        the host, and with check=False nothing waits for it. All is looked at first: a call that is refused takes
+        nothing. A stream on which the model fails is closed and in `failures`; the others do not notice. Between
+        exchanges lanes are pushed, flushed, saved and closed as ever.
+        """
+        with self._turn:
+            self._recover()
+            turn = Turn(self, streams, frames)
+            self._exchanger = get_ident()
+            try:
+                made, after = turn.run(), turn.settle()
+            finally:
+                self._exchanger = None
+            for row in made.failures:
+                self._close(self._lane(int(turn.slots[row])))
+            held, slots = self._standing.all, turn.slots
+        # no call from here on: an interruption comes before this, or after the caller has the frames
+        held[slots] = after
+        return made
+
+    def _lane(self, slot: int) -> Lane:
+        lane = self._lanes.get(slot)
+        if lane is None or lane.closed:
+            raise InvalidArgument(f"no stream is open in slot {slot}")
+        return lane
+
     def _due(self, lane: Lane) -> int:
         self._touched = lane
         due = 0 if lane.closed or lane._why is not None else lane._due()
@@ -183,18 +245,14 @@ class Pool:
         with self._turn:
             self._recover()
             self._working, self._ready = self._ready, {}
-            groups: dict[Hashable, list[Lane]] = {}
-            for lane in self._working:
-                if self._loaded(lane):
-                    place = self._slots.group(lane._framer.position, lane._length())
-                    groups.setdefault(place, []).append(lane)
+            lanes = [lane for lane in self._working if self._loaded(lane)]
             left: dict[Lane, None] = {}
-            for i, group in enumerate(groups.values()):
+            for i, (group, places) in enumerate(self._grouped(lanes)):
                 if i and end is not None and perf_counter() >= end:
                     left.update(dict.fromkeys(group))
                 else:
-                    self._run_group(group)
-            more = {x: None for g in groups.values() for x in g if x not in left and not x.closed and x._more()}
+                    self._run_group(group, places)
+            more = {x: None for x in lanes if x not in left and not x.closed and x._more()}
             # those that had to wait come first; whoever pushed meanwhile is in `_ready` already
             self._ready = {**left, **self._ready, **more}
             self._working = {}
@@ -214,18 +272,42 @@ class Pool:
             self._made[lane] = None
         return loaded
 
-    def _run_group(self, group: Sequence[Lane]) -> None:
-        slots, positions = [lane.slot for lane in group], [lane._framer.position for lane in group]
-        length = group[0]._length()
+    def _grouped(self, lanes: Sequence[Lane]) -> list[tuple[Sequence[Lane], Places]]:
+        """Those that run together, and where they are."""
+        if not lanes:
+            return []
+        slots, positions, lengths = self._places(lanes)
+        out: list[tuple[Sequence[Lane], Places]] = []
+        for g in self._slots.groups(positions, lengths) if len(lanes) > 1 else [slice(0, 1)]:
+            group = lanes[g] if isinstance(g, slice) else [lanes[i] for i in g]
+            out.append((group, (slots[g], positions[g], None if lengths is None else lengths[g])))
+        return out
+
+    def _places(self, lanes: Sequence[Lane]) -> Places:
+        """Slots, positions and lengths."""
+        lengths, unknown = [lane._length() for lane in lanes], self.spec.unknown_length
+        known = any(n is not None for n in lengths)
+        return (
+            np.array([lane.slot for lane in lanes]),
+            np.array([lane._framer.position for lane in lanes]),
+            np.array([unknown if n is None else n for n in lengths]) if known else None,
+        )
+
+    def _run_group(self, group: Sequence[Lane], places: Places) -> None:
+        slots, positions, lengths = places
         self._outputs = None
         self._group = group
         try:
-            self._outputs = self._slots.run(slots, positions, length)
+            self._outputs = self._slots.run(slots, positions, lengths)  # no `*`: signals are looked for behind one
         except Exception as error:  # runtimes have no common class for them
             self._group = ()
+            if not self._slots.intact:
+                for lane in group:
+                    self._break(lane)
+                return
             if len(group) > 1:  # nothing has been kept of it: each by itself, and only those that fail end
                 for lane in group:
-                    self._run_group([lane])
+                    self._run_group([lane], self._places([lane]))
                 return
             what = f"the model failed on a chunk ({error_text(error)})"
             self._fail(group[0], InvalidChunk(f"{what}; the stream it belongs to is closed"), what)
@@ -234,11 +316,12 @@ class Pool:
 
     def _collect(self) -> None:
         """Keep the frames of the group, of each lane once."""
-        for lane, out in zip(self._group, self._outputs or (), strict=True):
+        outputs = self._outputs or {}
+        for i, lane in enumerate(self._group):
             if lane._loaded:
                 self._made[lane] = None
                 self._touched = lane
-                lane._collect(out)
+                lane._collect({name: rows[i] for name, rows in outputs.items()})
                 lane._loaded = False
                 self._touched = None
         self._group, self._outputs = (), None
@@ -319,6 +402,7 @@ class Pool:
         """keep: frames it has made are still given out."""
         if not lane.closed:
             lane.closed = True
+            self._standing.held[lane.slot] = FREE
             self._free[lane.slot] = None
         self._ready.pop(lane, None)
         if not keep:

@@ -9,13 +9,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Placement, Stepper, placement_of
+from pulsify.backends.seam import Array, Placement, Stepper, device_of, placement_of
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
+from pulsify.runtime.blame import guilty, said
 from pulsify.runtime.framer import Framer, Ports, Result
 from pulsify.runtime.opening import run_opening
+from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
 
 INTERRUPTED = "a call was interrupted before its frames were given out"
 MEND = "reset() starts anew, restore() goes on from an earlier state()"
@@ -45,7 +47,8 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__", "_first", "_framer", "_intact", "_open", "_stepper", "_users", "_way", "_why", "batch", "spec",
+        "__weakref__", "_device", "_first", "_framer", "_intact", "_open", "_stepper", "_users", "_way", "_why",
+        "batch", "spec",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +66,7 @@ class Session:
         self._users: dict[int, int] = {}  # the thread that is in here; setdefault and del are one instruction each
         self._intact = True  # False while frames are on their way: whatever ends a call then leaves it so
         self._why = INTERRUPTED
+        self._device: Any = None  # where the last chunk was, if it was a tensor
 
     @property
     def closed(self) -> bool:
@@ -75,7 +79,11 @@ class Session:
         return placement_of(self._stepper)
 
     def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
-        """Take frames (any number, also none) and return the output frames that are now ready."""
+        """Take frames (any number, also none) and return the output frames that are now ready.
+
+        Torch's tensors are taken as arrays are, and results are tensors then, on the same device. Whole pulses on a
+        back end's own device stay there; opened with check=False, nothing waits for it.
+        """
         users, me = self._users, get_ident()
         if users.setdefault(0, me) != me or not self._intact:
             self._refuse(me)
@@ -107,7 +115,7 @@ class Session:
                 while not started or framer.unfinished(total):
                     self._pulse(total)
                     started = True
-            out = framer.joined(framer.parts, final=total > 0)
+            out = as_tensors(framer.joined(framer.parts, final=total > 0), self._device)
             framer.parts = framer.no_parts()
             framer.closed = True
         except BaseException:
@@ -163,7 +171,7 @@ class Session:
             out._stepper, out._framer = self._open(), self._framer.fork()
             out._stepper.restore(self._stepper.states(), self._framer.position)
             out._way = _moved(self._way, out._stepper)
-            out._users, out._intact, out._why = {}, True, INTERRUPTED
+            out._users, out._intact, out._why, out._device = {}, True, INTERRUPTED, self._device
             return out
         finally:
             self._leave()
@@ -247,6 +255,11 @@ class Session:
             raise SessionClosed(
                 "this stream has been flushed, or its with block has ended; call reset() to start another"
             )
+        self._device = device_in(chunk, chunks)
+        if self._device is not None:
+            if not chunks and (out := self._whole_tensor(chunk)) is not None:
+                return out
+            chunk, chunks = as_arrays(chunk), as_arrays(chunks)
         given = framer.checked(chunk, chunks)
         received = framer.counted(given)
         self._intact = False
@@ -255,9 +268,26 @@ class Session:
         while framer.ready():
             self._pulse()
         framer.own(given)
-        out = framer.joined(framer.parts, final=False)
+        out = as_tensors(framer.joined(framer.parts, final=False), self._device)
         framer.parts = framer.no_parts()
         return out
+
+    def _whole_tensor(self, chunk: Any) -> Result:
+        """As `_whole_pulse`, with nothing copied to the host. None: nothing was taken."""
+        way, framer, home = self._way, self._framer, device_of(self._stepper)
+        if way is None or home is None or not way.settled <= framer.pulses < framer.until:
+            return None
+        port = way.port
+        if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
+            return None
+        if framer.waiting[port.name] or (way.flat is not None and not bool(chunk.isfinite().all())):
+            return None
+        self._intact = False
+        framer.received[port.name] += port.frames
+        made = self._stepped(None, {port.name: chunk.detach()})[way.name]
+        framer.pulses += 1
+        out = as_tensors(made, self._device)
+        return out if len(self.spec.outputs) == 1 else {way.name: out}
 
     def _pulse(self, total: int | None = None) -> None:
         """One pulse; its real frames are kept. total: the stream's length, at its end."""
@@ -277,7 +307,9 @@ class Session:
             states = run_opening(self._first(), self._framer, total)
         except InvalidChunk as error:
             self._why = str(error)
-            raise InvalidChunk(f"{error}; the stream ends here: {MEND}") from error
+            failed = InvalidChunk(f"{error}; the stream ends here: {MEND}")
+            failed.lane = error.lane
+            raise failed from error
         self._stepper.restore(states, self._framer.position)
 
     def _rebase(self) -> None:
@@ -289,14 +321,19 @@ class Session:
         if back:
             self._stepper.rebase(back)
 
-    def _stepped(self, length: int | None) -> Mapping[str, Array]:
-        """One run of the model."""
+    def _stepped(self, length: int | None, fed: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """One run of the model. fed: tensors, where the back end takes them."""
+        run: Callable[..., Mapping[str, Any]] = self._stepper.run
         try:
-            return self._stepper.run(length)
+            return run(length) if fed is None else run(length, fed)
         except Exception as error:  # runtimes have no common class for them
             what = error_text(error)
+            if rows := guilty(self._stepper, self.spec, self.batch, length):
+                what = f"{said(rows, self.batch)}: {what}"
             self._why = f"the model failed on an earlier chunk ({what})"
-            raise InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}") from error
+            failed = InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}")
+            failed.lane = rows[0] if rows else None
+            raise failed from error
 
 
 def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:

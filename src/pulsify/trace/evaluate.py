@@ -153,6 +153,7 @@ class Evaluator:
     _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
+    _read: set[str] | None = None
 
     def trace(self, inputs: Mapping[str, Traced], length: int, batch: int) -> Trace:
         """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
@@ -218,7 +219,7 @@ class Evaluator:
     def _large(self, node: Node, ins: list[Traced | None]) -> bool:
         """Worth computing only when asked for: large itself, or made of much (every frame against every other)."""
         elements = sum(math.prod(v.dims) for v in ins if v is not None)
-        if elements > EAGER_ELEMENTS or elements < 512:
+        if elements > EAGER_ELEMENTS or elements < 512 or _no_larger(node, ins):
             return elements > EAGER_ELEMENTS
         return any(math.prod(dims) > EAGER_ELEMENTS for _, dims in self._infer(node, ins).values())
 
@@ -245,6 +246,12 @@ class Evaluator:
             raise
         except Exception as error:
             raise CannotRun(node, str(error)[:200]) from error
+
+    def _idle(self, name: str) -> bool:
+        """Does nobody read it? A part that is left over may be empty."""
+        if self._read is None:
+            self._read = {*self.model.outputs, *(i for n in self.model.nodes for i in n.reads)}
+        return name in self.model.producers and name not in self._read
 
     def _rounded(self, name: str) -> bool:
         """Is it made of a function that two libraries, or two places in an array, may round otherwise?"""
@@ -292,7 +299,7 @@ class Evaluator:
                     hint="cut, pad and shape by amounts that are constant or follow from the length",
                 )
             dims = _pooled(node, ins, dims)
-            if any(d <= 0 for d in dims):
+            if min(dims, default=1) < 0 or (0 in dims and not self._idle(name)):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
                 raise CannotRun(node, f"its input of shape {list(ins[0].dims)} has no shape {list(dims)}")
@@ -505,6 +512,13 @@ def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
     except Exception:  # not implemented there
         evaluator = None
 
+    def spread(arrays: list[Array]) -> list[Array | None]:
+        """With a None for every input that is left out."""
+        there = iter(arrays)
+        return [next(there) if i else None for i in node.inputs]
+
+    direct = _operator(evaluator)
+
     def session(arrays: list[Array]) -> Any:
         """Kept for inputs of these types; None where ONNX Runtime has no kernel for them."""
         types = tuple(a.dtype for a in arrays)
@@ -521,10 +535,32 @@ def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
         given = [arrays[p] for p in positions]
         held = all(a.dtype.kind in "biuf" for a in given) and node.domain == ""
         known_alike = evaluator is not None and (not held or _plain(node, arrays))
-        runner = (None if known_alike else session(given)) or evaluator
-        return [np.asarray(a) for a in runner.run(None, dict(zip(names, given, strict=True)))]
+        runner = None if known_alike else session(given)
+        if runner is None and direct is not None:
+            return [np.asarray(a) for a in direct.run(*spread(arrays))]
+        return [np.asarray(a) for a in (runner or evaluator).run(None, dict(zip(names, given, strict=True)))]
 
     return run
+
+
+def _operator(evaluator: Any) -> Any:
+    """The one operator of an evaluator, which costs as much again around it; None if it needs what is around it."""
+    (op,) = getattr(evaluator, "rt_nodes_", None) or [None]
+    return None if op is None or op.need_context() or op.has_linked_attribute else op
+
+
+def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
+    """Its output has no more elements than its inputs: no shape has to be inferred to say so."""
+    own = traits(node.op, node.domain)
+    if not own.elementwise:
+        return own.regroups or own.keeps_size or node.op in ("Slice", "Transpose")
+    largest = max((v.dims for v in ins if v is not None), key=math.prod)
+    return all(v is None or _fits(v.dims, largest) for v in ins)
+
+
+def _fits(dims: tuple[int, ...], into: tuple[int, ...]) -> bool:
+    """Does it broadcast to the other shape, which stays as it is?"""
+    return len(dims) <= len(into) and all(d in (1, n) for d, n in zip(reversed(dims), reversed(into), strict=False))
 
 
 def _runtime(proto: onnx.ModelProto) -> Any:

@@ -10,6 +10,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
+from pulsify.trace.made import Made
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
@@ -23,10 +24,12 @@ class Tracer:
     model: Model
     time: TimeSpec
     evaluator: Evaluator = field(init=False)
+    made: Made = field(init=False)
     _kept: dict[tuple[int, int], Trace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.evaluator = Evaluator(self.model)
+        self.made = Made(self.evaluator)
 
     def at(self, length: int, batch: int = BATCHES[0]) -> Trace:
         batch = batch if self.time.batch else 1

@@ -11,10 +11,11 @@ import numpy as np
 
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
+from pulsify.backends.seam import Own, lower_type
 from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
-from pulsify.core.report import Deviation, Report, exact_text
+from pulsify.core.report import Deviation, Report, exact_text, low_text
 from pulsify.core.runner import error_text, open_model, run_model
 from pulsify.core.spec import concrete
 from pulsify.runtime.whole import run_whole
@@ -32,17 +33,33 @@ AS_WRITTEN = (
 )
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What the stream runs on. low: the type that stands for float32 there, if one does."""
+
+    backend: str = DEFAULT
+    options: Mapping[str, Own] = field(default_factory=dict)
+    low: str | None = None
+
+
+HERE = Machine()
+
+
 @dataclass
 class Seen:
-    """What has been compared so far."""
+    """What has been compared so far. sums: of the errors of all elements, and how many these are."""
 
     lengths: tuple[int, ...]
+    low: str | None = None
     runs: int = 0
     outputs: dict[str, Deviation] = field(default_factory=dict)
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
-        return Report(self.lengths, self.runs, dict(self.outputs))
+        means = {name: total / max(cells, 1) for name, (total, cells) in self.sums.items()}
+        outputs = {name: replace(d, mean=means.get(name, d.error)) for name, d in self.outputs.items()}
+        return Report(self.lengths, self.runs, outputs, low=self.low)
 
 
 def quick(source: Any, stream: Subject) -> Report:
@@ -61,21 +78,23 @@ def verify(
     tolerance: float | None = None,
     seed: int = 0,
     backend: str = DEFAULT,
+    options: Mapping[str, Own] | None = None,
 ) -> Report:
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs.
 
     lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older).
-    backend: what the stream runs on; the batch model runs on ONNX Runtime.
+    backend, options: what the stream runs on; the batch model runs on ONNX Runtime, in its own types. Where a lower
+    type stands for float32 the errors are reported, and judged only by a tolerance that is given.
     """
     source = _settled(source)
-    back_end(backend)
+    on = Machine(backend, options or {}, lower_type(back_end(backend), options or {}))
     _check_arguments(lengths, chunkings)
     wished = list(lengths or _exact(stream, _lengths(stream)))
     if not wished:
         raise Mismatch(
             "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
         )
-    return _side_by_side(source, stream, wished, chunkings, tolerance, seed, backend)
+    return _side_by_side(source, stream, wished, chunkings, tolerance, seed, on)
 
 
 def _side_by_side(
@@ -85,19 +104,21 @@ def _side_by_side(
     chunkings: Sequence[str],
     tolerance: float | None = None,
     seed: int = 0,
-    backend: str = DEFAULT,
+    on: Machine = HERE,
 ) -> Report:
     rng = np.random.default_rng(seed)
     runs = _batch_runs(source, stream, wished, rng)
     if wished and not runs:
         raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", Report())
-    report = _compared(stream, runs, chunkings, tolerance, rng, backend)
+    report = _compared(stream, runs, chunkings, tolerance, rng, on)
     if report.wrong and (written := _as_written(source, stream, runs, tolerance)):
-        report = replace(_compared(stream, written, chunkings, tolerance, rng, backend), notes=(AS_WRITTEN,))
+        report = replace(_compared(stream, written, chunkings, tolerance, rng, on), notes=(AS_WRITTEN,))
+    if on.low is not None and not report.judged:
+        report = replace(report, notes=(*report.notes, low_text(on.low)))
     if (most := stream.spec.exact_up_to) is not None:
         report = replace(report, exact_up_to=most, notes=(*report.notes, exact_text(most)))
     if report.wrong:
-        _raise(report, stream, source, rng)
+        _raise(report, stream, source, rng, on)
     return report
 
 
@@ -107,14 +128,14 @@ def _compared(
     chunkings: Sequence[str],
     tolerance: float | None,
     rng: np.random.Generator,
-    backend: str,
+    on: Machine,
 ) -> Report:
-    seen = Seen(tuple(length for length, _, _ in runs))
+    seen = Seen(tuple(length for length, _, _ in runs), on.low)
     for how in sorted(chunkings, key=lambda how: how != "pulses"):
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
         for length, feeds, reference in runs:
-            got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, backend)
+            got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
             seen.runs += 1
             _compare(seen, stream, got, reference, length, how, tolerance)
         if portable:
@@ -283,13 +304,13 @@ def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> A
 
 
 def run_stream(
-    stream: Subject, feeds: Mapping[str, Array], sizes: Sequence[int], portable: bool = False, backend: str = DEFAULT
+    stream: Subject, feeds: Mapping[str, Array], sizes: Sequence[int], portable: bool = False, on: Machine = HERE
 ) -> Arrays:
     """The whole stream, chunk by chunk, with NaN where no real frame is."""
     spec = stream.spec
     session = stream.session(
         padding=float("nan"), statics={s.name: feeds[s.name] for s in spec.statics}, fuse_quantised=False,
-        portable=portable, backend=backend,
+        portable=portable, backend=on.backend, options=on.options,
     )  # fmt: skip
     return run_whole(session, spec, feeds, sizes)
 
@@ -323,7 +344,7 @@ def _compare(
 ) -> None:
     for o in stream.spec.outputs:
         want, have = reference[o.name], got[o.name]
-        allowed = limit(want, tolerance)
+        allowed = np.inf if seen.low and tolerance is None else limit(want, tolerance)
         worst = seen.outputs.setdefault(o.name, Deviation(tolerance=allowed))
         if have.shape != want.shape:
             seen.outputs[o.name] = Deviation(
@@ -331,22 +352,44 @@ def _compare(
             )
             continue
         off = error(have, want)
+        total, cells = seen.sums.get(o.name, (0.0, 0))
+        seen.sums[o.name] = total + float(off.sum()), cells + off.size
         if off.size and off.max() > worst.error:
             axis = o.axis or 0
             frames = off.max(tuple(i for i in range(off.ndim) if i != axis)) if off.ndim else off.reshape(1)
             beyond = np.flatnonzero(frames > allowed)
             first = int(beyond[0]) if beyond.size else int(frames.argmax())
-            seen.outputs[o.name] = Deviation(float(off.max()), allowed, first, length, how)
+            seen.outputs[o.name] = Deviation(float(off.max()), allowed, first, length, how, apart(have, want, off))
 
 
-def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generator) -> NoReturn:
+def apart(got: Array, want: Array, off: Array) -> float:
+    """The largest difference itself, of those that count."""
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    return float(np.where(off > 0, differences, 0.0).max(initial=0.0))
+
+
+def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generator, on: Machine) -> NoReturn:
     from pulsify.verify.divergence import first_departure
 
     try:
-        departs = first_departure(source, stream, report.wrong[0].length or 1, rng)
+        departs = first_departure(source, stream, report.wrong[0].length or 1, rng) or _on_the_machine(stream, on)
     except PulsifyError:
         raise
     except Exception:  # finding the wire is a courtesy; the mismatch is the news
         departs = None
     report = replace(report, departs=departs)
     raise Mismatch(f"the stream is not the batch model:\n{report}", report)
+
+
+def _on_the_machine(stream: Subject, on: Machine) -> str | None:
+    """The first wire that is another one on the back end than on ONNX Runtime, if that shows its wires."""
+    from pulsify.verify.nodes import compare_nodes
+
+    if on.backend == DEFAULT:
+        return None
+    try:
+        first = compare_nodes(stream, backend=on.backend, options=on.options).first
+    except InvalidArgument:
+        return None
+    return None if first is None else first.wire

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from pulsify.backends.seam import Own, StepProgram, Wired
 from pulsify.convert.facts import Window
 from pulsify.core.arrays import ArrayLike
 from pulsify.core.spec import Spec
@@ -34,7 +35,13 @@ class Subject(Protocol):
     def warm(self) -> int: ...
 
     def session(
-        self, *, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool, portable: bool, backend: str
-    ) -> Pushed: ...
+        self, *, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool, portable: bool, backend: str,
+        options: Mapping[str, Own] | None,
+    ) -> Pushed: ...  # fmt: skip
+
+    def wired(
+        self, backend: str, batch: int, options: Mapping[str, Own] | None
+    ) -> tuple[StepProgram, dict[str, Wired]]:
+        """A back end's program and its steps by name, with all wires; none if it does not show them."""
 
     def release_portable(self, more_than: int = 0) -> None: ...

@@ -11,6 +11,7 @@ from onnx_ir.passes import PreconditionError
 from pulsify.optimize.chain_products import ChainProducts, JoinSummands
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.cuts import CutOnce
+from pulsify.optimize.heads import JoinHeads
 from pulsify.optimize.overlap import ReadOverlap, SumBlocks
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.scale import FoldScale, SpreadScale, TurnOnce
@@ -25,6 +26,7 @@ from pulsify.optimize.tidy import (
     ReadUncut,
     SinkViews,
     TakeInBias,
+    TakeInSum,
 )
 from pulsify.optimize.unfold import FoldUnfold
 from tests.models import Array, node, weights
@@ -47,12 +49,17 @@ CONSTANTS: dict[str, Array] = {
     "twos": np.concatenate([np.eye(3, dtype=F)] * 2) * 2, "o6": weights(4, 2, 6), "o5": weights(4, 2, 5),
     "b2": weights(2, seed=5), "i3": np.array([3]), "i9": np.array([9]), "i12": np.array([12]),
     "wide": weights(2, 9, seed=6), "in2": weights(6, 2), "seven": np.arange(7)[None] + np.arange(2)[:, None],
-    "side7": np.array([1, 8, 7]),
+    "side7": np.array([1, 8, 7]), "heads": np.array([1, 4, 3, 2]),
 }  # fmt: skip
 R, Z = node("Reshape", "x flat", "r"), node("Relu", "z", "z1")
 NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b", "h")
 MIX = [node("Reshape", "g side", "s"), node("Conv", "s u", "y")]
 PRODUCTS = [node("MatMul", "z w", "f"), node("MatMul", "z v", "g")]
+HEADS = [
+    node("Reshape", "f heads", "h1"),
+    node("Transpose", "h1", "hq", perm=[0, 2, 1, 3]),
+    node("Reshape", "g heads", "h2"),
+]  # fmt: skip
 TURN = node("Transpose", "h", "y", perm=[1, 0])
 Nodes = list[onnx.NodeProto]
 CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, operators out, graph to leave alone
@@ -158,6 +165,18 @@ CASES: list[tuple[NodeChange, Nodes, list[str], Nodes]] = [  # pass, graph in, o
         parsed("Relu z > a1; Tanh z > a2; Add a1 a2 > s1; Add s1 z > h; Gemm h w b > y"),
     ),
     (
+        JoinHeads(),
+        [*PRODUCTS, *HEADS, node("Transpose", "h2", "hk", perm=[0, 2, 3, 1]), node("MatMul", "hq hk", "y")],
+        ["MatMul", "Reshape", "Transpose", "Split", "Transpose", "MatMul"],
+        [PRODUCTS[0], *HEADS[:2], node("Relu", "hq", "y")],
+    ),
+    (
+        TakeInSum(),
+        [node("Gemm", "z w", "h"), node("Tanh", "z", "a"), node("Add", "a h", "y")],
+        ["Tanh", "Gemm"],
+        [GEMM, node("Tanh", "z", "a"), node("Add", "a h", "y")],
+    ),
+    (
         FoldUnfold(),
         [node("Gather", "x places", "g", axis=2), *MIX],
         ["Conv"],
@@ -174,6 +193,7 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
     ("a branch that is spread stays", DropNeutral(), "Where yes row z > y", "Where"),
     ("a choice that differs stays", DropNeutral(), "Where some z b > y", "Where"),
     ("who has the shape repeats by itself", DropNeutral(), "Expand row flat > e; Add e z > y", "Add"),
+    ("who has the shape of the result too", DropNeutral(), "Expand scalar i6 > e; Add e z > y", "Add"),
     ("of two repeated one keeps the shape", DropNeutral(), "Expand row flat > e; Mul e e > y", "Expand Mul"),
     ("an operator as large as its first input", DropNeutral(), "Expand row flat > e; PRelu e z > y", "Expand PRelu"),
     ("one that takes the other's type only", DropNeutral(), "Expand row flat > e; CastLike e z > y", "Expand CastLike"),
@@ -355,6 +375,9 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
     ),
     ("a block of nothing is not read", SumBlocks(fewest=3), "Gemm z eye0 > y", "Reshape Gather ReduceSum"),
     ("few columns are quick as they are", SumBlocks(), "Gemm z eyes > y", "Gemm"),
+    ("a product added to itself stays", TakeInSum(), "Gemm z w > h; Add h h > y", "Gemm Add"),
+    ("what is read elsewhere stays", TakeInSum(), "Gemm z w > h; Add h z > a; Mul a h > y", "Gemm Add Mul"),
+    ("a row spreads by itself", TakeInSum(), "Gemm z w > h; Add h row > y", "Gemm Add"),
     ("a bias is not forgotten", ChainProducts(), "Gemm z w b > h; Gemm h in2 > y", "Gemm"),
     ("what is thin between stays so", ChainProducts(), "Gemm z in2 > h; Gemm h wide > y", "Gemm Gemm"),
     ("a product read twice stays one", ChainProducts(), "Gemm z w > h; Gemm h v > g; Mul g h > y", "Gemm Gemm Mul"),

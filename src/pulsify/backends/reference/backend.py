@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from pulsify.backends.seam import Array, Backend, Options, StepProgram, plain
+from pulsify.backends.reference.limits import check
+from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, plain
 from pulsify.core.spec import Spec, concrete
-
-if TYPE_CHECKING:
-    from pulsify.backends.seam import SlotStepper
 
 
 class Step:
@@ -73,6 +70,7 @@ class Reference:
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         model = ir.external_data.load_to_model(program.general.clone())
+        check(model)
         return Executable(spec, ReferenceEvaluator(ir.to_proto(model)), tuple(str(v.name) for v in model.graph.outputs))
 
 

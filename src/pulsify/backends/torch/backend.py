@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import torch
 
-from pulsify.backends.seam import Array, Backend, Options, Placement, StepProgram, plain
-from pulsify.backends.torch.graphs import recorded
+from pulsify.backends.seam import Array, Backend, Options, Own, Placement, Stepper, StepProgram, Wired, plain
+from pulsify.backends.torch.compiling import compiled
+from pulsify.backends.torch.graphs import Graphs, Recorder, as_it_is
+from pulsify.backends.torch.mirror import shared
 from pulsify.backends.torch.options import NAMES, Chosen, chosen
+from pulsify.backends.torch.passes import Joined
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
+from pulsify.backends.torch.recorded import RecordedStep
+from pulsify.backends.torch.slots import pooled
 from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
 from pulsify.backends.torch.tensors import Weights
 from pulsify.backends.torch.trial import Trial
+from pulsify.backends.torch.wires import look_into
 from pulsify.core.spec import Spec
 from pulsify.optimize.steady import steady_form
 
@@ -26,10 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One step of a program for so many streams, ready to run."""
+    """One step of a program for so many streams, ready to run. recorded: as a CUDA graph."""
 
     source: Source
     call: Function
+    recorded: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,45 +58,84 @@ class Executable:
     chosen: Chosen
     weights: Weights
     trial: Trial
+    _joined: Joined = field(default_factory=Joined)
+    _steps: dict[tuple[str, int], Form] = field(default_factory=dict)
     _forms: dict[int, Forms] = field(default_factory=dict)
 
-    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step:
-        return Step(self, batch, statics)
+    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Stepper:
+        forms = self.forms(batch)
+        whole = all(form.recorded for form in (forms.general, forms.steady) if form is not None)
+        return RecordedStep(self, batch, statics) if whole else Step(self, batch, statics)
 
     def slots(self, most: int) -> SlotStepper | None:
-        return None
+        return pooled(self, most)
 
     def forms(self, batch: int) -> Forms:
         if batch not in self._forms:
-            sources = self.sources(batch)
+            made = {name: self.form(name, batch) for name in self._models}
             device = str(self.chosen.device)
-            found = tuple(p for name, made in sources.items() for p in placements(made.plan, name, device))
+            found = tuple(p for name, form in made.items() for p in placements(form.source.plan, name, device))
             check_allowed(found, self.chosen.allow_cpu)
-            steps = {name: self._form(made) for name, made in sources.items()}
-            self._forms[batch] = Forms(steps["general"], steps.get("steady"), found)
+            self._forms[batch] = Forms(made["general"], made.get("steady"), found)
         return self._forms[batch]
 
-    def sources(self, batch: int) -> dict[str, Source]:
-        """By the name of the step."""
-        models = {"general": self.program.general, "steady": self.program.steady}
-        return {name: self._source(name, model, batch) for name, model in models.items() if model is not None}
+    def form(self, name: str, batch: int) -> Form:
+        """One of the steps, by its name."""
+        if (name, batch) not in self._steps:
+            self._steps[name, batch] = self._form(name, self._source(name, batch))
+        return self._steps[name, batch]
+
+    def release(self, batch: int) -> None:
+        """The steps for so many streams go."""
+        self._forms.pop(batch, None)
+        for name in self._models:
+            self._steps.pop((name, batch), None)
 
     def texts(self, batch: int) -> dict[str, str]:
-        return {name: made.text for name, made in self.sources(batch).items()}
+        return {name: self._source(name, batch).text for name in self._models}
 
-    def _source(self, name: str, model: ir.Model, batch: int) -> Source:
-        device, low = str(self.chosen.device), self.chosen.dtype
+    def wired(self, batch: int) -> dict[str, Wired]:
+        device, found = str(self.chosen.device), dict[str, Wired]()
+        for name in self._models:
+            made = self._source(name, batch, wires=True)
+            call = self._form(name, made).call
+            found[name] = look_into(made, call, self.weights.device, tuple(placements(made.plan, name, device)))
+        return found
+
+    @property
+    def _models(self) -> dict[str, ir.Model]:
+        both = {"general": self.program.general, "steady": self.program.steady}
+        return {name: model for name, model in both.items() if model is not None}
+
+    def _source(self, name: str, batch: int, wires: bool = False) -> Source:
+        model, device, low = self._models[name], str(self.chosen.device), self.chosen.dtype
         streams = "one stream" if batch == 1 else f"{batch} streams"
         said = f"The {name} step of {streams}, {low or 'float32'} on {device}."
         force = forced_parts(self.chosen.force_cpu)
-        return source(model, self.spec, batch, device.partition(":")[0], low, force, said, self.trial.fault)
+        joined = self._joined if self.options.fuse and not wires else None
+        kind, fault = device.partition(":")[0], self.trial.fault
+        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(name), wires)
 
-    def _form(self, made: Source) -> Form:
+    def _is_compiled(self, name: str) -> bool:
+        """The step that runs all the time; the one for both ends of a stream is not worth the wait."""
+        return self.chosen.mode == "compile" and name == list(self._models)[-1]
+
+    def _form(self, name: str, made: Source) -> Form:
         step = function(made, self.weights, self.options.threads, self.options.fuse)
         grows = any(s.grows for s in self.spec.states)
-        if self.chosen.mode == "graph" and not made.islands and not grows:  # what is on the CPU cannot be recorded
-            step = recorded(step, made.takes, made.gives, {s.name: s.after for s in self.spec.states})
-        return Form(made, step)
+        if self._is_compiled(name) and not grows:  # it would be compiled anew whenever a cache has grown
+            step = compiled(step, made, self.weights.device)
+        ports = [i.dtype for i in self.spec.inputs] + [o.dtype for o in self.spec.outputs]
+        there = not made.islands and not grows and shared(*ports)  # what is on the CPU cannot be recorded
+        return Form(made, step, self._records and there)
+
+    @property
+    def _records(self) -> bool:
+        return self.chosen.mode == "graph" or (self.chosen.mode == "compile" and self.weights.device.type == "cuda")
+
+    def recorder(self) -> Recorder:
+        """One a session or pool: what is recorded has memory of its own."""
+        return Graphs() if self._records else as_it_is
 
 
 @dataclass(frozen=True)
@@ -103,6 +149,9 @@ class Torch:
         if warm is None:
             return own
         return StepProgram(model, warm.model, warm.since, warm.counts, own.places)
+
+    def lower_type(self, own: Mapping[str, Own]) -> str | None:
+        return chosen(own).dtype
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         settled = chosen(options.own)

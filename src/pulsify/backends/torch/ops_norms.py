@@ -1,4 +1,4 @@
-"""Norms. Sums are in float32 where the type is lower; torch's own functions do that too."""
+"""Norms. All of one is in float32 where the type is lower, up to its end; torch's own functions do that too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ def layer_norm(n: Site) -> Written:
         return f"F.layer_norm({n.x()}, {sizes}, {n.x(1)}, {n.maybe(2)}, {eps})"
     x, back = wide(n, n.x())
     shift = f" + {n.x(2)}" if n.has(2) else ""
-    return f"op.normal({x}, {tuple(range(axis, n.rank()))}, {eps}){back} * {n.x(1)}{shift}"
+    return _ended(f"op.normal({x}, {tuple(range(axis, n.rank()))}, {eps}) * {n.x(1)}{shift}", back)
+
+
+def _ended(text: str, back: str) -> str:
+    """Rounded once, at the end: a gain of the lower type is taken wide beside what is."""
+    return f"({text}){back}" if back else text
 
 
 def _tail(n: Site, axis: int) -> tuple[int | str, ...]:
@@ -29,16 +34,15 @@ def _tail(n: Site, axis: int) -> tuple[int | str, ...]:
 def rms_norm(n: Site) -> Written:
     axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
     x, back = wide(n, n.x())
-    return f"op.by_power({x}, {tuple(range(axis, n.rank()))}, {eps}){back} * {n.x(1)}"
+    return _ended(f"op.by_power({x}, {tuple(range(axis, n.rank()))}, {eps}) * {n.x(1)}", back)
 
 
 @op("InstanceNormalization")
 def instance_norm(n: Site) -> Written:
-    eps, x = literal(n.attr("epsilon", 1e-5)), n.x()
-    wide_x, back = wide(n, x)
+    eps, (x, back) = literal(n.attr("epsilon", 1e-5)), wide(n, n.x())
     ones = ", ".join(["-1"] + ["1"] * (n.rank() - 2))
     gain, shift = (f"{n.x(i)}.reshape({ones})" for i in (1, 2))
-    return f"op.normal({wide_x}, {tuple(range(2, n.rank()))}, {eps}){back} * {gain} + {shift}"
+    return _ended(f"op.normal({x}, {tuple(range(2, n.rank()))}, {eps}) * {gain} + {shift}", back)
 
 
 @op("GroupNormalization")
@@ -66,4 +70,5 @@ def batch_norm(n: Site) -> Written:
 def by_length(n: Site) -> Written:
     p, axis = int(n.attr("p", 2)), n.axis(default=-1)
     x, back = wide(n, n.x())
-    return f"({x} / torch.linalg.vector_norm({x}, {p}, {axis}, True)){back}"
+    length = f"torch.linalg.vector_norm({x}, {p}, {axis}, True)"
+    return f"({x} / {length}.masked_fill({length} == 0, 1)){back}"  # of silence the runtime makes silence

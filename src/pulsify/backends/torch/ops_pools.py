@@ -9,6 +9,7 @@ import numpy as np
 
 from pulsify.backends.seam import Array
 from pulsify.backends.torch.ops_products import padded, pads_of, spread
+from pulsify.backends.torch.ops_reductions import wide
 from pulsify.backends.torch.site import Site, Uncovered
 from pulsify.backends.torch.table import Written, op
 
@@ -48,7 +49,10 @@ def average_pool(n: Site) -> Written:
     whole = math.prod(kernel)
     if (counted == whole).all():
         return text
-    return f"{text} * {n.put('share', (whole / counted).astype(np.float32), n.kind())}"
+    x, back = wide(n, padded(n, pads))  # what is rounded is the share's product, not the pool
+    kind = "float32" if back else n.kind()
+    text = f"F.avg_pool{len(kernel)}d({x}, {kernel}, {strides})"
+    return f"({text} * {n.put('share', (whole / counted).astype(np.float32), kind)}){back}"
 
 
 def _counted(n: Site, kernel: list[int], strides: list[int], pads: list[int]) -> Array:
@@ -68,8 +72,9 @@ def power_pool(n: Site) -> Written:
     kernel, strides, dilations, pads = _windows(n)
     if set(dilations) != {1}:
         raise Uncovered("with gaps between the frames")
-    p, whole = float(n.attr("p", 2)), math.prod(kernel)
-    return f"(F.avg_pool{len(kernel)}d({padded(n, pads)}.abs() ** {p}, {kernel}, {strides}) * {whole}) ** {1 / p!r}"
+    p, whole, (x, back) = float(n.attr("p", 2)), math.prod(kernel), wide(n, padded(n, pads))
+    text = f"(F.avg_pool{len(kernel)}d({x}.abs() ** {p}, {kernel}, {strides}) * {whole}) ** {1 / p!r}"
+    return f"({text}){back}" if back else text
 
 
 @op("GlobalAveragePool", "GlobalMaxPool")

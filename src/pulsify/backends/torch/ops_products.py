@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pulsify.backends.torch.ops_shapes import turned
@@ -9,6 +11,7 @@ from pulsify.backends.torch.site import Site, Uncovered, literal
 from pulsify.backends.torch.table import Written, op
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
+TAPS = 32  # of a convolution up to which a compiler is given the sum
 
 
 def _on_a_card(n: Site) -> None:
@@ -19,6 +22,12 @@ def _on_a_card(n: Site) -> None:
 @op("MatMul")
 def matmul(n: Site) -> Written:
     _on_a_card(n)
+    array = n.const(1)
+    if array is not None and n.rank(0) == 4 and array.ndim in (3, 4) and n.floating():
+        sizes = n.sizes(0)
+        if sizes[0] > 1 == (1, *array.shape)[-4] and sizes[1] == array.shape[-3]:  # else a copy for every stream
+            rows = n.put("rows", np.ascontiguousarray(array.swapaxes(-1, -2)), n.kind(1), of=1)
+            return f"op.by_head({n.x(0)}, {rows}.transpose(-1, -2))"
     return f"torch.matmul({n.x(0)}, {n.x(1)})"
 
 
@@ -81,16 +90,28 @@ def conv(n: Site) -> Written:
     if not 1 <= axes <= 3 or not n.floating():
         raise Uncovered(f"over {axes} axes of {n.kind()}")
     strides, dilations = spread(n, "strides", axes), spread(n, "dilations", axes)
-    pads = pads_of(n, list(weights[2:]), strides, dilations)
-    x, named = n.x(), ""
+    pads, groups = pads_of(n, list(weights[2:]), strides, dilations), int(n.attr("group", 1))
+    channels, x, named = n.sizes()[1], n.x(), ""
+    if groups == 1 and set(weights[2:]) == set(strides) == {1} and not any(pads):
+        return _over_channels(n, axes)
+    if groups == channels and (channels == 1 or weights[0] == channels):
+        few = n.scope.compiled and math.prod(weights[2:]) <= TAPS
+        given = f"{padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations}"
+        return f"op.{'tap_by_tap' if few else 'each_channel'}({given})"
     if pads[:axes] == pads[axes:] and min(pads) >= 0:
         named += f", padding={pads[:axes]}" if any(pads) else ""
     else:
         x = padded(n, pads)
     named += f", stride={strides}" if set(strides) != {1} else ""
     named += f", dilation={dilations}" if set(dilations) != {1} else ""
-    named += f", groups={g}" if (g := int(n.attr("group", 1))) != 1 else ""
+    named += f", groups={groups}" if groups != 1 else ""
     return f"F.conv{axes}d({x}, {n.x(1)}, {n.maybe(2)}{named})"
+
+
+def _over_channels(n: Site, axes: int) -> str:
+    """Of one tap: a product with the channels of every frame, which lie side by side afterwards."""
+    weights = f"{n.x(1)}[:, :, {', '.join('0' * axes)}]"
+    return f"F.linear({n.x()}.movedim(1, -1), {weights}, {n.maybe(2)}).movedim(-1, 1)"
 
 
 @op("ConvTranspose")

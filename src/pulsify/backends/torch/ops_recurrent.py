@@ -1,7 +1,11 @@
-"""LSTM, GRU and RNN. What they compute is in `cells.py`, frame by frame and in float32 at least."""
+"""LSTM, GRU and RNN, in float32 at least: in one call where torch has the same (`layers.py`), or frame by frame
+(`cells.py`), which covers all of them."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from pulsify.backends.seam import Array
 from pulsify.backends.torch.cells import FUNCTIONS
 from pulsify.backends.torch.site import Site, Uncovered
 from pulsify.backends.torch.table import Written, op
@@ -18,8 +22,13 @@ WITH_ALPHA = {
 WITH_BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 
 
+GATES = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}  # torch's order: r z n, of ONNX's z r h; i f g o, of i o f c
+
+
 @op("LSTM", "GRU", "RNN")
 def recurrent(n: Site) -> Written:
+    if _is_torchs(n):
+        return [_in_one_call(n)]
     named = {"hidden": str(int(n.attr("hidden_size") or n.sizes(2)[-1])), "functions": _functions(n)}
     if (direction := n.attr("direction", "forward")) != "forward":
         named["direction"] = repr(direction)
@@ -39,6 +48,40 @@ def recurrent(n: Site) -> Written:
     outs = ", ".join(n.out(i) for i in range(3 if n.op == "LSTM" else 2))
     settings = ", ".join(f"{k}={v}" for k, v in named.items() if v)
     return [f"{outs} = op.{n.op.lower()}({n.x(0)}, {n.x(1)}, {n.x(2)}, {settings})"]
+
+
+def _is_torchs(n: Site) -> bool:
+    """Usual activations, weights that are known, frames of one length, and the reset gate behind the product."""
+    if n.op == "RNN" or n.attr("direction", "forward") == "reverse" or _functions(n) or n.attr("clip") is not None:
+        return False
+    if (n.op == "GRU") != bool(n.attr("linear_before_reset", 0)) or n.attr("input_forget", 0) or n.has(7):
+        return False
+    weights = [n.const(i) for i in (1, 2, 3) if n.has(i)]
+    return n.kind() != "float64" and all(w is not None for w in weights) and (not n.has(4) or _whole(n))
+
+
+def _in_one_call(n: Site) -> str:
+    both, first = n.attr("direction", "forward") == "bidirectional", bool(n.attr("layout", 0))
+    weights = [w for d in range(1 + both) for w in _of_direction(n, d)]
+    states = [n.maybe(i) for i in ((5, 6) if n.op == "LSTM" else (5,))]
+    settings = ", both_ways=True" * both + ", batch_first=True" * first
+    outs = ", ".join(n.out(i) for i in range(3 if n.op == "LSTM" else 2))
+    return f"{outs} = op.{n.op.lower()}_layer({n.x(0)}, [{', '.join(weights)}], {', '.join(states)}{settings})"
+
+
+def _of_direction(n: Site, d: int) -> list[str]:
+    """W, R and both biases as torch has them."""
+    parts = [("w", 1, n.known(1, "w")[d]), ("r", 2, n.known(2, "r")[d])]
+    if n.has(3):
+        wb, rb = np.split(n.known(3, "bias")[d], 2)
+        parts += [("wb", 3, wb), ("rb", 3, rb)]
+    return [n.put(f"{name}_{d}", _in_order(n, array), "float32", of=i) for name, i, array in parts]
+
+
+def _in_order(n: Site, array: Array) -> Array:
+    """Gates, which are stacked along the first axis."""
+    gates = np.split(array, len(GATES[n.op]))
+    return np.concatenate([gates[i] for i in GATES[n.op]])
 
 
 def _whole(n: Site) -> bool:

@@ -91,8 +91,13 @@ def tile(n: Site) -> Written:
 
 @op("Concat")
 def concat(n: Site) -> Written:
+    """Where the innermost axis may be another than the last, `op.join` keeps to it."""
     given = [n.x(i) for i in range(n.count())]
-    return given[0] if len(given) == 1 else f"torch.cat([{', '.join(given)}], {n.axis()})"
+    if len(given) == 1:
+        return given[0]
+    last = n.value(n.count() - 1)
+    plain = n.rank() < 3 or not n.floating() or last is None or last in n.scope.constants
+    return f"{'torch.cat' if plain else 'op.join'}([{', '.join(given)}], {n.axis()})"
 
 
 @op("Split")

@@ -11,7 +11,7 @@ import torch
 from pulsify.core.errors import InvalidArgument
 
 DTYPES = (None, "float32", "float16", "bfloat16")
-MODES = ("eager", "graph")  # node by node, or recorded as a CUDA graph
+MODES = ("eager", "graph", "compile")  # node by node; recorded as a CUDA graph; compiled, and recorded on a card
 
 
 @dataclass(frozen=True)

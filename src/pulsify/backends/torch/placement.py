@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from pulsify.backends.seam import Placement
+from pulsify.backends.torch.joint import joint
 from pulsify.backends.torch.scope import reads
 from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.table import Code, Reason, written
@@ -37,11 +38,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """A step in the order in which it runs: nodes on the device, with their lines, and islands."""
+    """A step in the order in which it runs: nodes on the device, with their lines, and islands.
+
+    inside: by a node, those in front of it that its lines stand for too; they have none of their own.
+    """
 
     order: tuple[ir.Node | Part, ...]
     codes: Mapping[ir.Node, Code]
     reasons: Mapping[ir.Node, Reason]
+    inside: Mapping[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
 
     @property
     def islands(self) -> tuple[Part, ...]:
@@ -67,8 +72,13 @@ def forced_parts(given: Sequence[str]) -> tuple[str, ...]:
     return (*given, *(p.strip() for p in os.environ.get(FORCE, "").split(",") if p.strip()))
 
 
-def planned(model: ir.Model, scope: Scope, force: Sequence[str] = (), fault: Fault | None = None) -> Plan:
-    """Every node is looked at before it is placed. fault: what is wrong with its lines on this device, if anything."""
+def planned(
+    model: ir.Model, scope: Scope, force: Sequence[str] = (), fault: Fault | None = None, fuse: bool = True
+) -> Plan:
+    """Every node is looked at before it is placed. fault: what is wrong with its lines on this device, if anything.
+
+    fuse: several nodes may be one line (`joint`).
+    """
     codes: dict[ir.Node, Code] = {}
     reasons: dict[ir.Node, Reason] = {}
     nodes = [n for n in model.graph if n.op_type != "Constant"]
@@ -85,7 +95,19 @@ def planned(model: ir.Model, scope: Scope, force: Sequence[str] = (), fault: Fau
     for phase in range(max(phases.values(), default=0) + 1):
         here = [n for n in nodes if phases[n] == phase]
         order += here if phase % 2 == 0 else [_part(group, scope) for group in _connected(here)]
-    return Plan(tuple(order), codes, reasons)
+    return Plan(tuple(order), codes, reasons, _joined(nodes, codes, scope) if fuse else {})
+
+
+def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) -> dict[ir.Node, tuple[ir.Node, ...]]:
+    """Nodes that one line is enough for; codes: changed. The longest first: what ends late takes in the most."""
+    inside: dict[ir.Node, tuple[ir.Node, ...]] = {}
+    for node in reversed(nodes):
+        if node in codes and (found := joint(node, codes, scope)) is not None:
+            inside[node] = found.nodes
+            for other in found.nodes:
+                del codes[other]
+            codes[node] = found.code
+    return inside
 
 
 def _phases(nodes: Sequence[ir.Node], cpu: Mapping[ir.Node, Reason]) -> dict[ir.Node, int]:

@@ -34,12 +34,13 @@ def reads(node: ir.Node) -> list[ir.Value]:
     return list(dict.fromkeys(found))
 
 
-def scope_of(model: ir.Model, spec: Spec, device: str, low: str | None) -> Scope:
+def scope_of(model: ir.Model, spec: Spec, device: str, low: str | None, compiled: bool = False) -> Scope:
     constants = dict(_constants(model.graph))
     nodes = list(model.graph)
     opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
     exact = _exact(model, spec, constants.keys()) if low else frozenset[ir.Value]()
-    return Scope(device, opset, low, exact, _from_sizes(nodes, constants.keys()), constants=constants)
+    host = _from_sizes(nodes, constants.keys())
+    return Scope(device, opset, low, exact, host, constants=constants, compiled=compiled)
 
 
 def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

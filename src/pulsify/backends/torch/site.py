@@ -76,7 +76,7 @@ class Scope:
 
     low: the type that stands for float32, if not that itself. exact: values that stay as they are: those that follow
     from the clock alone, and what is carried from pulse to pulse. host: those that follow from sizes alone, which stay
-    with the CPU.
+    with the CPU. compiled: what lies between products becomes one kernel.
     """
 
     device: str
@@ -86,6 +86,7 @@ class Scope:
     host: frozenset[ir.Value] = frozenset()
     names: Names = field(default_factory=Names)
     constants: Mapping[ir.Value, ir.TensorProtocol] = field(default_factory=dict)
+    compiled: bool = False
 
     def array(self, value: ir.Value | None) -> Array | None:
         """A constant's elements."""

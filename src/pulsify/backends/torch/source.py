@@ -15,6 +15,7 @@ from onnx_ir.passes import Sequential
 
 from pulsify.backends.torch import functions
 from pulsify.backends.torch.island import Island, opened
+from pulsify.backends.torch.passes import Joined, quicker
 from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
 from pulsify.backends.torch.scope import reads, scope_of
 from pulsify.backends.torch.site import Need, Scope, Uncovered
@@ -43,13 +44,17 @@ class Source:
     model: ir.Model
 
 
-def sized(model: ir.Model, batch: int) -> ir.Model:
-    """The model for so many streams: every size that can be known is, and what follows from sizes is a constant."""
+def sized(model: ir.Model, batch: int, joined: Joined | None = None) -> ir.Model:
+    """The model for so many streams: every size that can be known is, and what follows from sizes is a constant.
+
+    joined: constants that passes make of others; without it there are no passes that pay here.
+    """
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     made = ForStreams(batch)(model).model
     complete(made)
-    return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
+    made = Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
+    return made if joined is None else quicker(joined)(made).model
 
 
 def source(
@@ -61,21 +66,35 @@ def source(
     force: Sequence[str] = (),
     said: str = "",
     fault: Fault | None = None,
+    joined: Joined | None = None,
+    compiled: bool = False,
+    wires: bool = False,
 ) -> Source:
-    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`)."""
-    made = sized(model, batch)
-    scope = scope_of(made, spec, device, low)
+    """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
+
+    joined: see `sized`. Without it every operator is a line, as it is written. compiled: the text is for a compiler.
+    wires: it gives all wires, behind its own results.
+    """
+    made = sized(model, batch, joined)
+    scope = scope_of(made, spec, device, low, compiled)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
-    plan = planned(made, scope, force, fault)
-    lines, needs, islands = _body(plan, scope, made.graph)
-    results = [_result(value, scope, needs) for value in made.graph.outputs]
+    plan = planned(made, scope, force, fault, joined is not None)
+    outputs = [*made.graph.outputs, *(inner(plan) if wires else ())]
+    lines, needs, islands = _body(plan, scope, {*made.graph.inputs, *outputs})
+    results = [_result(value, scope, needs) for value in outputs]
     text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]
     text += [f"    {line}" for line in lines]
     text += [f"    return {', '.join(results)}{',' * (len(results) == 1)}", ""]
-    ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *made.graph.outputs)}
-    gives = tuple(str(v.name) for v in made.graph.outputs)
+    ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *outputs)}
+    gives = tuple(str(v.name) for v in outputs)
     return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made)
+
+
+def inner(plan: Plan) -> list[ir.Value]:
+    """Wires that are no results of the step. What an island keeps to itself is not seen."""
+    made = [v for item in plan.order for v in (item.gives if isinstance(item, Part) else item.outputs)]
+    return [v for v in made if v.name and v.uses() and not v.is_graph_output()]
 
 
 def _kind(scope: Scope, value: ir.Value) -> str | None:
@@ -94,11 +113,12 @@ def _result(value: ir.Value, scope: Scope, needs: dict[str, Need]) -> str:
     return name
 
 
-def _body(plan: Plan, scope: Scope, graph: ir.Graph) -> tuple[list[str], dict[str, Need], dict[str, Part]]:
+def _body(plan: Plan, scope: Scope, kept: set[ir.Value]) -> tuple[list[str], dict[str, Need], dict[str, Part]]:
     lines: list[str] = []
     needs: dict[str, Need] = {}
     islands: dict[str, Part] = {}
-    for item, over in zip(plan.order, _last_read(plan, scope, graph), strict=True):
+    written = _written(plan)
+    for item, over in zip(written, _last_read(plan, written, scope, kept), strict=True):
         if isinstance(item, Part):
             name = scope.names.fresh(f"island_{len(islands)}")
             islands[name] = item
@@ -108,7 +128,8 @@ def _body(plan: Plan, scope: Scope, graph: ir.Graph) -> tuple[list[str], dict[st
             code = plan.codes[item]
             needs.update(code.needs)
             *said, last = code.lines
-            comment = f"  # {item.op_type} {title(item)}"
+            ops = dict.fromkeys(n.op_type for n in (*reversed(plan.inside.get(item, ())), item))
+            comment = f"  # {', '.join(ops)} {title(item)}"
         freed = f"; del {', '.join(over)}" if over else ""
         lines += [*said, f"{last}{freed}{comment}"]
     return lines, needs, islands
@@ -121,15 +142,20 @@ def _crossing(name: str, part: Part, plan: Plan, scope: Scope) -> list[str]:
     return [*said, f"{outs}{',' * (len(part.gives) == 1)} = {call}" if outs else call]
 
 
-def _last_read(plan: Plan, scope: Scope, graph: ir.Graph) -> list[list[str]]:
+def _written(plan: Plan) -> list[ir.Node | Part]:
+    """What has lines of its own."""
+    taken_in = {n for nodes in plan.inside.values() for n in nodes}
+    return [item for item in plan.order if isinstance(item, Part) or item not in taken_in]
+
+
+def _last_read(plan: Plan, items: Sequence[ir.Node | Part], scope: Scope, kept: set[ir.Value]) -> list[list[str]]:
     """What nobody reads any more after each of the items: its memory can be used again."""
-    kept = {*graph.outputs, *graph.inputs}
     seen: set[ir.Value] = set()
     out: list[list[str]] = []
-    for item in reversed(plan.order):
-        nodes = item.nodes if isinstance(item, Part) else (item,)
+    for item in reversed(items):
+        nodes = item.nodes if isinstance(item, Part) else (*plan.inside.get(item, ()), item)
         read = [v for n in nodes for v in reads(n)]
-        inside = {v for n in nodes for v in n.outputs} if isinstance(item, Part) else set()
+        inside = {v for n in nodes for v in n.outputs}
         over = [v for v in dict.fromkeys(read) if v not in (seen | kept | inside) and v not in scope.constants]
         seen.update(over)
         out.append([scope.names.name(v) for v in over])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pulsify.backends.seam import Array
-from pulsify.backends.torch.tensors import Wire, to_array, to_wire
+from pulsify.backends.seam import Array, Rows
+from pulsify.backends.torch.tensors import Wire, as_tensor, to_array, to_wire
 from pulsify.core.spec import concrete
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Step:
         spec, forms = on.spec, on.forms(batch)
         self._on, self._batch, self._forms, self.placement = on, batch, forms, forms.placement
         self._kinds = forms.general.source.kinds
-        self._device = on.weights.device
+        self.device = on.weights.device
         self.inputs = {i.name: np.zeros(concrete(i.dims, batch), i.dtype) for i in spec.inputs}
         self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
         self._statics = {name: self._sent(name, array) for name, array in statics.items()}
@@ -35,32 +35,44 @@ class Step:
         self.reset()
 
     def _sent(self, name: str, array: Array) -> Wire:
-        return to_wire(array, self._kinds.get(name), self._device)
+        return to_wire(array, self._kinds.get(name), self.device)
 
     def _length(self, length: int) -> Wire:
-        return to_wire(np.full((self._batch, 1), length, np.int32), "int32", self._device)
+        return to_wire(np.full((self._batch, 1), length, np.int32), "int32", self.device)
 
-    def run(self, length: int | None = None) -> Mapping[str, Array]:
-        """One pulse. If it fails, states are as before."""
+    def run(self, length: int | None = None, fed: Rows | None = None) -> Rows:
+        """One pulse. fed: tensors instead of `inputs`; then results are tensors. If it fails, states are as before."""
         spec = self._on.spec
         steady = self._forms.steady if length is None and self._at >= self._since else None
         if steady is None:
             self._count()
-        fed = {name: self._sent(name, array) for name, array in self.inputs.items()}
+        given = {name: self._given(name, fed) for name in self.inputs}
         if spec.length:
-            fed[spec.length] = self._unknown if length is None else self._length(length)
-        made = self._called(steady or self._forms.general, fed)
-        for name, array in self.outputs.items():
-            if name in made:  # a steady step has none that come out of flush alone
-                array[...] = to_array(made[name], array.dtype)
+            given[spec.length] = self._unknown if length is None else self._length(length)
+        made = self._called(steady or self._forms.general, given)
+        results = {name: made[name] for name in self.outputs if name in made}  # a steady step may have fewer
+        if fed is None:
+            for name, wire in results.items():
+                self.outputs[name][...] = to_array(wire, self.outputs[name].dtype)
         self._states = {s.name: made.get(s.after, self._states[s.name]) for s in spec.states}
         self._counted = steady is None or self._on.program.counts
         self._at += spec.pulse
-        return self.outputs
+        if fed is None:
+            return self.outputs
+        return {name: as_tensor(wire, self.outputs[name].dtype, self.device) for name, wire in results.items()}
+
+    def _given(self, name: str, fed: Rows | None) -> Wire:
+        """A copy, of the type the step takes: a state may be a part of it."""
+        kind = self._kinds.get(name)
+        if fed is None:
+            return self._sent(name, self.inputs[name])
+        if kind is None:
+            return to_array(fed[name], None)
+        return fed[name].to(device=self.device, dtype=getattr(torch, kind), copy=True)
 
     def _called(self, form: Form, fed: Mapping[str, Wire]) -> dict[str, Wire]:
         given = {**fed, **self._statics, **self._states}
-        with torch.inference_mode(), full_precision():
+        with at_full_precision():
             made = form.call(*(given[name] for name in form.source.takes))
         return dict(zip(form.source.gives, made, strict=True))
 
@@ -93,6 +105,13 @@ class Step:
 
 
 @contextmanager
+def at_full_precision() -> Iterator[None]:
+    """As a step runs: with nothing noted for gradients."""
+    with torch.inference_mode(), full_precision():
+        yield
+
+
+@contextmanager
 def full_precision() -> Iterator[None]:
     """Products of float32 in float32 on a card too, whatever was set outside; that is put back."""
     if not torch.cuda.is_available():
@@ -102,7 +121,7 @@ def full_precision() -> Iterator[None]:
     full: Any
     switches, name, full = [products, convolutions], "allow_tf32", False
     if hasattr(products, "fp32_precision"):  # torch 2.9 and later; the older words do not mix with these
-        switches, name, full = [products, convolutions.conv], "fp32_precision", "ieee"
+        switches, name, full = [products, convolutions.conv, convolutions.rnn], "fp32_precision", "ieee"
     before = [getattr(switch, name) for switch in switches]
     try:
         for switch in switches:

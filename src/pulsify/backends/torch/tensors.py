@@ -35,6 +35,13 @@ def to_array(wire: Wire, dtype: np.dtype[Any] | None) -> Array:
     return array if dtype is None or array.dtype == dtype else array.astype(dtype)
 
 
+def as_tensor(wire: Wire, dtype: np.dtype[Any], device: Any) -> Any:
+    """A copy on the device that is the caller's, of torch's own type for an array's."""
+    if isinstance(wire, np.ndarray):
+        return torch.from_numpy(wire.copy()).to(device)
+    return wire.to(dtype=getattr(torch, dtype.name), copy=True)  # outside inference mode: an ordinary tensor
+
+
 class Weights:
     """Constants on a device, made when first named, and shared by all forms of a step and all numbers of streams."""
 

@@ -58,6 +58,8 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
 
     Noted, and left at that, where the start is not this plan's business (an opening has been run before).
     """
+    if wire.constant_frame is None and (wire.mirror is not None or (how is not None and how.mode != "constant")):
+        ctx.frames(Fraction(window.p * reach.num, ctx.pulse * reach.den))  # else it would never be there in time
     if ready(wire, reach, how, window):
         return False
     ctx.waited.append(partial(_over_by, wire, reach, how, window))

@@ -31,6 +31,8 @@ from pulsify.core.runner import IN_MEMORY, open_model, run_model
 if TYPE_CHECKING:
     from pulsify.convert.context import Context
 
+TRIES = 4096  # lengths, until one meets all conditions
+
 
 def holds(layout: Layout) -> bool:
     """Can a state of such frames begin with some that are the same for all streams?"""
@@ -63,7 +65,7 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
     if not wanted:
         return {}
     traces = ctx.ask.traces
-    tracer, length = traces.tracer, traces.lengths[0]
+    tracer, length = traces.tracer, _taken(ctx)
     runner = open_model(_part(ctx, list(wanted)), optimize=False)
     used = {i.name for i in runner.get_inputs()}
     runs = []
@@ -88,6 +90,13 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
             )
         found[name] = first
     return found
+
+
+def _taken(ctx: Context) -> int:
+    """A length that the model takes, by all that is known: shapes alone do not say so of every operator."""
+    traces, conditions = ctx.ask.traces, ctx.ask.ledger.conditions
+    some = range(traces.lengths[0], traces.lengths[0] + TRIES * traces.step, traces.step)
+    return next((s for s in some if all(c.met(s) for c in conditions)), traces.lengths[0])
 
 
 def _noise(rng: np.random.Generator, dims: tuple[int, ...], dtype: ir.DataType) -> Array:

@@ -76,8 +76,9 @@ def follower(ask: Questions) -> Follower:
 
 
 def longest(ask: Questions) -> int:
-    """No stream is longer."""
-    return ask.traces.tracer.time.longest or LONGEST
+    """No stream is longer, nor has the model been looked at further out: what is seen there goes into the stream."""
+    declared = ask.traces.tracer.time.longest
+    return LONGEST if declared is None else max(declared, ask.traces.longest.length)
 
 
 def in_frames(ask: Questions, length: Length) -> Series:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from pulsify.convert.facts import Wire
@@ -10,8 +9,6 @@ from pulsify.trace.evaluate import CannotRun, Traced
 
 if TYPE_CHECKING:
     from pulsify.convert.questions import Questions
-
-SMALL = 4096  # elements of a value worth keeping
 
 
 def known_at(ask: Questions, name: str, s: int) -> Traced:
@@ -24,10 +21,8 @@ def known_at(ask: Questions, name: str, s: int) -> Traced:
     large = ask.large_values[1]
     if name not in large:
         value = _evaluate(ask, name, s)
-        if math.prod(value.dims) <= SMALL:
-            kept[name] = value
-            return value
-        large[name] = value
+        (kept if ask.traces.tracer.made.keeps(value) else large)[name] = value
+        return value
     return large[name]
 
 
@@ -44,8 +39,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     for i in node.inputs:
         if i:
             values[i] = _perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
-    tracer.evaluator.step(node, values)
-    return values[name]
+    return tracer.made.of(node, values)[name]
 
 
 def shaped_at(ask: Questions, name: str, s: int) -> Traced:
@@ -88,6 +82,5 @@ def _inferred(ask: Questions, name: str, s: int) -> Traced:
         values = {
             i: known_at(ask, i, s) if ask.traces.runs[0][i].known else shaped_at(ask, i, s) for i in node.reads if i
         }
-        ask.traces.tracer.evaluator.step(node, values)
-        kept |= {o: values[o] for o in node.outputs if o}
+        kept |= ask.traces.tracer.made.of(node, values)
     return kept[name]

@@ -80,6 +80,13 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
     """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
     if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
         return value
+    if window.grows and ctx.clock.batch is not None:
+        raise NotStreamable(
+            "positions of a past that grows meet streams of any number",
+            node=wire.name,
+            op="position",
+            hint='fix the batch size: set={"B": 1}',
+        )
     b, layout = ctx.builder, wire.layout
     first = [max(s, 1) for s in layout.sizes[: layout.axis]]
     rest = list(layout.sizes[layout.axis + 1 :])

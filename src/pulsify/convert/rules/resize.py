@@ -147,7 +147,8 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
         alone = all(m == r for i, (m, r) in enumerate(dims) if i != layout.axis)
         return (out if alone else _emit(ctx, node, wire, out, Fraction(1)),)
 
-    return Plan((Read(wire, reach),), (layout,), length, emit)
+    known = wire.end is None  # it could be had early, but which frame is shown at the end is not known before
+    return Plan((Read(wire, reach),), (layout,), length, emit, tail=known)
 
 
 def _margin(node: Node, factor: Fraction) -> tuple[Fraction, int]:

@@ -26,17 +26,31 @@ def engine(model: ir.Model, spec: Spec, most: int = 5) -> Engine:
     return made
 
 
+def ran(slots: Engine, which: list[int], positions: list[int], length: int | None = None) -> list[dict[str, Array]]:
+    """Outputs by stream."""
+    lengths = None if length is None else np.full(len(which), length)
+    made = slots.run(np.array(which), np.array(positions), lengths)
+    return [{name: rows[i].copy() for name, rows in made.items()} for i in range(len(which))]
+
+
+def together(slots: Engine, *places: tuple[int, int | None]) -> list[list[int]]:
+    """Which of these, given by position and length, run together."""
+    far = [clocked().unknown_length if length is None else length for _, length in places]
+    found = slots.groups(np.array([at for at, _ in places]), np.array(far))
+    return [np.arange(len(places))[which].tolist() for which in found]
+
+
 def test_streams_in_any_slots_and_any_company_are_what_they_are_alone() -> None:
     slots, x = engine(*remembers("B")), frames(5, 2, 16)
     turns = [[0, 3], [3], [4, 0, 3], [0], [4, 3], [4, 0], [4]]  # four pulses of each
     done: dict[int, list[Array]] = {0: [], 3: [], 4: []}
-    for together in turns:
-        for slot in together:
+    for now in turns:
+        for slot in now:
             n = len(done[slot])
             slots.rows["x"][slot] = x[slot : slot + 1, :, 4 * n : 4 * n + 4]
-        made = slots.run(together, [4 * len(done[s]) for s in together], None)
-        for slot, out in zip(together, made, strict=True):
-            done[slot].append(out["y"].copy())
+        made = ran(slots, now, [4 * len(done[s]) for s in now])
+        for slot, out in zip(now, made, strict=True):
+            done[slot].append(out["y"])
     assert slots.together
     for slot, parts in done.items():
         close(np.concatenate(parts, 2), remembered(x[slot : slot + 1]))
@@ -45,32 +59,32 @@ def test_streams_in_any_slots_and_any_company_are_what_they_are_alone() -> None:
 def test_a_reset_slot_forgets_and_a_restored_one_goes_on() -> None:
     slots, x = engine(*remembers("B")), frames(1, 2, 4)
     slots.rows["x"][1] = slots.rows["x"][2] = x
-    first = slots.run([1], [0], None)[0]["y"].copy()
+    first = ran(slots, [1], [0])[0]["y"]
     kept = slots.states(1, 4)
     np.testing.assert_array_equal(kept["s"], x[..., -2:])
-    second = slots.run([1], [4], None)[0]["y"].copy()
+    second = ran(slots, [1], [4])[0]["y"]
     slots.restore(2, kept, 4)
-    np.testing.assert_array_equal(slots.run([2], [4], None)[0]["y"], second)
+    np.testing.assert_array_equal(ran(slots, [2], [4])[0]["y"], second)
     slots.reset(1)
-    np.testing.assert_array_equal(slots.run([1], [0], None)[0]["y"], first)
+    np.testing.assert_array_equal(ran(slots, [1], [0])[0]["y"], first)
 
 
 def test_streams_at_different_places_run_together_once_they_are_warm() -> None:
     slots = engine(both_ends(), clocked())
-    assert slots.group(0, None) != slots.group(4, None)
-    assert slots.group(12, None) == slots.group(400, None), "the position is not asked for any more"
-    assert slots.group(400, 402) not in (slots.group(400, None), slots.group(400, 403)), "at the end it is"
-    assert slots.group(8, None) == slots.group(8, None)
+    assert together(slots, (0, None), (4, None), (0, None)) == [[0, 2], [1]]
+    assert together(slots, (12, None), (400, None)) == [[0, 1]], "the position is not asked for any more"
+    assert together(slots, (400, 402), (400, None), (400, 403)) == [[0], [1], [2]], "at the end it is"
+    assert slots.groups(np.array([8, 8]), None) == [slice(0, 2)]
 
 
 def test_positions_and_lengths_are_each_streams_own() -> None:
     slots, x = engine(both_ends(), clocked()), frames(1, 2, 4)
     slots.rows["x"][0] = slots.rows["x"][1] = x
-    assert not slots.run([0], [0], None)[0]["y"].any(), "nine frames are late"
-    early, late = slots.run([0, 1], [12, 400], None)
+    assert not ran(slots, [0], [0])[0]["y"].any(), "nine frames are late"
+    early, late = ran(slots, [0, 1], [12, 400])
     np.testing.assert_array_equal(early["y"], x)
     np.testing.assert_array_equal(late["y"], x)
-    ended = slots.run([1], [400], 393)[0]["y"]
+    ended = ran(slots, [1], [400], 393)[0]["y"]
     np.testing.assert_array_equal(ended[..., :2], x[..., :2])
     assert not ended[..., 2:].any(), "frames 393 and on are none"
     assert slots.states(1, 404)["position"] == 404
@@ -95,7 +109,7 @@ def mixing(text: str) -> tuple[ir.Model, Spec]:
 def test_streams_that_a_model_mixes_are_calls_of_their_own(text: str, apart: bool) -> None:
     slots = engine(*mixing(text))
     assert slots.together is apart
-    assert (slots.group(0, None) == slots.group(0, None)) is apart, "equal to nothing else, not even to itself"
+    assert together(slots, (0, None), (0, None)) == ([[0, 1]] if apart else [[0], [1]])
 
 
 def test_an_output_without_a_stream_axis_is_taken_for_mixed() -> None:
@@ -107,7 +121,7 @@ def test_an_output_without_a_stream_axis_is_taken_for_mixed() -> None:
 def test_a_call_that_fails_leaves_states_as_they_were() -> None:
     slots = engine(*remembers("B"))
     slots.rows["x"][0] = 1
-    slots.run([0], [0], None)
+    ran(slots, [0], [0])
     before = slots.states(0, 4)
     call = slots._calls[False, 1]
 
@@ -116,6 +130,6 @@ def test_a_call_that_fails_leaves_states_as_they_were() -> None:
 
     call.run = fails
     with pytest.raises(RuntimeError):
-        slots.run([0], [4], None)
+        ran(slots, [0], [4])
     assert slots.intact
     np.testing.assert_array_equal(slots.states(0, 4)["s"], before["s"])

@@ -115,6 +115,14 @@ def test_a_card_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         chosen({"device": "cuda:1"})
 
 
+def test_steps_go_when_they_are_not_needed() -> None:
+    on = opened()
+    first = on.form("general", 2)
+    assert on.forms(2).general is first is on.form("general", 2)
+    on.release(2)
+    assert on.forms(2).general is not first
+
+
 def test_islands_only_where_they_may_be() -> None:
     opened(force_cpu=["c"], allow_cpu=["c"]).forms(1)
     with pytest.raises(InvalidArgument, match=r"'c' \(asked for\)"):
@@ -123,10 +131,11 @@ def test_islands_only_where_they_may_be() -> None:
 
 def test_float32_is_float32_on_a_card_and_settings_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
-    switches = module.torch.backends.cuda.matmul, module.torch.backends.cudnn.conv
+    library = module.torch.backends.cudnn
+    switches = module.torch.backends.cuda.matmul, library.conv, library.rnn
     before = [s.fp32_precision for s in switches]
     with full_precision():
-        assert [s.fp32_precision for s in switches] == ["ieee", "ieee"]
+        assert [s.fp32_precision for s in switches] == ["ieee"] * 3
     assert [s.fp32_precision for s in switches] == before
 
 

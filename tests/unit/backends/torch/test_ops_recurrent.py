@@ -8,11 +8,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx_ir.passes.common import ShapeInferencePass
 
+from pulsify.backends.torch.layers import gru_layer, lstm_layer
 from tests.models import model, node, port, weights
 from tests.unit.backends.torch.both import alike, by_torch, fed, same, small, written
 from tests.unit.graphs import run
@@ -21,14 +23,14 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 T, B, N, H = 5, 3, 4, 6
 
 
-def layer(op: str, ways: int, inputs: str, states: str, **attributes: Any) -> ir.Model:
+def layer(op: str, ways: int, inputs: str, states: str, time: int = T, **attributes: Any) -> ir.Model:
     """inputs: which of the optional ones are there; states: those that are not constant."""
     g = GATES[op]
     constants: dict[str, Any] = {
         "w": weights(ways, g * H, N), "r": weights(ways, g * H, H, seed=2) / 2, "b": weights(ways, 2 * g * H, seed=3),
         "p": weights(ways, 3 * H, seed=4),
     }  # fmt: skip
-    dims: dict[str, Any] = {"x": [T, B, N], "n": [B], "h": [ways, B, H], "c": [ways, B, H]}
+    dims: dict[str, Any] = {"x": [time, B, N], "n": [B], "h": [ways, B, H], "c": [ways, B, H]}
     outputs = "y yh yc" if op == "LSTM" else "y yh"
     made = node(op, inputs, outputs, hidden_size=H, **attributes)
     given = {k: v for k, v in dims.items() if k in ("x", *states.split())}
@@ -48,6 +50,57 @@ def test_layers(op: str, direction: str, inputs: str, before: int) -> None:
     made = layer(op, ways, inputs, states, direction=direction, **extra)
     feeds = {**fed(made), **({"n": np.array([5, 0, 3], np.int32)} if "n" in inputs.split() else {})}
     alike(made, feeds)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "settings"),
+    [
+        ("GRU", "x w r", {}), ("GRU", "x w r b _ h", {}), ("GRU", "x w r b", {"direction": "bidirectional"}),
+        ("LSTM", "x w r b", {}), ("LSTM", "x w r b _ h c", {"direction": "bidirectional"}),
+        ("LSTM", "x w r _ _ h c", {}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("time", [1, T])
+def test_in_one_call(op: str, inputs: str, settings: dict[str, Any], time: int) -> None:
+    """Gates are turned into torch's order."""
+    own = {"linear_before_reset": 1} if op == "GRU" else {}
+    states = " ".join(k for k in "hc" if k in inputs.split())
+    made = layer(op, 2 if settings else 1, inputs, states, time, **settings, **own)
+    assert f"op.{op.lower()}_layer(x, [" in written(made).text
+    alike(made)
+
+
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("time", [1, T])
+def test_batch_first(op: str, both: bool, time: int) -> None:
+    """The runtime has no such layout on the CPU: torch, with its own."""
+    g, ways = GATES[op], 1 + both
+    call = gru_layer if op == "GRU" else lstm_layer
+    shapes = [(g * H, N), (g * H, H), (g * H,), (g * H,)] * ways
+    given = [torch.from_numpy(weights(*d, seed=i)) for i, d in enumerate(shapes)]
+    x, h = torch.from_numpy(weights(time, B, N, seed=7)), torch.from_numpy(weights(ways, B, H, seed=8))
+    states = [h] if op == "GRU" else [h, h / 2]
+    want = call(x, given, *states, both_ways=both)
+    got = call(x.transpose(0, 1), given, *(s.transpose(0, 1) for s in states), both_ways=both, batch_first=True)
+    torch.testing.assert_close(got[0], want[0].permute(2, 0, 1, 3))
+    for mine, other in zip(got[1:], want[1:], strict=True):
+        torch.testing.assert_close(mine, other.transpose(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "settings"),
+    [
+        ("GRU", "x w r b", {}), ("GRU", "x w r b", {"linear_before_reset": 1, "clip": 0.5}),
+        ("GRU", "x w r b", {"linear_before_reset": 1, "activations": ["Sigmoid", "Relu"]}),
+        ("LSTM", "x w r b", {"direction": "reverse"}), ("LSTM", "x w r b _ h c p", {}),
+        ("LSTM", "x w r b", {"input_forget": 1}), ("RNN", "x w r b", {}),
+    ],
+)  # fmt: skip
+def test_what_torch_has_not_is_frame_by_frame(op: str, inputs: str, settings: dict[str, Any]) -> None:
+    made = layer(op, 1, inputs, " ".join(k for k in "hc" if k in inputs.split()), **settings)
+    assert f"op.{op.lower()}(x, " in written(made).text
+    alike(made)
 
 
 def test_lstm_with_all_its_inputs() -> None:

@@ -1,0 +1,1 @@
+"""What needs a graphics card. Elsewhere it is skipped."""
