@@ -84,6 +84,38 @@ def causal(batch: int | str = 1) -> onnx.ModelProto:
     return model([node("Conv", "x w", "y", pads=[2, 0])], {"x": [batch, 2, "T"]}, ["y"], {"w": weights(3, 2, 3)})
 
 
+def mirrored(batch: int | str = 1, channels: int = 2) -> onnx.ModelProto:
+    """Two causal convolutions of five frames, four mirrored in front of each: the start shows later frames."""
+    nodes, given = _mirrored("y", channels)
+    return model(nodes, {"x": [batch, 2, "T"]}, ["y"], given)
+
+
+def mirrored_lstm(batch: int | str = 1) -> onnx.ModelProto:
+    """As a codec has it: `mirrored`, and two LSTMs behind; frames y [B, T, 4] and the last state h [1, B, 4]."""
+    nodes, given = _mirrored("c", 2)
+    nodes += [
+        node("Transpose", "c", "turned", perm=[2, 0, 1]),
+        node("LSTM", "turned w r", "l1", hidden_size=4),
+        node("Squeeze", "l1 one", "s1"),
+        node("LSTM", "s1 v u", "l2 h", hidden_size=4),
+        node("Squeeze", "l2 one", "s2"),
+        node("Transpose", "s2", "y", perm=[1, 0, 2]),
+    ]
+    given |= {n: weights(1, 16, 3 if n == "w" else 4, seed=i) for i, n in enumerate("wrvu")}
+    return model(nodes, {"x": [batch, 2, "T"]}, ["y", "h"], {**given, "one": np.array([1])})
+
+
+def _mirrored(out: str, channels: int) -> tuple[list[onnx.NodeProto], dict[str, Array]]:
+    nodes = [
+        node("Pad", "x before", "p1", mode="reflect"),
+        node("Conv", "p1 w1", "c1"),
+        node("Tanh", "c1", "t"),
+        node("Pad", "t before", "p2", mode="reflect"),
+        node("Conv", "p2 w2", out),
+    ]
+    return nodes, {"w1": weights(channels, 2, 5), "w2": weights(3, channels, 5), "before": np.array([0, 0, 4, 0, 0, 0])}
+
+
 def valid() -> onnx.ModelProto:
     """A convolution of five frames, not padded: shorter streams do not exist."""
     return model([node("Conv", "x w", "y")], {"x": [1, 2, "T"]}, ["y"], {"w": weights(3, 2, 5)})

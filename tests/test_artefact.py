@@ -55,6 +55,8 @@ def stream_with_onnx_runtime(path, x):  # x is the whole input here; live, chunk
     meta = model.get_modelmeta().custom_metadata_map
     (i,), (o,), states, time = (json.loads(meta[f"pulsify.{k}"]) for k in ("inputs", "outputs", "states", "time"))
     state = {s["name"]: np.zeros(s["start"], s["numpy"]) for s in states}
+    opening = json.loads(meta.get("pulsify.opening", '{"pulses": 1}'))  # the first pulses may be a call of their own
+    first = ort.InferenceSession(Path(path).with_name(opening["file"])) if "file" in opening else model
     axis, pulse, total = i["axis"], i["dims"][i["axis"]], x.shape[i["axis"]] // int(i["rate"])
 
     def count(e):  # ["floor_divide", ["add", "S", 3], 4]: how many frames come of a stream of S
@@ -63,10 +65,11 @@ def stream_with_onnx_runtime(path, x):  # x is the whole input here; live, chunk
 
     frames = int(count(o["count"]))
     pulses = max(-(-(o["delay"] + frames) // max(o["frames"], 1)), -(-x.shape[axis] // pulse))  # until all are out
+    pulses = max(pulses, opening["pulses"])
     x = np.pad(x, [(0, pulses * pulse - x.shape[axis] if a == axis else 0) for a in range(x.ndim)])
     end, parts = {time["length"]: np.array([[total]], "i4")} if time["length"] else {}, []
-    for chunk in np.split(x, pulses, axis):
-        y, *new = model.run(None, {i["name"]: chunk, **state, **end})
+    for n, chunk in enumerate(np.split(x, range(opening["pulses"] * pulse, pulses * pulse, pulse), axis)):
+        y, *new = (model if n else first).run(None, {i["name"]: chunk, **state, **end})
         state, parts = dict(zip(state, new)), [*parts, y]
     if o["axis"] is None:  # no frames: known at the end only
         return y

@@ -39,6 +39,7 @@ def written(folder: Path) -> list[dict[str, str]]:
         pulsify.stream(framed_causal(), pulse=4, unbounded=6),
         pulsify.stream(framed_causal(), pulse=4, unbounded="grow"),
         pulsify.stream(cut_by_a_table(), pulse=4),
+        pulsify.stream(models.mirrored(), pulse=2),
     ]
     out = []
     for i, stream in enumerate(streams):

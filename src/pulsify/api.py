@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,11 @@ from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Executable, Options, Own, StepProgram, Wired, Wiring, Writing, own_options, plain
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
-from pulsify.core.custom import write_out
+from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
+from pulsify.core.identity import source_hash
 from pulsify.core.report import Report
-from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
+from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
 from pulsify.export.registry import target as export_target
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from pulsify.convert.assemble import Probes
-    from pulsify.convert.convert import Natural
+    from pulsify.convert.convert import Converted, Natural
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
@@ -69,8 +70,10 @@ class Stream:
         path: str | None = None,
         probes: Probes | None = None,
         natural: Callable[[], Natural] | None = None,
+        opening: Stream | None = None,
     ) -> None:
         self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
+        self.opening = opening  # the same model at a longer pulse, which runs the first `spec.opening` pulses as one
         self._taps: Probes = probes or {}
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int, Frozen], Executable] = {}
@@ -168,6 +171,15 @@ class Stream:
         _known(backend, own or {})
         return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend, own)
 
+    def opened_by(
+        self, backend: str, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
+    ) -> Executable | None:
+        """What runs the opening, if there is one: its graph as it is, for it is run once."""
+        if self.opening is None:
+            return None
+        kind = self.opening._kind("portable", True, fuse_quantised)
+        return self.opening._opened(kind, threads, backend, own)
+
     def _kind(self, quickest: Kind, portable: bool, fuse_quantised: bool) -> Kind:
         if self.quantised and not fuse_quantised:
             return "unfused"
@@ -248,7 +260,9 @@ class Stream:
             self._ports[count] = ports(self.spec, count)
         known = self._ports[count]
         opened = partial(self._opened(kind, threads, backend, own).stepper, count, fixed)
-        return Session(opened, Framer(known, padding, check), known, check)
+        opening = self.opened_by(backend, fuse_quantised, threads, own)
+        first = None if opening is None else partial(opening.stepper, count, fixed)
+        return Session(opened, Framer(known, padding, check), known, check, first)
 
     def _sorted_out(
         self,
@@ -309,21 +323,30 @@ class Stream:
         return self._program(kind, backend), opened.wired(count) if isinstance(opened, Wiring) else {}
 
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
-        """One plain ONNX file. Large weights lie beside it, as external data.
+        """One plain ONNX file. Large weights lie beside it, as external data, and so does the opening if there is one.
 
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share).write(self.model, self.spec, Path(path))
+        Onnx(share, None if self.opening is None else self.opening.model).write(self.model, self.spec, Path(path))
 
     def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are."""
-        export_target(target).write(self.model, self.spec, Path(path))
+        chosen = export_target(target)
+        if isinstance(chosen, Onnx):
+            self.save(path)
+            return
+        if self.opening is not None:
+            raise InvalidArgument(
+                f"{target!r} takes one graph, and this stream has an opening: convert with opening=False"
+            )
+        chosen.write(self.model, self.spec, Path(path))
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
         exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{exact}>"
+        opens = f" opens with {self.spec.opening} pulses" if self.spec.opening else ""
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}>"
 
 
 def stream(
@@ -336,6 +359,7 @@ def stream(
     example: Example | None = None,
     unbounded: str | int = "refuse",
     proof: str = "proven",
+    opening: bool = True,
     verify: bool = True,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
@@ -347,6 +371,9 @@ def stream(
     unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
     `spec.exact_up_to`).
+    opening: where a mirrored start makes all frames wait for what the first ones show, the first pulses are run as one
+    (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
+    than a gigabyte, which would be held twice.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). verify: check against the batch model before returning.
     """
@@ -367,26 +394,31 @@ def stream(
         if free is not None:
             try:
                 return stream(
-                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, verify=verify
-                )
+                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
+                    verify=verify,
+                )  # fmt: skip
             except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
                 set = {**(set or {}), free: 1}
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = resolve(model, spec)
     tracer = Tracer(model, spec)
-    converted = convert(tracer, pulse, unbounded, proof)
-    described = replace(converted.spec, source=source_hash(source))
-    converted.model.metadata_props.update(described.to_properties())
-    write_out(converted.model, model.bodies)
-    made = Stream(
-        converted.model, described, probes=converted.probes, natural=partial(natural, tracer, unbounded, proof)
-    )
+    converted = convert(tracer, pulse, unbounded, proof, opening)
+    made = _made(converted, source_hash(source), model.bodies, partial(natural, tracer, unbounded, proof, opening))
     if verify:
         from pulsify.verify.check import quick
 
         made.report = quick(source, made)
     return made
+
+
+def _made(converted: Converted, source: str, bodies: Bodies, natural: Callable[[], Natural] | None = None) -> Stream:
+    """A stream of what was converted, its opening too."""
+    spec = replace(converted.spec, source=source)
+    converted.model.metadata_props.update(spec.to_properties())
+    write_out(converted.model, bodies)
+    opening = None if converted.opening is None else _made(converted.opening, source, bodies)
+    return Stream(converted.model, spec, probes=converted.probes, natural=natural, opening=opening)
 
 
 def _exported(
@@ -436,7 +468,25 @@ def load(path: str | os.PathLike[str]) -> Stream:
     """A stream saved by `Stream.save`."""
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidModel(f"load takes a path to a stream, got {type(path).__name__}")
-    path = Path(path)
+    made = _loaded(Path(path))
+    if made.spec.opening:
+        made.opening = _opening_of(made, Path(path))
+    return made
+
+
+def _opening_of(made: Stream, path: Path) -> Stream:
+    """The file beside it that runs the first pulses."""
+    name = str(json.loads(made.model.metadata_props[OPENING]).get("file", ""))
+    beside = path.with_name(Path(name).name or f"{path.stem}.opening{path.suffix}")
+    if not beside.is_file():
+        raise InvalidModel(f"the opening of this stream is gone: put {beside.name!r} back beside it, or convert again")
+    opening = _loaded(beside)
+    if not opening.spec.opens(made.spec):
+        raise InvalidModel(f"{beside.name!r} is not the opening of {path.name!r}: convert the model again")
+    return opening
+
+
+def _loaded(path: Path) -> Stream:
     if not path.is_file():
         raise InvalidModel(f"no such file: {path.name!r}")
     try:
@@ -476,28 +526,3 @@ def verify(
         source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
         options=options,
     )  # fmt: skip
-
-
-def source_hash(source: Model) -> str:
-    """Identifies the model a stream was made from."""
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).hexdigest()
-    if isinstance(source, ir.Model):
-        return _ir_hash(source)
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
-
-
-def _ir_hash(model: ir.Model) -> str:
-    """Node by node and tensor by tensor: a large model is not serialised as a whole."""
-    digest = hashlib.sha256()
-    for node in model.graph:
-        digest.update(ir.to_proto(node).SerializeToString(deterministic=True))
-    for name, value in sorted(model.graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is not None:
-            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-            digest.update(tensor.tobytes())
-    return digest.hexdigest()

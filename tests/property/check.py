@@ -166,11 +166,18 @@ def difference(have: Array, want: Array, axis: int | None, tolerance: float) -> 
     return f"error {errors.max():.2g} at frames {bad[:8].tolist()} of {want.shape[axis or 0]}"
 
 
-def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int) -> int:
-    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse input frames."""
+def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0) -> int:
+    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse input frames.
+
+    opening: so many pulses are one call, so that nothing is due before all of them have come.
+    """
     delay = 0
     while True:
-        due = ((n, k) for n in range(pulses) for k in range(min((n + 1) * frames - delay, len(needed))))
+        due = (
+            (n, k)
+            for n in range(max(opening - 1, 0), pulses)
+            for k in range(min((n + 1) * frames - delay, len(needed)))
+        )
         if all(needed[k] <= (n + 1) * pulse for n, k in due):
             return delay
         delay += 1

@@ -105,7 +105,7 @@ def check_delay(graph: Graph, made: Tensor, factor: int | None) -> None:
     needed = [max(r + 1, n) for r, n in zip(read, dependence.settled_from(), strict=True)][:inside]
     out = stream.outputs[0]
     pulses = (LENGTH * 3 // 4) // stream.pulse
-    want = smallest_delay(needed, stream.pulse, out.frames, pulses)
+    want = smallest_delay(needed, stream.pulse, out.frames, pulses, spec.opening)
     most = want + interpolations(graph.model([made])) * (-(-out.frames // stream.pulse) + 1)
     assert want <= out.delay <= most, f"pulse {stream.pulse}: delay {out.delay}, {want} would do\n{graph!r}"
 

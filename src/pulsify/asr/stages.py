@@ -58,6 +58,8 @@ class Stage:
     def given(self, frames: int) -> int:
         """Output frames that are out once so many frames have come in."""
         pulses = frames // self.input.frames
+        if pulses < self.stream.spec.opening:
+            return 0
         return max(pulses * self.output.frames - self.output.delay, 0)
 
     def check_feeds(self, following: Stage) -> None:

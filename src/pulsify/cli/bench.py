@@ -43,6 +43,7 @@ def bench(
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
+    opening: bool,
     no_verify: bool,
     sample_rate: float | None,
     seconds: float,
@@ -63,7 +64,7 @@ def bench(
     if model is None:
         _suite(seconds, plot, as_json)
         return
-    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof}
+    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening}
     if pulse is None:
         _sweep(model, meaning, not no_verify, sample_rate, seconds, plot, as_json)
         return

@@ -46,6 +46,7 @@ def inspect(
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
+    opening: bool,
     sample_rate: float | None,
     as_json: bool,
 ) -> None:
@@ -62,7 +63,7 @@ def inspect(
             model,
             pulse,
             stage,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             sample_rate,
             say,
         )
@@ -96,12 +97,14 @@ def _look(
     if stage == "trace":
         return trace_figures(tracer), _draw_trace
     if stage == "windows":
-        return window_figures(tracer, pulse, meaning["unbounded"], meaning["proof"]), _draw_windows
+        return window_figures(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"]), _draw_windows
 
     def make(pulse: int) -> Stream:
         return convert_batch(model, pulse, meaning, verify=False)
 
-    windows = functools.partial(window_figures, tracer, pulse, meaning["unbounded"], meaning["proof"])
+    windows = functools.partial(
+        window_figures, tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"]
+    )
     return _batch(model, tracer, windows, make, sample_rate, say), _draw_batch
 
 

@@ -33,9 +33,10 @@ def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool
     if not is_stream(path):
         return convert_batch(path, pulse, meaning, verify)
     made = load(path)
-    if pulse not in (None, made.pulse) or any(v and v not in ("refuse", "proven") for v in meaning.values()):
+    others = [v for k, v in meaning.items() if k != "opening" and v and v not in ("refuse", "proven")]
+    if pulse not in (None, made.pulse) or others or not meaning["opening"]:
         raise InvalidArgument(
             f"{path} is a stream already, with pulses of {made.pulse}; -p, --time, --bind, --set, "
-            "--unbounded and --proof are for batch models"
+            "--unbounded, --proof and --no-opening are for batch models"
         )
     return made

@@ -58,8 +58,12 @@ def parse_unbounded(context: click.Context, parameter: click.Parameter, given: s
 
 
 def meaning(command: Command) -> Command:
-    """--time, --bind, --set, --unbounded, --proof: what dimensions mean, how far a model looks, how certain to be."""
+    """--time, --bind, --set, --unbounded, --proof, --no-opening: what a model means, how it is to be converted."""
     for option in (
+        click.option(
+            "--opening/--no-opening", default=True, show_default=True,
+            help="Where the start shows later frames: a first, longer call, or one graph that waits at every pulse.",
+        ),
         click.option(
             "--proof", type=click.Choice(["proven", "sampled"]), default="proven", show_default=True,
             help="What is not certain at every length: refuse it, or take it as a sample of lengths shows it.",

@@ -46,6 +46,7 @@ def run(
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
+    opening: bool,
     machine: options.Machine,
     no_verify: bool,
     as_json: bool,
@@ -66,7 +67,7 @@ def run(
         made = open_any(
             model,
             pulse,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             verify=not no_verify,
         )
         check_output(output, made)

@@ -28,6 +28,7 @@ def stream(
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
+    opening: bool,
     no_verify: bool,
     sample_rate: float | None,
     as_json: bool,
@@ -45,7 +46,7 @@ def stream(
         made = convert_batch(
             model,
             pulse,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof},
+            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             verify=False,
         )
         verified = None

@@ -51,8 +51,9 @@ def verify(
     wrong: Mismatch | None = None
     found: NodeReport | None = None
     with working("running batch and stream side by side", as_json) as say:
-        from pulsify.api import load, source_hash
+        from pulsify.api import load
         from pulsify.api import verify as check
+        from pulsify.core.identity import source_hash
         from pulsify.core.runner import open_model
         from pulsify.report.batch import check_belongs
         from pulsify.report.figures import node_figures, verified_figures

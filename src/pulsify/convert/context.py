@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -18,6 +18,8 @@ from pulsify.convert.questions import Questions
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
+
+Over = Callable[[int], bool]  # need it be waited for no longer, once so many pulses have come?
 
 
 class Misaligned(Exception):
@@ -50,7 +52,8 @@ class Context:
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     started: bool = False  # what the start waits for does not count
-    waited: bool = False  # something did wait for what the start shows
+    waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
+    then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
 
     def release(self) -> None:
@@ -64,6 +67,10 @@ class Context:
         if p.denominator != 1:
             raise Misaligned(rate.denominator)
         return int(p)
+
+    def ends_by(self, end: int, p: int, names: Iterable[str]) -> int:
+        """The end of wires of which p frames come; those of an opening hold no more than the pulses they stand for."""
+        return min([end, *(self.then[n].end + p - self.then[n].p for n in names if n in self.then)])
 
     def emitted(
         self,

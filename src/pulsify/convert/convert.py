@@ -15,6 +15,7 @@ from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
+from pulsify.convert.opening import leads_to, pulses, sooner
 from pulsify.convert.ports import (
     file_inputs,
     output,
@@ -23,7 +24,7 @@ from pulsify.convert.ports import (
 )
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
+from pulsify.convert.primitives.known_start import beginning, fits, frames_of, wishes
 from pulsify.convert.primitives.state import State
 from pulsify.convert.proof.batches import check_batches
 from pulsify.convert.proof.decided import check_decisions
@@ -44,10 +45,12 @@ MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
 LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
 LONGEST_CHUNK = 1 << 20  # frames: a longer pulse is of no use
+TRIES = 3  # lengths of an opening: the next may be in step with chunks of attention where the first is not
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
 
 Outputs = list[tuple[Output, ir.Value]]
+Analysed = tuple[Context, Outputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +60,20 @@ class Converted:
     model: ir.Model
     spec: Spec
     probes: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
+    opening: Converted | None = None  # what runs the first pulses, all of them at once
 
 
-def convert(tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven") -> Converted:
+def convert(
+    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
+) -> Converted:
     """Convert at `pulse`, or at the natural one. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            chosen = natural(tracer, unbounded, proof)
-            made = _convert(tracer, chosen.pulse, unbounded, proof)
+            chosen, plan = _natural(tracer, unbounded, proof, opening)
+            made = _convert(tracer, chosen.pulse, unbounded, proof, opening, plan)
             return replace(made, spec=replace(made.spec, natural_pulse=chosen.pulse, natural_latency=chosen.latency))
         try:
-            return _convert(tracer, pulse, unbounded, proof)
+            return _convert(tracer, pulse, unbounded, proof, opening)
         except (Misaligned, OutOfStep) as problem:
             raise unfitting(tracer, pulse, problem, unbounded, proof) from None
     except CannotRun as problem:
@@ -104,7 +110,7 @@ class Natural:
     granularity: int
 
 
-def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven") -> Natural:
+def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True) -> Natural:
     """One granule; where attention takes frames in chunks, a chunk, unless that is later.
 
     A row waits for the last column it looks at. With pulses shorter than a chunk every layer waits for its own chunk
@@ -113,21 +119,30 @@ def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "prove
         pulse 2    | . . | . . | . . | . . |      chunk 4, layer 1: 2 frames late, layer 2: 4, ...
         pulse 4    | . . . . | . . . . |          none, in any layer
     """
-    grain, ctx, outputs = _granule(tracer, unbounded, proof)
-    found = {grain: _latency(grain, outputs)}
-    chunks = {math.lcm(grain, c) for c in ctx.ask.ledger.chunks}
-    ctx.release()
+    chosen, plan = _natural(tracer, unbounded, proof, opening)
+    if plan is not None:
+        plan.released()
+    return chosen
+
+
+def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
+    """The natural pulse, and what was planned for it if no other was looked at."""
+    grain, plain = _granule(tracer, unbounded, proof)
+    chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
+    plan = _planned(tracer, plain, unbounded, proof, opening)
+    if not chunks:
+        return Natural(grain, plan.latency, grain), plan
+    found = {grain: plan.released()}
     for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
         if pulse < LONGEST_CHUNK:
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
-                ctx, outputs = analyse(tracer, pulse, unbounded, proof)
-                found[pulse] = _latency(pulse, outputs)
-                ctx.release()
+                plain = analyse(tracer, pulse, unbounded, proof)
+                found[pulse] = _planned(tracer, plain, unbounded, proof, opening).released()
     pulse = min(found, key=lambda p: (found[p], -p))
-    return Natural(pulse, found[pulse], grain)
+    return Natural(pulse, found[pulse], grain), None
 
 
-def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Context, Outputs]:
+def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
     """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
     pulse = 1
     while True:
@@ -138,21 +153,77 @@ def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Con
             continue
         grain = math.lcm(*ctx.ask.ledger.denominators, 1)
         if grain == pulse:
-            return grain, ctx, outputs
+            return grain, (ctx, outputs)
         ctx.release()
         pulse = grain
 
 
-def _latency(pulse: int, outputs: Outputs) -> int:
-    return math.ceil(latency(pulse, (o for o, _ in outputs)))
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """Every wire of a stream at one pulse; opening: of the first pulses, taken as one, where those are not for it."""
+
+    ctx: Context
+    outputs: Outputs
+    opening: Analysed | None = None
+
+    @property
+    def latency(self) -> int:
+        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs)))
+
+    def released(self) -> int:
+        """The latency; nothing else is wanted of it."""
+        self.ctx.release()
+        if self.opening is not None:
+            self.opening[0].release()
+        return self.latency
+
+
+def planned(
+    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
+) -> Planned:
+    """What a conversion at this pulse does with every wire."""
+    return _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
+
+
+def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, opening: bool) -> Planned:
+    """What was analysed; or a stream that follows an opening, where that brings frames out earlier."""
+    ctx, outputs = plain
+    if not ctx.waited:
+        return Planned(ctx, outputs)
+    then, later = analyse(tracer, ctx.pulse, unbounded, proof, started=True)
+    if opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
+        first = _opening(tracer, then, later, unbounded, proof)
+        if first is not None:
+            ctx.release()
+            return Planned(then, later, first)
+    then.release()
+    return Planned(ctx, _with_delay_after_start(outputs, later))
+
+
+def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int, proof: str) -> Analysed | None:
+    """The plan of the first pulses as one, if a stream can go on from what it leaves."""
+    fewest = pulses(then.waited, then.pulse)
+    for count in range(fewest, fewest + TRIES) if fewest is not None else ():
+        with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
+            first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
+            if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
+                return first, outputs
+            first.release()
+    return None
 
 
 def analyse(
-    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", started: bool = False
-) -> tuple[Context, Outputs]:
+    tracer: Tracer,
+    pulse: int,
+    unbounded: str | int = "refuse",
+    proof: str = "proven",
+    started: bool = False,
+    then: Context | None = None,
+) -> Analysed:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
 
-    started: as if the start of the stream had been waited for already; good for nothing but to see the delay.
+    started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
+    then: the plan of the pulses that come after this one, which is their opening.
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
@@ -166,6 +237,7 @@ def analyse(
             raise problem
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
+        ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
@@ -261,11 +333,23 @@ def _widest_field(traces: Traces) -> int:
     return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
-def _convert(tracer: Tracer, pulse: int, unbounded: str | int, proof: str) -> Converted:
-    ctx, outputs = analyse(tracer, pulse, unbounded, proof)
-    if ctx.waited:
-        outputs = _with_delay_after_start(outputs, analyse(tracer, pulse, unbounded, proof, started=True))
-    time = tracer.time
+def _convert(
+    tracer: Tracer, pulse: int, unbounded: str | int, proof: str, opening: bool, plan: Planned | None = None
+) -> Converted:
+    plan = plan or planned(tracer, pulse, unbounded, proof, opening)
+    made = _built(tracer.time, plan.ctx, plan.outputs)
+    if plan.opening is None:
+        return made
+    first = _built(tracer.time, *plan.opening)
+    spec = replace(made.spec, opening=first.spec.pulse // pulse)
+    if not first.spec.opens(spec):  # states are named when all is done
+        return _convert(tracer, pulse, unbounded, proof, opening=False)
+    return replace(made, spec=spec, opening=first)
+
+
+def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
+    """The graph of a plan, and all that is to know about it."""
+    pulse = ctx.pulse
     states = _buffered(ctx)
     states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]
     states += ctx.carries
@@ -322,10 +406,9 @@ def _check_declared(ctx: Context, time: TimeSpec) -> None:
         )
 
 
-def _with_delay_after_start(outputs: Outputs, started: tuple[Context, Outputs]) -> Outputs:
+def _with_delay_after_start(outputs: Outputs, later: Outputs) -> Outputs:
     """Outputs that say how late they would be if only the start did not have to be waited for."""
-    delays = {o.name: o.delay for o, _ in started[1]}
-    started[0].release()
+    delays = {o.name: o.delay for o, _ in later}
     return [(replace(o, delay_after_start=delays[o.name]), v) if o.axis is not None else (o, v) for o, v in outputs]
 
 

@@ -83,7 +83,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
             _check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
-    end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end)
+    end = ctx.ends_by(min(end, length.latest_end(ctx.pulse), p if plan.exact else end), p, node.outputs)
     known = _known_frames(ctx, plan, Window(p, 0, end))
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1

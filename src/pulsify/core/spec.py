@@ -17,7 +17,8 @@ from pulsify.core.count import expression
 from pulsify.core.errors import InvalidModel
 from pulsify.core.length import Length, Table
 
-FORMATS = ("1", "2")  # 2: tables of lengths are written once, under pulsify.tables
+FORMATS = ("1", "2", "3")  # 2: tables of lengths are written once, under pulsify.tables. 3: there is an opening
+OPENING = "pulsify.opening"  # how many pulses come first, as one; in a file also where their graph lies
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
 Kind = Literal["buffer", "cache", "carry", "clock"]  # frames of the past; all of them; a running value; the position
@@ -53,8 +54,9 @@ class Static:
 class Output:
     """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only.
 
-    delay_after_start: if that is less, the rest is waited for because of the stream's first frames alone, which show
-    later ones (a mirrored pad).
+    delay: that holds once the stream has opened (`Spec.opening`).
+    delay_after_start: if that is less, there is no opening, and the rest is waited for because of the stream's first
+    frames alone, which show later ones (a mirrored pad).
     """
 
     name: str
@@ -164,11 +166,19 @@ class Spec:
     natural_pulse: int | None = None  # the one of smallest latency, where it was looked for
     natural_latency: int | None = None  # pulse + delay then, in frames of the stream
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
+    opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
 
     @property
     def latency(self) -> int:
         """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return math.ceil(latency(self.pulse, self.outputs))
+
+    def opens(self, then: Spec) -> bool:
+        """Are its pulses the first ones of that stream, taken as one, and its states the same?"""
+        states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (self, then)]
+        pulses = self.pulse == then.opening * then.pulse and not self.opening
+        same = (self.source, self.length, self.position) == (then.source, then.length, then.position)
+        return pulses and same and states[0] == states[1]
 
     def after(self, state: str | None) -> str:
         """The output that replaces a state."""
@@ -209,6 +219,9 @@ class Spec:
         if tables:
             flat["version"] = FORMATS[1]
             flat["tables"] = [t.to_json() for t in tables]
+        if self.opening:
+            flat["version"] = FORMATS[2]
+            flat["opening"] = {"pulses": self.opening}
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
 
     @staticmethod
@@ -218,8 +231,8 @@ class Spec:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
         if own["version"] not in FORMATS:
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads formats {' and '.join(FORMATS)}; "
-                "convert the model again"
+                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(FORMATS[:-1])} and "
+                f"{FORMATS[-1]}; convert the model again"
             )
         try:
             return _parse(own)
@@ -253,6 +266,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         natural_pulse=time.get("natural_pulse"),
         natural_latency=time.get("natural_latency"),
         exact_up_to=time.get("exact_up_to"),
+        opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -24,18 +24,25 @@ from pulsify.core.runner import IN_MEMORY
 SHARED = "pulsify.weights"
 SAMPLES, SAMPLE = 64, 4096  # places in a shared file that are looked at, and bytes at each
 SMALLEST = 256  # bytes: smaller constants stay inside the model
+TWICE = 1 << 20  # bytes that two files may both hold
 
 
-def write(model: ir.Model, path: Path, share: bool = True) -> None:
-    """One plain ONNX file; weights too large for it go beside it, unless they lie there already."""
-    props = dict(model.metadata_props)
-    with _placed(model, path, share) as shared:
-        model.metadata_props.pop(SHARED, None)
-        if shared:
-            model.metadata_props[SHARED] = json.dumps({name: fingerprint(path.parent / name) for name in shared})
-        ir.save(model, path)
-    model.metadata_props.clear()
-    model.metadata_props.update(props)
+def write(models: Mapping[Path, ir.Model], share: bool = True) -> None:
+    """Plain ONNX files side by side; weights too large for the first go beside it, unless they lie there already.
+
+    What several of the models hold is written once, if it is much.
+    """
+    with _placed(list(models.values()), next(iter(models)), share) as shared:
+        for path, model in models.items():
+            props = dict(model.metadata_props)
+            model.metadata_props.pop(SHARED, None)
+            if shared:
+                model.metadata_props[SHARED] = json.dumps({name: fingerprint(path.parent / name) for name in shared})
+            try:
+                ir.save(model, path)
+            finally:
+                model.metadata_props.clear()
+                model.metadata_props.update(props)
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -80,19 +87,21 @@ def fingerprint(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _placed(model: ir.Model, path: Path, share: bool) -> Iterator[list[str]]:
+def _placed(models: Sequence[ir.Model], path: Path, share: bool) -> Iterator[list[str]]:
     """Weights as they are to be written, for the time being. Yields the files of others that are shared."""
-    values = [v for graph in model.graphs() for v in graph.initializers.values() if v.const_value is not None]
+    graphs = [graph for model in models for graph in model.graphs()]
+    values = [v for graph in graphs for v in graph.initializers.values() if v.const_value is not None]
     before = [(v, v.const_value) for v in values]
     folder, own = path.parent.resolve(), f"{path.name}.data"
     places = {v: _below(folder, v.const_value) for v in values}
     here = {v: place for v, place in places.items() if place is not None and (share or place == own)}
     apart = [v for v in values if v not in here]
     embedded = sum(v.const_value.nbytes for v in apart if v.const_value is not None)
+    again = embedded - sum({_same(v): v.const_value.nbytes for v in apart if v.const_value is not None}.values())
     try:
         for v, place in here.items():
             v.const_value = _at(folder, place, v.const_value)
-        if embedded > IN_MEMORY or any(isinstance(v.const_value, ir.ExternalTensor) for v in apart):
+        if embedded > IN_MEMORY or again > TWICE or any(isinstance(v.const_value, ir.ExternalTensor) for v in apart):
             _write_apart(apart, folder, own if own not in here.values() else f"{path.name}.more.data")
         yield sorted({place for place in here.values() if place != own})
     finally:
@@ -117,11 +126,19 @@ def _at(folder: Path, place: str, tensor: ir.TensorProtocol | None) -> ir.Extern
     )  # fmt: skip
 
 
+def _same(value: ir.Value) -> object:
+    """Equal for values that are one tensor."""
+    tensor = value.const_value
+    return (tensor.path, tensor.offset) if isinstance(tensor, ir.ExternalTensor) else id(tensor)
+
+
 def _write_apart(values: list[ir.Value], folder: Path, name: str) -> None:
-    large = [(v, v.const_value) for v in values if v.const_value is not None and v.const_value.nbytes >= SMALLEST]
-    written = ir.external_data.convert_tensors_to_external([tensor for _, tensor in large], folder, name)
-    for (v, _), tensor in zip(large, written, strict=True):
-        v.const_value = tensor
+    large = {v: _same(v) for v in values if v.const_value is not None and v.const_value.nbytes >= SMALLEST}
+    tensors = {key: v.const_value for v, key in large.items() if v.const_value is not None}
+    written = ir.external_data.convert_tensors_to_external(list(tensors.values()), folder, name)
+    found = dict(zip(tensors, written, strict=True))
+    for v, key in large.items():
+        v.const_value = found[key]
     for v in values:  # the small ones of another file come along inside
-        if isinstance(v.const_value, ir.ExternalTensor) and v not in dict(large):
+        if isinstance(v.const_value, ir.ExternalTensor) and v not in large:
             v.const_value = ir.Tensor(v.const_value.numpy(), name=v.const_value.name)

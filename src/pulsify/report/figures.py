@@ -28,6 +28,8 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
         "sample_rate": sample_rate,
         "granularity": spec.granularity,
         "latency_frames": stream.latency,
+        "opening_frames": spec.pulse * spec.opening,
+        "opening_ms": milliseconds(spec, Fraction(spec.pulse * spec.opening), sample_rate),
         "natural": {"pulse": stream.natural_pulse, "latency_frames": stream.spec.natural_latency},
         "time": spec.time,
         "batch": spec.batch,

@@ -42,6 +42,8 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     for o in facts["outputs"]:
         if o["axis"] is not None:
             lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
+    if facts["opening_frames"]:
+        lines.append(("opening", opening_text(facts)))
     lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
     lines.append(("step graph", f"{count(facts['nodes'], 'node')}, {size(facts['constant_bytes'])} of constants"))
     return lines
@@ -54,6 +56,11 @@ def natural_lines(facts: Figures) -> list[tuple[str, str]]:
         return []
     text = f"{count(pulse, 'frame')}, {latency:,} from in to out (pulse + delay); with this pulse it is {own:,}"
     return [("natural pulse", text)]
+
+
+def opening_text(facts: Figures) -> str:
+    taken = count(facts["opening_frames"], "frame") + _ms(facts["opening_ms"])
+    return f"the first {taken} are one call, because the start shows later frames; nothing waits for it after that"
 
 
 def delay_text(o: Figures) -> str:

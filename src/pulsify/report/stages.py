@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.convert import analyse, natural, unfitting
+from pulsify.convert.convert import natural, planned, unfitting
 from pulsify.convert.facts import Prefix, Static, Varying, Window, Wire
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
@@ -111,17 +111,17 @@ def _traced(traces: Traces, node: str, op: str, output: str) -> Figures:
 
 
 def window_figures(
-    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven"
+    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
 ) -> Figures:
     """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
     refusal: NotStreamable | None = None
     try:
-        pulse, ctx = _analysed(tracer, pulse, unbounded, proof)
+        pulse, ctx = _analysed(tracer, pulse, unbounded, proof, opening)
     except NotStreamable as error:
         refusal = error
         tracer = _up_to(tracer, error.node)
         try:
-            pulse, ctx = _analysed(tracer, pulse, unbounded, proof)
+            pulse, ctx = _analysed(tracer, pulse, unbounded, proof, opening)
         except NotStreamable:
             return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
     return {
@@ -132,11 +132,13 @@ def window_figures(
     }
 
 
-def _analysed(tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str) -> tuple[int, Context]:
+def _analysed(
+    tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str, opening: bool
+) -> tuple[int, Context]:
     if pulse is None:
-        pulse = natural(tracer, unbounded, proof).pulse
+        pulse = natural(tracer, unbounded, proof, opening).pulse
     try:
-        return pulse, analyse(tracer, pulse, unbounded, proof)[0]
+        return pulse, planned(tracer, pulse, unbounded, proof, opening).ctx
     except (Misaligned, OutOfStep) as problem:
         raise unfitting(tracer, pulse, problem, unbounded, proof) from None
 

@@ -24,30 +24,32 @@ def timeline(spec: Spec, length: int, width: int = 48) -> list[tuple[str, str, s
     steps = _steps(spec, port, length)
     if not steps or len(steps) > MOST_ROWS:
         return []
-    scale = Fraction(max(width // len(steps), 1), spec.pulse)  # whole columns a pulse
-    rows = []
+    scale = Fraction(max(width // (len(steps) + max(spec.opening - 1, 0)), 1), spec.pulse)  # whole columns a pulse
+    rows, arrived = [], 0
     for n, (taken, low, high) in enumerate(steps):
-        arrived = min((n + 1) * spec.pulse, length)
+        arrived += taken
         given = slice(round(low * scale), round(high * scale))
         held = round(arrived * scale)
         bar = " " * given.start + "#" * (given.stop - given.start)
         bar += "." * (held - len(bar))
         out = int((high - low) * port.rate)
-        rows.append((f"pulse {n}" if taken == spec.pulse else "flush", bar, f"{taken:5d} in, {out:4d} out"))
+        whole = taken == spec.pulse * (1 if n else spec.opening or 1)
+        name = ("opening" if spec.opening and not n else f"pulse {n}") if whole else "flush"
+        rows.append((name, bar, f"{taken:5d} in, {out:4d} out"))
     return rows
 
 
 def _steps(spec: Spec, port: Output, length: int) -> list[tuple[int, Fraction, Fraction]]:
-    """Per pulse: units taken in, and the units of time its output frames stand for."""
+    """Per call: units taken in, and the units of time its output frames stand for."""
     total = max(port.length.at(length), 0)
     out: list[tuple[int, Fraction, Fraction]] = []
-    n = 0
+    n, step = 0, spec.opening or 1
     while n * spec.pulse < length or n * port.frames - port.delay < total:
         low = min(max(n * port.frames - port.delay, 0), total)
-        high = min(max((n + 1) * port.frames - port.delay, 0), total)
-        taken = max(min(length - n * spec.pulse, spec.pulse), 0)
+        high = min(max((n + step) * port.frames - port.delay, 0), total)
+        taken = max(min(length - n * spec.pulse, step * spec.pulse), 0)
         out.append((taken, low / port.rate, high / port.rate))
-        n += 1
-        if n > MOST_ROWS:
+        n, step = n + step, 1
+        if len(out) > MOST_ROWS:
             break
     return out

@@ -324,7 +324,7 @@ def _pusher(runner: ort.InferenceSession, stream: Stream) -> Callable[[], None]:
         count += 1
         session.push(next(chunks))
 
-    warm = stream.warm // stream.pulse
+    warm = max(stream.warm // stream.pulse, stream.spec.opening)
     for _ in range(min(warm, 4096) + 4):
         push()
     return push

@@ -65,7 +65,7 @@ def ports(spec: Spec, batch: int) -> Ports:
     tables = tuple(c for c in spec.conditions if c.at_most is not None)
     direct = None
     if len(spec.inputs) == len(timed) == 1 and not tables and timed[0].cap is None:
-        direct = Direct(spec.inputs[0], timed[0].name, -(-timed[0].delay // timed[0].frames))
+        direct = Direct(spec.inputs[0], timed[0].name, max(-(-timed[0].delay // timed[0].frames), spec.opening))
     return Ports(
         spec,
         batch,
@@ -85,8 +85,8 @@ class Framer:
     """
 
     __slots__ = (
-        "_check", "_padding", "_ports", "backlog", "closed", "parts", "pulses", "rebased", "received", "spec", "until",
-        "waiting",
+        "_check", "_padding", "_ports", "backlog", "closed", "parts", "pulses", "rebased", "received", "spec", "step",
+        "until", "waiting",
     )  # fmt: skip
 
     def __init__(self, known: Ports, padding: float, check: bool) -> None:
@@ -100,9 +100,15 @@ class Framer:
         self.received = dict.fromkeys(self._ports.axes, 0)
         self.parts: Parts = self.no_parts()  # frames that have come out and were not given out yet
         self.pulses = 0
+        self.step = self.spec.opening or 1  # pulses that the next call of the model takes
         self.rebased = 0
         self.until = self._next_rebase()
         self.closed = False
+
+    @property
+    def batch(self) -> int:
+        """Streams in step."""
+        return self._ports.batch
 
     def fork(self) -> Framer:
         """The same stream once more. Pieces are never written to, so both may have them."""
@@ -110,6 +116,7 @@ class Framer:
         out.backlog = {n: deque(d) for n, d in self.backlog.items()}
         out.waiting, out.received = dict(self.waiting), dict(self.received)
         out.pulses, out.rebased, out.until, out.closed = self.pulses, self.rebased, self.until, self.closed
+        out.step = self.step
         return out
 
     # ---- chunks in
@@ -193,15 +200,15 @@ class Framer:
     # ---- pulses
 
     def ready(self) -> bool:
-        """Is there a whole pulse of frames?"""
-        waiting = self.waiting
+        """Is there a whole pulse of frames, or all of the opening's?"""
+        waiting, step = self.waiting, self.step
         for i in self.spec.inputs:  # noqa: SIM110  a generator costs as much as all of it
-            if waiting[i.name] < i.frames:
+            if waiting[i.name] < i.frames * step:
                 return False
         return True
 
     def due(self, total: int | None) -> int:
-        """Pulses that can be computed with what is there; total: the stream's length, if it has ended."""
+        """Pulses that can be computed with what is there, an opening's counted; total: its length, if it has ended."""
         if not total and not self.ready():
             return 0
         whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
@@ -212,14 +219,14 @@ class Framer:
         return whole + max(1, needed - self.pulses - whole)
 
     def load(self, inputs: Mapping[str, Array], pad: bool) -> None:
-        """Move one pulse of frames from the backlog to the model's inputs."""
+        """Move the frames of one call from the backlog to the model's inputs."""
         for port in self.spec.inputs:
-            buffer, at = inputs[port.name], 0
+            buffer, at, frames = inputs[port.name], 0, port.frames * self.step
             backlog = self.backlog[port.name]
             head = (slice(None),) * port.axis
-            while at < port.frames and backlog:
+            while at < frames and backlog:
                 piece = backlog[0]
-                n = min(port.frames - at, piece.shape[port.axis])
+                n = min(frames - at, piece.shape[port.axis])
                 buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
                 if n == piece.shape[port.axis]:
                     backlog.popleft()
@@ -227,7 +234,7 @@ class Framer:
                     backlog[0] = piece[(*head, slice(n, None))]
                 at += n
                 self.waiting[port.name] -= n
-            if at < port.frames and pad:
+            if at < frames and pad:
                 if port.dtype.kind == "f":
                     buffer[(*head, slice(at, None))] = self._padding
                 elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
@@ -240,8 +247,8 @@ class Framer:
             self.waiting[port.name] += port.frames
 
     def collect(self, out: Mapping[str, Array], total: int | None) -> None:
-        """Add the real frames of a pulse's outputs to `parts`; at the end also what has no frames."""
-        parts = self.parts
+        """Add the real frames of a call's outputs to `parts`; at the end also what has no frames."""
+        parts, step = self.parts, self.step
         for t in self._ports.timed:
             begin = self.pulses * t.frames - t.delay
             if begin >= 0 and total is None and t.cap is None:
@@ -249,10 +256,11 @@ class Framer:
                 continue
             first = max(0, -begin)
             most = t.cap if total is None else self._frames(total)[t.name]
-            last = t.frames if most is None else min(t.frames, most - begin)
+            last = t.frames * step if most is None else min(t.frames * step, most - begin)
             if last > first:
                 parts[t.name].append(out[t.name][(*t.before, slice(first, last))].copy())
-        self.pulses += 1
+        self.pulses += step
+        self.step = 1
         for o in self.spec.outputs if total is not None else ():
             if o.axis is None:
                 parts[o.name] = [out[o.name].copy()]
@@ -356,6 +364,7 @@ class Framer:
         self.received = {n: counts[f"received.{n}"] for n in axes}
         self.parts = self.no_parts()
         self.pulses, self.rebased, self.closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
+        self.step = 1 if self.pulses else self.spec.opening or 1
         self.until = self._next_rebase()
 
 

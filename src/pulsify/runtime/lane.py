@@ -19,6 +19,7 @@ from pulsify.core.errors import SessionBusy, SessionClosed
 from pulsify.runtime import snapshot
 from pulsify.runtime.framer import Framer
 from pulsify.runtime.many import BUSY, FREE, HERE, LANE
+from pulsify.runtime.opening import run_opening
 from pulsify.runtime.session import INTERRUPTED, MEND, MET, flat_memory
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Lane:
     def _fits(self, chunk: Any) -> bool:
         """Can a chunk go straight into the model's input? Not if the runner has, or may have, a pulse of it."""
         into, framer = self._into, self._framer
-        if into is None or self._loaded or self._held or self._inbox or any(framer.waiting.values()):
+        if into is None or self._loaded or self._held or self._inbox or framer.step > 1 or any(framer.waiting.values()):
             return False
         return framer.fits(chunk, into, self._flat)
 
@@ -240,6 +241,8 @@ class Lane:
             return True
         self._held = True
         self._absorb()
+        if framer.step > 1 and (end or framer.ready()):
+            self._opening(None if framer.ready() else end)
         whole = framer.ready()
         if not whole and not (end and (framer.unfinished(end) or not self._ended)):
             self._held = False
@@ -249,6 +252,14 @@ class Lane:
         self._ended = not whole
         self._loaded, self._held = True, False
         return True
+
+    def _opening(self, total: int | None) -> None:
+        """The first pulses, in one call that no other stream takes part in; total: as `Framer.collect` has it."""
+        pool, framer = self._pool, self._framer
+        states = run_opening(pool._opening(), framer, total)
+        pool._slots.restore(self.slot, states, framer.position)
+        self._ended = total is not None
+        pool._made[self] = None
 
     def _due(self) -> int:
         """Pulses that can be computed now."""

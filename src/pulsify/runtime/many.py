@@ -159,6 +159,11 @@ class Turn:
         with _of(lane):
             lane._check_open()
             lane._absorb()
+            if framer.step > 1:
+                raise InvalidArgument(
+                    f"{_named([slot])} begins with {framer.step} pulses in one call, which is more than an exchange "
+                    "takes: push them to its lane and run the pool first, or convert with opening=False"
+                )
             if lane._loaded or framer.ready() or lane in self.pool._made:
                 raise InvalidArgument(
                     f"{_named([slot])} has frames that were pushed and not given out yet; run the pool first"

@@ -29,7 +29,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pulsify.backends.registry import DEFAULT
-from pulsify.backends.seam import Array, Executable, Own, Placement, Rows, SlotStepper, placement_of, stream_axis
+from pulsify.backends.seam import (
+    Array,
+    Executable,
+    Own,
+    Placement,
+    Rows,
+    SlotStepper,
+    Stepper,
+    placement_of,
+    stream_axis,
+)
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
@@ -54,6 +64,10 @@ class Source(Protocol):
     def pooled(
         self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
     ) -> Executable: ...
+
+    def opened_by(
+        self, backend: str, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
+    ) -> Executable | None: ...
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,7 @@ class Pool:
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
+        self._first = stream.opened_by(backend, fuse_quantised, threads, options) if spec.opening else None
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
         self._standing = Standing(most)
@@ -133,6 +148,11 @@ class Pool:
         except BaseException:
             self._free[slot] = None
             raise
+
+    def _opening(self) -> Stepper:
+        """What runs the first pulses of a stream."""
+        assert self._first is not None
+        return self._first.stepper(1, {})
 
     def _free_slot(self) -> int:
         """One that is free no more. Other threads may be at the same, or give one back."""

@@ -16,6 +16,7 @@ from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
 from pulsify.runtime.blame import guilty, said
 from pulsify.runtime.framer import Framer, Ports, Result
+from pulsify.runtime.opening import run_opening
 from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
 
 INTERRUPTED = "a call was interrupted before its frames were given out"
@@ -46,22 +47,21 @@ class Session:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_device",
-        "_framer",
-        "_intact",
-        "_open",
-        "_stepper",
-        "_users",
-        "_way",
-        "_why",
-        "batch",
-        "spec",
-    )
+        "__weakref__", "_device", "_first", "_framer", "_intact", "_open", "_stepper", "_users", "_way", "_why",
+        "batch", "spec",
+    )  # fmt: skip
 
-    def __init__(self, opened: Callable[[], Stepper], framer: Framer, known: Ports, check: bool) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], Stepper],
+        framer: Framer,
+        known: Ports,
+        check: bool,
+        first: Callable[[], Stepper] | None = None,
+    ) -> None:
+        """first: what runs the opening, where the stream has one."""
         self.spec, self.batch = known.spec, known.batch
-        self._open, self._stepper, self._framer = opened, opened(), framer
+        self._open, self._stepper, self._framer, self._first = opened, opened(), framer, first
         self._way = _way(self._stepper, known, check)
         self._users: dict[int, int] = {}  # the thread that is in here; setdefault and del are one instruction each
         self._intact = True  # False while frames are on their way: whatever ends a call then leaves it so
@@ -167,7 +167,7 @@ class Session:
         self._enter()
         try:
             out = object.__new__(Session)
-            out.spec, out.batch, out._open = self.spec, self.batch, self._open
+            out.spec, out.batch, out._open, out._first = self.spec, self.batch, self._open, self._first
             out._stepper, out._framer = self._open(), self._framer.fork()
             out._stepper.restore(self._stepper.states(), self._framer.position)
             out._way = _moved(self._way, out._stepper)
@@ -292,10 +292,25 @@ class Session:
     def _pulse(self, total: int | None = None) -> None:
         """One pulse; its real frames are kept. total: the stream's length, at its end."""
         framer = self._framer
+        if framer.step > 1:
+            self._opening(total)
+            return
         framer.load(self._stepper.inputs, pad=total is not None)
         if framer.pulses >= framer.until:
             self._rebase()
         framer.collect(self._stepped(framer.relative(total)), total)
+
+    def _opening(self, total: int | None) -> None:
+        """The first pulses, in one call."""
+        assert self._first is not None
+        try:
+            states = run_opening(self._first(), self._framer, total)
+        except InvalidChunk as error:
+            self._why = str(error)
+            failed = InvalidChunk(f"{error}; the stream ends here: {MEND}")
+            failed.lane = error.lane
+            raise failed from error
+        self._stepper.restore(states, self._framer.position)
 
     def _rebase(self) -> None:
         try:

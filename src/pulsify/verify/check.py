@@ -230,8 +230,9 @@ def _as_written(source: Any, stream: Subject, runs: list[Run], tolerance: float 
 
 
 def _lengths(stream: Subject) -> list[int]:
-    p, settling = stream.spec.pulse, _settling(stream)
-    critical = [n + d for n in stream.spec.proof.critical if n <= FARTHEST for d in (-1, 0, 1)]
+    p, settling, opening = stream.spec.pulse, _settling(stream), stream.spec.pulse * stream.spec.opening
+    turning = [*stream.spec.proof.critical, *([opening] if opening else [])]
+    critical = [n + d for n in turning if n <= FARTHEST for d in (-1, 0, 1)]
     return [
         *critical,
         1,
@@ -249,7 +250,7 @@ def _lengths(stream: Subject) -> list[int]:
 def _settling(stream: Subject) -> int:
     """Frames until the first ones are out and the steady step runs (if that takes not too long)."""
     delay = max((int(o.delay / o.rate) for o in stream.spec.outputs if o.axis is not None and o.rate), default=0)
-    return max(delay, stream.warm if stream.warm <= WARM else 0)
+    return max(delay, stream.warm if stream.warm <= WARM else 0, stream.spec.pulse * stream.spec.opening)
 
 
 def valid_length(stream: Subject, wished: int) -> int | None:

@@ -17,6 +17,8 @@ from pulsify.verify.check import error, limit, make_inputs
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
 
+Pieces = dict[str, list[tuple[int, Array]]]  # by wire: frames of it, and the number of the first
+
 
 def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Generator) -> str | None:
     """The name of a batch wire, or None if the stream does not know where its wires come from (it was loaded)."""
@@ -29,10 +31,9 @@ def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Ge
     whole = run_model(batch, feeds)
     pulses = _run_pulses(stream, feeds, length, order)
     for name in order:
-        _, window, axis = stream.probes[name]
-        for n, piece in enumerate(pulses[name]):
-            lo = n * window.p + window.start
-            first, last = max(lo, 0), min(lo + window.frames, whole[name].shape[axis])
+        axis = stream.probes[name][2]
+        for lo, piece in pulses[name]:
+            first, last = max(lo, 0), min(lo + piece.shape[axis], whole[name].shape[axis])
             if last <= first:
                 continue
             want = whole[name][(slice(None),) * axis + (slice(first, last),)]
@@ -56,19 +57,45 @@ def _with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
     return out
 
 
-def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order: list[str]) -> dict[str, list[Array]]:
-    """Every tapped wire at every pulse, until all frames have come out."""
+def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order: list[str]) -> Pieces:
+    """Every tapped wire at every call, until all frames have come out: its opening first, then pulse by pulse."""
+    spec, out = stream.spec, Pieces()
+    state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}
+    if stream.opening is not None:
+        state = _run(
+            stream.opening, feeds, length, [n for n in order if n in stream.opening.probes], range(1), state, out
+        )
+    extra = max((o.delay // max(o.frames, 1) for o in spec.outputs), default=0) + 2
+    _run(
+        stream,
+        feeds,
+        length,
+        order,
+        range(spec.opening, max(-(-length // spec.pulse), spec.opening) + extra),
+        state,
+        out,
+    )
+    return out
+
+
+def _run(
+    stream: Subject,
+    feeds: Mapping[str, Array],
+    length: int,
+    order: list[str],
+    pulses: range,
+    state: dict[str, Array],
+    out: Pieces,
+) -> dict[str, Array]:
+    """Add what these pulses make to `out`. The states after them."""
     spec = stream.spec
     tapped = {name: str(stream.probes[name][0].name) for name in order}
     proto = _with_outputs(ir.to_proto(stream.model), sorted(set(tapped.values())))
     runner = open_model(proto.SerializeToString(), optimize=False)
-    state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in spec.states}
     fixed: dict[str, Array] = {s.name: feeds[s.name] for s in spec.statics}
     if spec.length:
         fixed[spec.length] = np.full((1, 1), length, np.int32)
-    out: dict[str, list[Array]] = {n: [] for n in order}
-    extra = max((o.delay // max(o.frames, 1) for o in spec.outputs), default=0) + 2
-    for n in range(-(-length // spec.pulse) + extra):
+    for n in pulses:
         chunk = {}
         for i in spec.inputs:
             piece = feeds[i.name][(slice(None),) * i.axis + (slice(n * i.frames, (n + 1) * i.frames),)]
@@ -77,5 +104,6 @@ def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order:
         got = run_model(runner, {**chunk, **state, **fixed})
         state = {s.name: got[s.after] for s in spec.states}
         for name, tap in tapped.items():
-            out[name].append(got[tap])
-    return out
+            window = stream.probes[name][1]
+            out.setdefault(name, []).append((n * window.p + window.start, got[tap]))
+    return state

@@ -25,6 +25,10 @@ class Subject(Protocol):
         """Where the frames of a batch wire are, and its time axis; a stream that was loaded does not know."""
 
     @property
+    def opening(self) -> Subject | None:
+        """What runs the first pulses as one, if anything does."""
+
+    @property
     def quantised(self) -> bool: ...
 
     @property

@@ -56,6 +56,23 @@ def test_properties_and_back_are_the_same_spec() -> None:
     assert Spec.from_properties(spec.to_properties()) == spec
 
 
+def test_an_opening_is_another_format_and_there_and_back_the_same() -> None:
+    spec = replace(a_spec(), opening=3)
+    props = spec.to_properties()
+    assert props["pulsify.version"] == "3" and json.loads(props["pulsify.opening"]) == {"pulses": 3}
+    assert Spec.from_properties(props) == spec
+    assert "pulsify.opening" not in a_spec().to_properties()
+
+
+def test_what_opens_a_stream_has_its_first_pulses_and_its_states() -> None:
+    then = replace(a_spec(), opening=3)
+    first = replace(a_spec(), pulse=24)
+    assert first.opens(then)
+    assert not replace(first, pulse=16).opens(then) and not replace(first, source="another").opens(then)
+    assert not replace(first, states=then.states[:1]).opens(then) and not then.opens(then)
+    assert not replace(first, length=None).opens(then)
+
+
 def test_properties_are_text_under_one_prefix_and_other_keys_are_left_alone() -> None:
     props = a_spec().to_properties()
     assert all(k.startswith("pulsify.") and isinstance(v, str) for k, v in props.items())
@@ -94,7 +111,7 @@ def test_old_files_are_read_with_what_they_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("pulsify.version", "99", "reads formats 1 and 2"),
+        ("pulsify.version", "99", "reads formats 1, 2 and 3"),
         ("pulsify.pulse", "eight", "damaged"),
         ("pulsify.inputs", "[{}]", "damaged"),
         ("pulsify.outputs", "[", "damaged"),

@@ -36,6 +36,16 @@ def test_frames_held_back_are_dots_and_the_end_brings_them() -> None:
     ]
 
 
+def test_an_opening_is_one_row_of_several_pulses() -> None:
+    spec = a_stream(2, opening=3, outputs=(an_output(dims=(1, 2, 2), delay=1),))
+    assert timeline(spec, 9, width=24) == [
+        ("opening", "##########..", "    6 in,    5 out"),
+        ("pulse 1", "          ####..", "    2 in,    2 out"),
+        ("flush", "              ####", "    1 in,    2 out"),
+    ]
+    assert timeline(spec, 4)[0][0] == "flush"
+
+
 def test_half_as_many_frames_stand_for_as_much_time() -> None:
     spec = a_stream(4, outputs=(an_output(dims=(1, 2, 2), rate=Fraction(1, 2), length=Length().then(1, 0, 2)),))
     (first, second) = timeline(spec, 8, width=16)

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,34 +43,52 @@ class Fill:
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
 
-def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
-    """Do the first frames of the stream find the frames they are shown already there?"""
+def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window, since: int = 0) -> bool:
+    """Do the first frames of the stream find the frames they are shown already there, from pulse `since` on?"""
     m = wire.mirror
-    if m is not None and m.source.end is not None and _shown(reach, how, window, m) > m.source.end:
+    if m is not None and m.source.end is not None and _shown(reach, how, window, m, since) > m.source.end:
         return False
-    return how is None or how.mode == "constant" or wire.end is None or _shown(reach, how, window) <= wire.end
+    if how is None or how.mode == "constant" or wire.end is None:
+        return True
+    return _shown(reach, how, window, since=since) <= wire.end
 
 
 def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window) -> bool:
     """Must a window come later, for the first frames of the stream to find what they are shown?
 
-    Noted, and left at that, where it is asked what the delay would be but for the start.
+    Noted, and left at that, where the start is not this plan's business (an opening has been run before).
     """
     if wire.constant_frame is None and (wire.mirror is not None or (how is not None and how.mode != "constant")):
         ctx.frames(Fraction(window.p * reach.num, ctx.pulse * reach.den))  # else it would never be there in time
     if ready(wire, reach, how, window):
         return False
-    ctx.waited = True
+    ctx.waited.append(partial(_over_by, wire, reach, how, window))
     return not ctx.started
 
 
-def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None) -> int:
+def _over_by(wire: Wire, reach: Reach, how: Fill | None, window: Window, pulses: int) -> bool:
+    """Is all there that the first frames are shown: in so many pulses taken as one, and at every pulse after them?"""
+    more = (pulses - 1) * window.p
+    longer = Window(window.p * pulses, window.start, window.end + more)
+    opened = ready(_later(wire, more * reach.num // reach.den), reach, how, longer)
+    return opened and ready(wire, reach, how, window, since=pulses)
+
+
+def _later(wire: Wire, frames: int) -> Wire:
+    """The wire when so many more frames of it are there."""
+    mirror = wire.mirror
+    if mirror is not None:
+        mirror = replace(mirror, source=_later(mirror.source, frames))
+    return replace(wire, end=None if wire.end is None else wire.end + frames, mirror=mirror)
+
+
+def _shown(reach: Reach, how: Fill | None, window: Window, mirror: Mirror | None = None, since: int = 0) -> int:
     """The end (relative to the pulse) of the frames that the first pulses read, those shown in front included.
 
     mirror: the wire read is itself made of another one's frames, and those are counted.
     """
     p = window.p * reach.num // reach.den
-    end, n = -(1 << 30), 0
+    end, n = -(1 << 30), since
     while True:
         first = max(0, n * window.p + window.start)
         last = n * window.p + window.end
@@ -156,7 +175,8 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
         return _constant(ctx, wire, Window(p, lo, hi), how, starts, ends > 0)
     if not starts and not ends:
         return wire.take(Window(p, lo, hi))
-    wide_hi = max(hi, _shown(reach, how, window)) if starts and not ctx.started else hi
+    shown = _shown(reach, how, window) if starts else hi
+    wide_hi = max(hi, shown if wire.end is None else min(shown, wire.end))
     ends = 0 if how.mode == "repeat" else ends
     wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)

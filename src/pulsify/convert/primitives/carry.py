@@ -30,11 +30,12 @@ class Carry:
     sizes: Sizes
     before: ir.Value
     value: ir.Value
+    start: int
 
     def keep(self, after: ir.Value) -> None:
         kept = to_state(self.ctx.builder, after, self.sizes)
         shape = state_shape(self.sizes, self.ctx.clock.batch)
-        self.ctx.carries.append(State(self.node, "carry", self.dtype, shape, self.before, kept))
+        self.ctx.carries.append(State(self.node, "carry", self.dtype, shape, self.before, kept, start=self.start))
 
 
 def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir.Value | None, window: Window) -> Carry:
@@ -46,7 +47,7 @@ def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir
         first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
         begun = b.op("Greater", first, b.constant(np.array(0, np.int32), "int"))
         value = b.op("Where", per_stream(ctx, begun, sizes), value, initial)
-    return Carry(ctx, node, dtype, sizes, before, value)
+    return Carry(ctx, node, dtype, sizes, before, value, window.start)
 
 
 def zero(ctx: Context, name: str) -> bool:

@@ -138,7 +138,7 @@ def _named(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
 
 
 def fits(ctx: Context) -> bool:
-    """Is the batch model small enough to be run at conversion?"""
+    """Is the batch model small enough to be run at conversion, or to be held twice?"""
     return sum(t.nbytes for t in ctx.ask.model.constants.values()) <= IN_MEMORY
 
 

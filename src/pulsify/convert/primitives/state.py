@@ -19,6 +19,7 @@ class State:
 
     zero: something counts on that (padding with zeros for free); any other start would do otherwise.
     axis, frames: where time stands in a buffer, and how much of the past it holds.
+    start: of a running value, which is of the frames before n*p + start when pulse n begins.
     """
 
     node: str
@@ -30,6 +31,7 @@ class State:
     zero: bool = True
     axis: int | None = None
     frames: int = 0
+    start: int = 0
 
     @property
     def described(self) -> Described:
