@@ -74,7 +74,8 @@ def test_every_node_of_both_steps_is_looked_at(proto: Any, batch: int) -> None:
     report = compare_nodes(made, options=CPU, batch=batch)
     placed = made.session(backend="torch", device="cpu", batch=batch).placement
     assert report.ok and report.first is None and report.outside == () and report.low is None
-    assert [(n.step, n.node) for n in report.nodes] == [(p.step, p.node) for p in placed]
+    seen = [(n.step, n.node) for n in report.nodes]  # as they are written: what a session runs may be fewer
+    assert len({*seen}) == len(seen) and {(p.step, p.node) for p in placed} <= {*seen}
     assert set(report.pulses) == {p.step for p in placed} and all(report.pulses.values())
     errors = [n.error for n in report.worst]
     assert errors == sorted(errors, reverse=True) and errors[0] < 1e-6
