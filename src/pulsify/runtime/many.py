@@ -88,7 +88,7 @@ class Standing:
         self.pulses[slot], self.rebased[slot], self.until[slot] = framer.pulses, framer.rebased, framer.until
 
 
-class Turn:
+class Request:
     """One exchange: everything is looked at before anything is taken."""
 
     def __init__(self, pool: Pool, streams: Any, frames: Any) -> None:

@@ -46,7 +46,7 @@ from pulsify.core.spec import Spec
 from pulsify.runtime.apart import Apart
 from pulsify.runtime.framer import Framer, Parts, Result, ports
 from pulsify.runtime.lane import Lane
-from pulsify.runtime.many import BUSY, FREE, Exchange, Standing, Turn
+from pulsify.runtime.many import BUSY, FREE, Exchange, Request, Standing
 from pulsify.runtime.session import INTERRUPTED, MEND
 
 MOST = 64
@@ -115,7 +115,7 @@ class Pool:
         self._exchanger: int | None = None  # the thread that is in an exchange
         self._lanes: WeakValueDictionary[int, Lane] = WeakValueDictionary()  # by slot
         self._numbers = count()
-        self._turn = Lock()  # held while a round is computed
+        self._computing = Lock()  # held while a round is computed
         self._ready: dict[Lane, None] = {}  # streams that may have a pulse; what is idle is not held by the pool
         self._working: dict[Lane, None] = {}  # those of the round
         self._group: Sequence[Lane] = ()  # those in the model's hands
@@ -139,7 +139,7 @@ class Pool:
         slot = self._free_slot()
         try:
             if self._standing.held[slot] == BUSY:  # its lane was dropped in the middle of an exchange
-                with self._turn:
+                with self._computing:
                     pass
             self._slots.reset(slot)
             lane = Lane(self, slot, next(self._numbers), Framer(self._ports, self._padding, self._check))
@@ -172,12 +172,12 @@ class Pool:
         gave comes with the next run. `step` gives results and failures side by side.
         """
         if self._ready or self._working:
-            with self._turn:
+            with self._computing:
                 self._recover()
                 due = max((self._due(lane) for lane in list(self._ready)), default=0)
             self._compute(max(due, 1), None)  # what is pushed meanwhile is for the next run
         if self._failed:
-            with self._turn:
+            with self._computing:
                 lane = next(iter(self._failed))
                 raise self._failed.pop(lane)
         return self._handed().results
@@ -205,17 +205,17 @@ class Pool:
         nothing. A stream on which the model fails is closed and in `failures`; the others do not notice. Between
         exchanges lanes are pushed, flushed, saved and closed as ever.
         """
-        with self._turn:
+        with self._computing:
             self._recover()
-            turn = Turn(self, streams, frames)
+            request = Request(self, streams, frames)
             self._exchanger = get_ident()
             try:
-                made, after = turn.run(), turn.settle()
+                made, after = request.run(), request.settle()
             finally:
                 self._exchanger = None
             for row in made.failures:
-                self._close(self._lane(int(turn.slots[row])))
-            held, slots = self._standing.all, turn.slots
+                self._close(self._lane(int(request.slots[row])))
+            held, slots = self._standing.all, request.slots
         # no call from here on: an interruption comes before this, or after the caller has the frames
         held[slots] = after
         return made
@@ -242,7 +242,7 @@ class Pool:
 
     def _round(self, end: float | None) -> None:
         """One pulse of every stream that has one."""
-        with self._turn:
+        with self._computing:
             self._recover()
             self._working, self._ready = self._ready, {}
             lanes = [lane for lane in self._working if self._loaded(lane)]
@@ -358,7 +358,7 @@ class Pool:
         if not self._made and not self._failed and not self._pending:
             return Outcome({}, {})
         me = get_ident()
-        with self._turn:
+        with self._computing:
             self._recover()
             made, failed = self._pending.setdefault(me, ({}, {}))
             for lane in sorted(self._made, key=_number):
@@ -382,7 +382,7 @@ class Pool:
     @contextmanager
     def _at_rest(self, lane: Lane) -> Iterator[None]:
         """No round is being computed, and nothing of the last is left; the lane breaks if this is interrupted."""
-        with self._turn:
+        with self._computing:
             self._recover()
             self._touched = lane
             try:
@@ -394,8 +394,8 @@ class Pool:
 
     def _settle(self) -> None:
         """Find out what an interruption has broken, unless a round is being computed."""
-        if not self._turn.locked():
-            with self._turn:
+        if not self._computing.locked():
+            with self._computing:
                 self._recover()
 
     def _close(self, lane: Lane, keep: bool = False) -> None:

@@ -113,7 +113,7 @@ def unknown(value: Traced, without: int | None = None) -> Traced:
     return Traced(value.dtype, tuple(dims), False)
 
 
-def turns(node: Node, values: Mapping[str, Traced]) -> int:
+def iterations(node: Node, values: Mapping[str, Traced]) -> int:
     """How many times a Scan or a Loop turns at this length."""
     parts = looped(node)
     if not parts.count:
@@ -189,7 +189,7 @@ class Evaluator:
 
     def _looped(self, node: Node, body: Body, values: dict[str, Traced]) -> None:
         """Shapes around a Scan or a Loop: its body is walked once."""
-        parts, count = looped(node), turns(node, values)
+        parts, count = looped(node), iterations(node, values)
         inner = {n: values[n] for n in body.captured}
         inner |= {c.before: unknown(values[c.start]) for c in parts.carried}
         inner |= {a.inner: unknown(values[a.outer], without=a.axis) for a in parts.scanned}

@@ -21,7 +21,7 @@ from pulsify.frontend.load import plain_node
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node, make_node
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, turns
+from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, iterations
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 from pulsify.trace.unroll import unrolled
 
@@ -33,21 +33,21 @@ def resolve(model: Model, time: TimeSpec) -> Model:
     if not any(_stands_for_others(n) for n in model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
-    if first.turns:  # those that turn as often at another length are written out
-        other = _first_walk(model, time, (2 * first.length,)).turns
-        same = frozenset(n for n, count in first.turns.items() if other.get(n) == count)
+    if first.iterations:  # those that turn as often at another length are written out
+        other = _first_walk(model, time, (2 * first.length,)).iterations
+        same = frozenset(n for n, count in first.iterations.items() if other.get(n) == count)
         first = _first_walk(model, time, (first.length,), same)
     return dataclasses.replace(first.model, decisions=first.decisions, producers={})
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The settled model as one length decides it, and the decisions. turns: of the Scans and Loops left in it."""
+    """The settled model as one length decides it, and the decisions. iterations: of the Scans and Loops left in it."""
 
     length: int
     model: Model
     decisions: tuple[Decision, ...]
-    turns: dict[str, int]
+    iterations: dict[str, int]
 
 
 def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()) -> Walk:
@@ -90,10 +90,10 @@ def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = fr
             evaluator.step(node, values)
             nodes.append(node)
             if node.body is not None:
-                counts[node.name] = turns(node, values)
+                counts[node.name] = iterations(node, values)
             continue
         if node.body is not None:
-            count = turns(node, values)
+            count = iterations(node, values)
             decisions.append(_turned(node, count))
             inner, lifted = unrolled(node, count)
         elif node.op == "If":

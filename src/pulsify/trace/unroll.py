@@ -33,7 +33,7 @@ def unrolled(node: Node, count: int) -> tuple[list[Node], dict[str, ir.TensorPro
         return output
 
     carried = {c.before: c.start for c in parts.carried}
-    turns: list[dict[str, str]] = []
+    made: list[dict[str, str]] = []
     for turn in range(count):
         names = dict(carried)
         for along in parts.scanned:
@@ -44,7 +44,7 @@ def unrolled(node: Node, count: int) -> tuple[list[Node], dict[str, ir.TensorPro
         names |= {v: f"{v}/{turn}" for n in body.nodes for v in n.outputs if v}
         nodes.extend(renamed(n, names, f"{n.name}/{turn}") for n in body.nodes)
         carried = {c.before: names.get(c.after, c.after) for c in parts.carried}
-        turns.append(names)
+        made.append(names)
     for c in parts.carried:
         if c.final:
             op("Identity", [carried[c.before]], c.final)
@@ -53,7 +53,7 @@ def unrolled(node: Node, count: int) -> tuple[list[Node], dict[str, ir.TensorPro
             axes = constant(along.axis, (1,))
             frames = [
                 op("Unsqueeze", [names.get(along.inner, along.inner), axes], f"{along.outer}/{i}")
-                for i, names in enumerate(turns)
+                for i, names in enumerate(made)
             ]
             op("Concat", frames[::-1] if along.reverse else frames, along.outer, axis=along.axis)
     return nodes, constants

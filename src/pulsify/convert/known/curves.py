@@ -140,10 +140,10 @@ def curved(line: Series) -> Curve:
 
     def at(lengths: Array) -> Ends:
         n = lengths // line.unit - 1
-        turns = np.maximum(n - line.horizon, 0) // line.period
+        periods = np.maximum(n - line.horizon, 0) // line.period
         place = np.where(n < line.horizon, n, line.horizon + np.maximum(n - line.horizon, 0) % line.period)
         with np.errstate(all="ignore"):
-            value = line.values[place].astype(np.float64) + turns * float(line.growth)
+            value = line.values[place].astype(np.float64) + periods * float(line.growth)
         if not line.floating:
             return value, value
         off = np.abs(value) * 2.0**-50 if once else line.drift.off(lengths)

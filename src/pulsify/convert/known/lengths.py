@@ -105,8 +105,8 @@ def _blocks(frames: Series) -> Length | None:
     rest = seen % growth if growth else seen
     if not growth or (rest != rest[0]).any():
         return None
-    turns = (seen - rest[0]) // growth
-    least, most = int((period * turns - at).max()), int((period * turns + period - 1 - at).min())
+    periods = (seen - rest[0]) // growth
+    least, most = int((period * periods - at).max()), int((period * periods + period - 1 - at).min())
     return Length(((1, most, period), (growth, int(rest[0]), 1))) if least <= most else None
 
 

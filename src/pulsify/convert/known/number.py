@@ -107,10 +107,10 @@ class Series:
         if count > MOST + 1:
             raise TooFar(count)
         n = np.arange(seen, count)
-        turns, place = np.divmod(n - self.horizon, self.period)
+        periods, place = np.divmod(n - self.horizon, self.period)
         more = self.values[self.horizon + place]
         if self.growth:
-            grown = turns * (int(self.growth) if self.growth.denominator == 1 else float(self.growth))
+            grown = periods * (int(self.growth) if self.growth.denominator == 1 else float(self.growth))
             more = more + grown.astype(self.values.dtype)
         return np.concatenate([self.values, more])
 
@@ -119,9 +119,9 @@ class Series:
         n = length // self.unit - 1
         if n < len(self.values):
             return self.values[n].item()
-        turns, place = divmod(n - self.horizon, self.period)
+        periods, place = divmod(n - self.horizon, self.period)
         value = self.values[self.horizon + place].item()
-        return value + (turns * self.growth if not self.floating else float(turns * self.growth))
+        return value + (periods * self.growth if not self.floating else float(periods * self.growth))
 
     def reduced(self) -> Series:
         """The same with the shortest period and the nearest horizon."""

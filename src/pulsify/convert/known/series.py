@@ -188,12 +188,12 @@ def _crossing(s: Series) -> int:
     """The number of lengths after which a growing number has its last sign for ever (NEVER: no stream is so long)."""
     seen = s.values[s.horizon :].astype(np.float64)
     growth = float(s.growth)
-    turns = np.where(seen * np.sign(growth) > 0, 0, np.floor(np.abs(seen) / abs(growth)) + 1)
-    last = np.where(turns > 0, s.horizon + np.arange(s.period) + turns * s.period, s.horizon)
-    comes = last[(turns > 0) & (last * s.unit < s.longest)]
+    periods = np.where(seen * np.sign(growth) > 0, 0, np.floor(np.abs(seen) / abs(growth)) + 1)
+    last = np.where(periods > 0, s.horizon + np.arange(s.period) + periods * s.period, s.horizon)
+    comes = last[(periods > 0) & (last * s.unit < s.longest)]
     if not comes.size:
-        return s.horizon if (turns == 0).all() else NEVER
-    found = int(comes.max()) if comes.size == int((turns > 0).sum()) else s.longest // s.unit
+        return s.horizon if (periods == 0).all() else NEVER
+    found = int(comes.max()) if comes.size == int((periods > 0).sum()) else s.longest // s.unit
     if found > MOST:
         raise TooFar(found)
     return found
@@ -314,11 +314,11 @@ def signed(a: Series) -> Series:
 
 def stretched(a: Series, whole: Fraction) -> Series:
     """The same with a period so long that it grows by a multiple of `whole`."""
-    turns = (a.growth / whole).denominator
-    if a.horizon + a.period * turns > MOST:
-        raise TooFar(a.horizon + a.period * turns)
-    count = a.horizon + a.period * turns
-    return replace(a, values=a.look(count), growth=a.growth * turns)
+    periods = (a.growth / whole).denominator
+    if a.horizon + a.period * periods > MOST:
+        raise TooFar(a.horizon + a.period * periods)
+    count = a.horizon + a.period * periods
+    return replace(a, values=a.look(count), growth=a.growth * periods)
 
 
 def divide(a: Series, b: Series) -> Series:

@@ -83,10 +83,10 @@ class Clock:
     def _emit(self, length: Length, x: ir.Value) -> ir.Value:
         b = self.builder
         if length.table:
-            turns = self._floor(x, length.table.period)
-            rest = b.op("Sub", x, b.op("Mul", turns, self._int(length.table.period)))
+            periods = self._floor(x, length.table.period)
+            rest = b.op("Sub", x, b.op("Mul", periods, self._int(length.table.period)))
             values = b.constant(np.array(length.table.values, np.int32), "lengths")
-            x = b.op("Add", b.op("Mul", turns, self._int(length.table.growth)), b.op("Gather", values, rest))
+            x = b.op("Add", b.op("Mul", periods, self._int(length.table.growth)), b.op("Gather", values, rest))
         for i, (m, c, d) in enumerate(length.steps):
             x = b.op("Mul", x, self._int(m)) if m != 1 else x
             x = b.op("Add", x, self._int(c)) if c else x

@@ -54,7 +54,7 @@ def scan(ctx: Context, node: Node) -> Plan:
         ]
         before = [k.found(b, c.value) for k, c in zip(kept, carries, strict=True)]
         frames = [_first_stream(ctx, w, v, window) for w, v in zip(wires, values, strict=True)]
-        turns = _Turns(ctx, node, body, parts, frames, window.frames)
+        turns = _Iterations(ctx, node, body, parts, frames, window.frames)
         few = window.frames * (len(body.nodes) + 2) <= WRITTEN_OUT
         after, collected = (turns.written_out if few else turns.scan)(before, real)
         for c, k, state, value in zip(carries, kept, parts.carried, after, strict=True):
@@ -159,7 +159,7 @@ def _one_stream(ctx: Context, real: ir.Value, window: Window) -> ir.Value:
     return b.reshape(b.slice(real, 0, 0, 1), [window.frames])
 
 
-class _Turns:
+class _Iterations:
     """The body, turned once for every frame of a window."""
 
     def __init__(
