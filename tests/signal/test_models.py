@@ -106,9 +106,11 @@ def test_mel_front_end_long_pulse() -> None:
 )
 def test_denoiser(how: str, inverse: str, overlap: str) -> None:
     stream = check(denoiser(how, inverse, overlap), 1, (161, 319, 320, 480, 1999, 3201), PUSH)
-    # samples wait for the frame that ends 160 later, and all frames for the first, which mirrors sample 160: one more
-    # than the first pulse brings
-    assert stream.outputs[0].delay == 320
+    # samples wait for the frame that ends 160 later; for the first, which mirrors sample 160, one more than the first
+    # pulse brings, all wait in the opening and no longer
+    assert stream.outputs[0].delay == 160 and stream.spec.opening == 2
+    waiting = pulsify.stream(denoiser(how, inverse, overlap).model, pulse=160, opening=False)
+    assert waiting.outputs[0].delay == 320
 
 
 @pytest.mark.parametrize("how", ["conv", "stft"])
