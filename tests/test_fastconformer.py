@@ -189,7 +189,8 @@ def test_causal_context(pulse: int, model: Model) -> None:
     check(path, streamed(path, pulse), [*SHORT, *leftovers(8 * 75)])
 
 
-@pytest.mark.parametrize(("context", "pulse"), [pytest.param((70, 6), 56, marks=pytest.mark.slow), ((70, 1), 16)])
+@pytest.mark.parametrize(("context", "pulse"), [((70, 6), 56), ((70, 1), 16)])
+@pytest.mark.slow
 def test_contexts_between(context: tuple[int, int], pulse: int, model: Model) -> None:
     path = model(context=context)
     stream = streamed(path, pulse)
@@ -248,6 +249,7 @@ def test_stream_outlives_the_position_table(exporter: str, model: Model) -> None
         run_stream(stream, np.zeros((1, 16, 8 * 64), np.float32), [8 * 64])
 
 
+@pytest.mark.slow
 def test_own_verification_agrees(model: Model) -> None:
     assert pulsify.stream(model(context=FULL), pulse=112).report is not None
 

@@ -225,6 +225,7 @@ def test_one_file(files: Files, tmp_path: Path) -> None:
     check(paths, stream, [1, 160, 161, 1441, pulse + 9 * HOP, 3 * pulse - 1], batch=2)
 
 
+@pytest.mark.slow
 def test_sound_outlives_the_position_table(files: Files) -> None:
     """More tokens than the batch model has positions for; the reference has the same weights and a longer table."""
     short, longer = files("legacy", context=(8, 3), positions=48), files("legacy", context=(8, 3))

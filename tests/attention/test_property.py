@@ -22,7 +22,7 @@ from tests.attention.positions import SCHEMES
 BATCHES: st.SearchStrategy[int | str] = st.sampled_from((1, "B"))
 BOUNDED = ("chunk", "token", "chunk_causal", "chunk_token", "block", "dilated", "strided", "columns")
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-FEW = settings(max_examples=12, derandomize=True, database=None, deadline=None, suppress_health_check=QUIET)
+FEW = settings(max_examples=6, derandomize=True, database=None, deadline=None, suppress_health_check=QUIET)
 MANY = settings(
     max_examples=int(os.environ.get("PULSIFY_EXAMPLES", "500")),
     derandomize=False,

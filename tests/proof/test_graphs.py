@@ -8,10 +8,11 @@ from tests.proof.graphs import CASES, Case
 from tests.proof.judge import Batch, Outcome, judge
 from tests.rota import turns
 
+LONG = {"mask_segments_1000": [pytest.mark.slow]}  # half a minute: never by default
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 THIRD = pytest.mark.parametrize(
     "case",
-    [pytest.param(c, id=c.name, marks=turns(i)) for i, c in enumerate(CASES)],
+    [pytest.param(c, id=c.name, marks=turns(i) or LONG.get(c.name, [])) for i, c in enumerate(CASES)],
 )
 FAR = pytest.mark.parametrize("case", [c for c in CASES if c.lengths(slow=True)], ids=lambda c: c.name)
 

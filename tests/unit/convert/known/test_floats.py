@@ -25,6 +25,7 @@ from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
 from tests.models import model, node
+from tests.rota import turns
 from tests.unit.convert.known.test_spread import first_sizes
 
 Array = np.ndarray[Any, Any]
@@ -209,12 +210,12 @@ def _off(v: Spread, length: int) -> float:
     return float(v.drift.off(length)) if v.slope or not v.rough else float("inf")
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [pytest.param(n, marks=turns(n, 4)) for n in range(8)])
 def test_numbers_are_what_their_type_holds(block: int) -> None:
     assert sum(check_number(seed) for seed in range(25 * block, 25 * block + 25)) > 10
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [pytest.param(n, marks=turns(n, 4)) for n in range(8)])
 def test_values_over_time_are_what_their_type_holds(block: int) -> None:
     assert sum(check_spread(seed) for seed in range(25 * block, 25 * block + 25)) > 300
 

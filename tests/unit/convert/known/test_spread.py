@@ -23,6 +23,7 @@ from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
 from tests.models import model, node
+from tests.rota import turns
 
 Array = np.ndarray[Any, Any]
 OPERATORS = (
@@ -178,7 +179,7 @@ def check(seed: int, count: int = 150) -> int:
     return looked
 
 
-@pytest.mark.parametrize("block", range(12))
+@pytest.mark.parametrize("block", [pytest.param(n, marks=turns(n, 4)) for n in range(12)])
 def test_nothing_new_shows_at_places_never_looked_at(block: int) -> None:
     assert sum(check(seed) for seed in range(25 * block, 25 * block + 25)) > 500
 
