@@ -10,7 +10,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -22,6 +21,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Body, Model, Node
+from pulsify.trace.one_node import CLAMPED, runner_of, single_node_model
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
@@ -239,7 +239,7 @@ class Evaluator:
             _check_apart(node, [v.array for v in ins if v is not None])
         runner = self._runners.get(node.outputs[0])
         if runner is None:
-            runner = self._runners[node.outputs[0]] = _runner(self.model, node)
+            runner = self._runners[node.outputs[0]] = runner_of(self.model, node)
         try:
             return runner([v.array for v in ins if v is not None])
         except TooLarge:
@@ -441,7 +441,7 @@ def _infer_custom(
         made = custom.shapes(node.attrs, given)
         pairs = zip(node.outputs, made, strict=False)
         return {name: helper.make_tensor_type_proto(int(s.dtype), s.dims) for name, s in pairs if name}
-    one = _single_node_model(model, node, [None] * len(types))
+    one = single_node_model(model, node, [None] * len(types))
     for port in one.graph.input:
         port.type.CopyFrom(types[port.name])
     try:
@@ -453,13 +453,6 @@ def _infer_custom(
 
 def _shaped(t: onnx.TypeProto) -> Shaped:
     return Shaped(ir.DataType(t.tensor_type.elem_type), tuple(d.dim_value for d in t.tensor_type.shape.dim))
-
-
-# Functions that ONNX Runtime, and so the batch model, works out otherwise than NumPy by more than a few units in the
-# last place. What else is rounded is left to NumPy: there it is the same wherever it stands in an array.
-CLAMPED = {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Gelu"}
-BY_ZERO = {"Div", "Mod"}
-NO_NUMBERS = {"Range", "Cast", "CastLike", "ReduceMax", "ReduceMin"}  # what is rounded, infinite or no number
 
 
 INEXACT = {"Exp", "Log", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Atan", "Pow", "Softplus", "Softmax", *CLAMPED}
@@ -486,69 +479,6 @@ def _check_apart(node: Node, arrays: Sequence[Array]) -> None:
         )
 
 
-def _plain(node: Node, arrays: Sequence[Array]) -> bool:
-    """Does NumPy do the same as ONNX Runtime does, as far as can be seen? (Its masks are views, and take no room.)"""
-    floats = any(a.dtype.kind == "f" for a in arrays)
-    if node.op == "Slice":
-        return len(node.inputs) < 5 or not node.inputs[4] or bool((arrays[-1] > 0).all())  # backwards it clamps
-    if node.op == "Pad":
-        return len(arrays) < 2 or (node.attr("mode", "constant") == "constant" and bool((arrays[1] >= 0).all()))
-    if node.op in BY_ZERO:
-        return floats or bool(arrays[1].all())
-    if node.op in NO_NUMBERS:
-        return not floats
-    return node.op not in CLAMPED and (node.op != "Pow" or floats)
-
-
-def _runner(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
-    """Executes one node on arrays: the reference evaluator where that is the same, else ONNX Runtime."""
-    from onnx.reference import ReferenceEvaluator
-
-    names = list(dict.fromkeys(i for i in node.inputs if i))
-    positions = [list(filter(None, node.inputs)).index(n) for n in names]
-    sessions: dict[tuple[Any, ...], Any] = {}
-    try:
-        evaluator: Any = ReferenceEvaluator(_single_node_model(model, node, [None] * len(names)))
-    except Exception:  # not implemented there
-        evaluator = None
-
-    def spread(arrays: list[Array]) -> list[Array | None]:
-        """With a None for every input that is left out."""
-        there = iter(arrays)
-        return [next(there) if i else None for i in node.inputs]
-
-    direct = _operator(evaluator)
-
-    def session(arrays: list[Array]) -> Any:
-        """Kept for inputs of these types; None where ONNX Runtime has no kernel for them."""
-        types = tuple(a.dtype for a in arrays)
-        if types not in sessions:
-            try:
-                sessions[types] = _runtime(_single_node_model(model, node, arrays))
-            except Exception:
-                if evaluator is None:
-                    raise
-                sessions[types] = None
-        return sessions[types]
-
-    def run(arrays: list[Array]) -> list[Array]:
-        given = [arrays[p] for p in positions]
-        held = all(a.dtype.kind in "biuf" for a in given) and node.domain == ""
-        known_alike = evaluator is not None and (not held or _plain(node, arrays))
-        runner = None if known_alike else session(given)
-        if runner is None and direct is not None:
-            return [np.asarray(a) for a in direct.run(*spread(arrays))]
-        return [np.asarray(a) for a in (runner or evaluator).run(None, dict(zip(names, given, strict=True)))]
-
-    return run
-
-
-def _operator(evaluator: Any) -> Any:
-    """The one operator of an evaluator, which costs as much again around it; None if it needs what is around it."""
-    (op,) = getattr(evaluator, "rt_nodes_", None) or [None]
-    return None if op is None or op.need_context() or op.has_linked_attribute else op
-
-
 def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
     """Its output has no more elements than its inputs: no shape has to be inferred to say so."""
     own = traits(node.op, node.domain)
@@ -561,34 +491,6 @@ def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
 def _fits(dims: tuple[int, ...], into: tuple[int, ...]) -> bool:
     """Does it broadcast to the other shape, which stays as it is?"""
     return len(dims) <= len(into) and all(d in (1, n) for d, n in zip(reversed(dims), reversed(into), strict=False))
-
-
-def _runtime(proto: onnx.ModelProto) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # where it does not run the model does not, which is what is asked
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def _single_node_model(model: Model, node: Node, arrays: Sequence[Array | None]) -> onnx.ModelProto:
-    names = dict.fromkeys(i for i in node.inputs if i)
-    inputs = [_info(n, a) for n, a in zip(names, arrays, strict=True)]
-    outputs = [onnx.ValueInfoProto(name=n) for n in node.outputs if n]
-    graph = helper.make_graph([node.proto], "one", inputs, outputs)
-    opsets = [helper.make_opsetid(k, v) for k, v in model.opset_imports.items()]
-    body = model.bodies.get((node.domain, node.op))
-    return helper.make_model(
-        graph, opset_imports=opsets, ir_version=model.ir_version, functions=[] if body is None else [body]
-    )
-
-
-def _info(name: str, array: Array | None) -> onnx.ValueInfoProto:
-    if array is None:
-        return onnx.ValueInfoProto(name=name)
-    dims = [None] * array.ndim  # of any size
-    return helper.make_tensor_value_info(name, int(ir.DataType.from_numpy(array.dtype)), dims)
 
 
 def same(x: Array, y: Array) -> bool:
