@@ -20,11 +20,11 @@ TURNS = {(0, 2, 1, 3), (0, 2, 3, 1)}  # heads come forward; the second turns wha
 
 @dataclass(frozen=True)
 class _Heads:
-    """A product with constant weights, and the value of its `count` heads of `width` numbers."""
+    """A product with constant weights, and the value of its `count` heads: `shape` is [lead, frames, width] of each."""
 
     product: ir.Node
     count: int
-    width: int
+    shape: tuple[int, int, int]
     turn: ir.Node
 
     @property
@@ -33,7 +33,7 @@ class _Heads:
 
 
 class JoinHeads(NodeChange):
-    """Products of one input that are split into heads of one width. Each column is computed as before.
+    """Products of one input that are split into heads of one size. Each column is computed as before.
 
     Requires and ensures what every `NodeChange` does.
     """
@@ -43,7 +43,7 @@ class JoinHeads(NodeChange):
         if x is None or first is None:
             return
         found = [h for use in x.uses() if use.idx == 0 and (h := _heads(use.node)) is not None]
-        alike = [h for h in found if h.width == first.width]
+        alike = [h for h in found if h.shape == first.shape]
         if len(alike) > 1:
             _join(b, x, alike)
 
@@ -60,13 +60,14 @@ def _heads(node: ir.Node) -> _Heads | None:
         return None
     if not turn.outputs[0].uses() and not turn.outputs[0].is_graph_output():
         return None  # joined already
-    return _Heads(node, shape[2], shape[3], turn) if shape[2] * shape[3] == weights.shape[1] else None
+    each = shape[0], shape[1], shape[3]
+    return _Heads(node, shape[2], each, turn) if shape[2] * shape[3] == weights.shape[1] else None
 
 
 def _join(b: Builder, x: ir.Value, parts: list[_Heads]) -> None:
-    taken, split = sizes(x), sizes(parts[0].turn.inputs[0])
-    assert taken is not None and split is not None
-    (lead, frames, _, width), total = split, sum(p.count for p in parts)
+    taken = sizes(x)
+    assert taken is not None
+    (lead, frames, width), total = parts[0].shape, sum(p.count for p in parts)
     weights = np.concatenate([a for p in parts if (a := constant(p.product.inputs[1])) is not None], 1)
     joined = b.constant(f"{parts[0].product.name}/heads", weights)
     dtype = parts[0].turn.outputs[0].dtype

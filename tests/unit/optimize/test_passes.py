@@ -49,7 +49,7 @@ CONSTANTS: dict[str, Array] = {
     "twos": np.concatenate([np.eye(3, dtype=F)] * 2) * 2, "o6": weights(4, 2, 6), "o5": weights(4, 2, 5),
     "b2": weights(2, seed=5), "i3": np.array([3]), "i9": np.array([9]), "i12": np.array([12]),
     "wide": weights(2, 9, seed=6), "in2": weights(6, 2), "seven": np.arange(7)[None] + np.arange(2)[:, None],
-    "side7": np.array([1, 8, 7]), "heads": np.array([1, 4, 3, 2]),
+    "side7": np.array([1, 8, 7]), "heads": np.array([1, 4, 3, 2]), "blocks": np.array([2, 2, 3, 2]),
 }  # fmt: skip
 R, Z = node("Reshape", "x flat", "r"), node("Relu", "z", "z1")
 NORM, GEMM = node("BatchNormalization", "h n n n n", "y"), node("Gemm", "z w b", "h")
@@ -375,6 +375,13 @@ FURTHER: list[tuple[str, NodeChange, str, str]] = [  # what holds, pass, graph i
     ),
     ("a block of nothing is not read", SumBlocks(fewest=3), "Gemm z eye0 > y", "Reshape Gather ReduceSum"),
     ("few columns are quick as they are", SumBlocks(), "Gemm z eyes > y", "Gemm"),
+    (
+        "heads in blocks are no heads in one piece",
+        JoinHeads(),
+        "MatMul z w > f; MatMul z v > g; Reshape f heads > h1; Transpose h1 > hq perm=[0,2,1,3]; "
+        "Reshape g blocks > h2; Transpose h2 > hk perm=[0,2,1,3]; ReduceSum hk > s keepdims=0; Mul hq s > y",
+        "MatMul MatMul Reshape Transpose Reshape Transpose ReduceSum Mul",
+    ),
     ("a product added to itself stays", TakeInSum(), "Gemm z w > h; Add h h > y", "Gemm Add"),
     ("what is read elsewhere stays", TakeInSum(), "Gemm z w > h; Add h z > a; Mul a h > y", "Gemm Add Mul"),
     ("a row spreads by itself", TakeInSum(), "Gemm z w > h; Add h row > y", "Gemm Add"),
