@@ -240,6 +240,11 @@ class Framer:
                 elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
                     buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
 
+    def clear(self, inputs: Mapping[str, Array]) -> None:
+        """Nothing of another stream's stays in the model's inputs: it may be no index here, and pads the last pulse."""
+        for port in self.spec.inputs:
+            inputs[port.name].fill(0)
+
     def unload(self, inputs: Mapping[str, Array]) -> None:
         """A pulse that was in place waits in line after all, as the first."""
         for port in self.spec.inputs:

@@ -50,6 +50,7 @@ class Lane:
         self.closed = False
 
     def _restart(self) -> None:
+        self._framer.clear(self._inputs)
         self._pool._standing.held[self.slot] = LANE
         self._inbox: dict[int, Mapping[str, Array]] = {}  # chunks handed over, by number
         self._sent = 0

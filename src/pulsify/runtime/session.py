@@ -131,6 +131,7 @@ class Session:
         try:
             self._intact, self._why = False, INTERRUPTED
             self._stepper.reset()
+            self._framer.clear(self._stepper.inputs)
             self._framer.reset()
         except BaseException:
             self._leave()
@@ -155,6 +156,7 @@ class Session:
             self._intact, self._why = False, INTERRUPTED
             self._framer.restore(backlog, counts)
             self._stepper.reset()
+            self._framer.clear(self._stepper.inputs)
             self._stepper.restore(states, self._framer.position)
         except BaseException:
             self._leave()
