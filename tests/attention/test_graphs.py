@@ -136,7 +136,7 @@ CASES = {
 def expected(name: str, case: Case, unbounded: object = "refuse", place: int | None = None) -> Any:
     """The case, marked if it is known to fail. place: in a long list, which takes turns."""
     reason = failure(case, unbounded)
-    marks = [] if place is None else turns(place, 2)
+    marks = [] if place is None else turns(place, 3)
     return pytest.param(
         case, id=name, marks=[*marks, *([pytest.mark.xfail(reason=reason, strict=True)] if reason else [])]
     )

@@ -11,6 +11,7 @@ import pytest
 import pulsify
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
+from tests.rota import rotated
 
 Make = Callable[[Net], Wire]
 SHORT = (5, 20, 60)
@@ -283,7 +284,7 @@ def check(make: Make, refused: str, lengths: Any, channels: int = 2, **options: 
     assert refused in outcome.detail, str(outcome)
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", rotated(CELLS, 2))
 def test_cells(name: str) -> None:
     make, refused, lengths = CELLS[name]
     check(make, refused, lengths, channels=4 if name == "over_heads" else 2)
@@ -299,7 +300,7 @@ def test_what_is_taken_of_the_scores_is_said(low: float, said: tuple[str, ...]) 
     assert stream.proof.complete
 
 
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("name", rotated(LENGTHS, 2))
 def test_lengths(name: str) -> None:
     make, refused, lengths = LENGTHS[name]
     check(make, refused, lengths, channels=4 if name == "heads_shift_otherwise" else 2)

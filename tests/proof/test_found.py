@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
+from tests.rota import rotated
 
 HALF, FLOAT, INT32, INT64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 END = 2**60
@@ -267,7 +268,7 @@ CASES: dict[str, tuple[Make, int, list[int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", rotated(CASES, 2))
 def test_never_wrong_again(name: str) -> None:
     make, pulse, lengths, options = CASES[name]
     net = Net()

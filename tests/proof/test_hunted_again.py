@@ -10,6 +10,7 @@ import pytest
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
 from tests.proof.test_hunted import LARGE, back
+from tests.rota import rotated
 
 Make = Callable[[Net], Wire]
 LATE = [499, 500, 510]
@@ -206,7 +207,7 @@ FOUND: dict[str, tuple[Make, list[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", rotated(FOUND, 2))
 def test_never_wrong_again(name: str) -> None:
     make, lengths = FOUND[name]
     net = Net()

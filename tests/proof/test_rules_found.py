@@ -12,6 +12,7 @@ import pytest
 import pulsify
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
+from tests.rota import rotated
 
 
 def scores(n: Net) -> tuple[Wire, Wire]:
@@ -83,7 +84,7 @@ CASES: dict[str, tuple[Callable[[Net], Wire], int, list[int], dict[str, str]]] =
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", rotated(CASES, 2))
 def test_never_wrong_again(name: str) -> None:
     make, pulse, lengths, options = CASES[name]
     net = Net()

@@ -14,6 +14,7 @@ from pulsify.core.runner import open_model
 from tests.recurrence.build import Built, Cell, Window
 from tests.recurrence.check import check, frames, open_session
 from tests.recurrence.graphs import CASES, DUAL_PATH, ENDS, GRU, LSTM, MIXED, PREFIX, RNN, Case, stacked
+from tests.rota import turns
 
 KINDS = pytest.mark.parametrize("cell", [LSTM, GRU, RNN], ids=lambda c: c.op)
 
@@ -27,7 +28,8 @@ def bare_delay(front: Window | None, back: Window | None, pulse: int) -> int:
 
 def in_turn(things: Mapping[str, Any]) -> list[Any]:
     """Each at two pulses, in granules: an odd one that few delays are a multiple of, and one frame or many."""
-    return [pytest.param(t, (3, (1, 8, 2)[i % 3]), id=n) for i, (n, t) in enumerate(things.items())]
+    listed = enumerate(things.items())
+    return [pytest.param(t, (3, (1, 8, 2)[i % 3]), id=n, marks=turns(i // 3, 2)) for i, (n, t) in listed]
 
 
 @pytest.mark.parametrize(("case", "pulses"), in_turn(CASES))

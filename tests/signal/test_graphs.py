@@ -12,7 +12,7 @@ import pytest
 
 from tests.attention.build import Array
 from tests.property.check import Batch
-from tests.rota import turns
+from tests.rota import rotated
 from tests.signal.build import OVERLAPS, Signal, Sound, overlap_added, real_frames, spectrum
 from tests.signal.check import check
 from tests.signal.graphs import BINS, GRAPHS, HOP, TORCH, N, round_trip
@@ -20,7 +20,7 @@ from tests.signal.graphs import BINS, GRAPHS, HOP, TORCH, N, round_trip
 WAYS = ("conv", "dft gather", "dft gather_count", "dft slices", "matmul blocks", "matmul eye")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=turns(i, 2)) for i, n in enumerate(GRAPHS)])
+@pytest.mark.parametrize("name", rotated(GRAPHS))
 def test_exact(name: str) -> None:
     """At pulses of one granule and of three."""
     built = GRAPHS[name]()
