@@ -390,3 +390,15 @@ def test_the_zoo_in_batches_of_mixed_ages(entry: Entry) -> None:
             axis = next(o.axis for o in stream.spec.outputs if o.name == name)
             found = [p[name] if isinstance(p, dict) else p for p in parts if not isinstance(p, dict) or name in p]
             close(np.concatenate(found, axis) if axis is not None else found[-1], want)
+
+
+def test_options_of_the_back_end_go_by_name_too() -> None:
+    stream = pulsify.stream(models.look_ahead("B"), pulse=4, verify=False)
+    pool = pulsify.Pool(stream, backend="torch", device="cpu", most=3)
+    x = frames(1, 2, 11)
+    lane = pool.open()
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_batch(models.look_ahead("B"), x)["y"])
+    with pytest.raises(pulsify.PulsifyError, match="unknown"):
+        pulsify.Pool(stream, backend="torch", devise="cpu")

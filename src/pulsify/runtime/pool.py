@@ -101,8 +101,10 @@ class Pool:
         portable: bool = False,
         fuse_quantised: bool = True,
         options: Mapping[str, Own] | None = None,
+        **named: Own,
     ) -> None:
-        """options: what a back end has for itself, by name (as of `Stream.session`)."""
+        """options, or by name: what a back end has for itself (as of `Stream.session`): device="cuda"."""
+        options = {**(options or {}), **named}
         spec = stream.spec
         _check_pooled(spec, most)
         self.spec, self.most = spec, most
