@@ -35,14 +35,12 @@ def live(s: argparse.Namespace) -> dict[str, Any]:
     size = min(s.batch or pool._slots.largest, s.streams)  # type: ignore[attr-defined]
     say(f"{s.streams} streams open, batches of {size}")
     frames = torch.randn(size, *stream.inputs[0].dims[1:], device=s.device)
-    rounds, taken, late = [], [], 0
+    rounds, late = [], 0
     for number in range(int(np.ceil(s.seconds / chunk)) + s.warm):
         began = time.perf_counter()
         for start in range(0, s.streams, size):
             part = slots[start : start + size]
             pool.exchange(part, frames[: len(part)])
-            if number >= s.warm:
-                taken.append(time.perf_counter() - began)
         _wait(s.device)
         spent = time.perf_counter() - began
         if number >= s.warm:

@@ -91,14 +91,9 @@ def together(pool: pulsify.Pool, xs: Sequence[Array]) -> list[Array]:
     return list(pool.run().values())
 
 
-@pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 2**31))
-def test_streams_come_and_go(name: str, seed: int) -> None:
-    build, shape, axis = MODELS[name]
-    rng, proto = np.random.default_rng(seed), build()
-    stream = pulsify.stream(proto, pulse=PULSE, verify=False)
-    pool = pulsify.Pool(stream, 3, padding=float("nan"))
+def come_and_go(pool: pulsify.Pool, shape: Any, axis: int, seed: int) -> list[Driven]:
+    """Seven streams in the pool's three slots, each at its own pace; all of them when they have ended."""
+    rng = np.random.default_rng(seed)
     driven: list[Driven] = []
     waiting = [sound(shape, int(n), seed + i) for i, n in enumerate(rng.integers(1, 9 * PULSE, 7))]
     live: list[Driven] = []
@@ -115,6 +110,17 @@ def test_streams_come_and_go(name: str, seed: int) -> None:
                 live.remove(d)
         for lane, result in pool.run().items():
             next(d for d in driven if d.lane is lane).out.append(result)
+    return driven
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_streams_come_and_go(name: str, seed: int) -> None:
+    build, shape, axis = MODELS[name]
+    proto = build()
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, padding=float("nan"))
+    driven = come_and_go(pool, shape, axis, seed)
     assert len(pool) == 0
     for d in driven:
         assert d.lane.closed

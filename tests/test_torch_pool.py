@@ -20,7 +20,7 @@ import pulsify
 from tests import models
 from tests.models import Array, close, frames, run_batch, run_stream
 from tests.side import Batch
-from tests.test_pool import MODELS, Driven, looked_up, sound
+from tests.test_pool import MODELS, come_and_go, looked_up, sound
 from tests.zoo.manifest import Entry, load
 
 torch = pytest.importorskip("torch")
@@ -44,24 +44,9 @@ def one_thread() -> Any:
 def test_streams_come_and_go(name: str, seed: int) -> None:
     """Starts, middles and ends in one batch, padding that is NaN, slots used anew."""
     build, shape, axis = MODELS[name]
-    rng, proto = np.random.default_rng(seed), build()
+    proto = build()
     pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, padding=float("nan"), **CPU)
-    driven: list[Driven] = []
-    waiting = [sound(shape, int(n), seed + i) for i, n in enumerate(rng.integers(1, 9 * PULSE, 7))]
-    live: list[Driven] = []
-    while waiting or live:
-        if waiting and len(pool) < 3 and rng.random() < 0.6:
-            live.append(Driven(pool.open(), waiting.pop(), axis))
-            driven.append(live[-1])
-        for d in list(live):
-            if rng.random() < 0.3:
-                continue  # idle
-            d.push(int(rng.integers(0, 3 * PULSE)))
-            if d.done:
-                d.lane.flush()
-                live.remove(d)
-        for lane, result in pool.run().items():
-            next(d for d in driven if d.lane is lane).out.append(result)
+    driven = come_and_go(pool, shape, axis, seed)
     for d in driven:
         close(np.concatenate(d.out, axis), run_batch(proto, d.x)["y"])
 

@@ -153,9 +153,25 @@ def chain(seed: int) -> tuple[Graph, Tensor]:
 
 def hunt(seed: int, pulses: int = 3) -> Counter[str]:
     """Look for a fault of one graph at some pulses; how many pulses and lengths were compared."""
-    graph, made = chain(seed)
+    return hunted(seed, *chain(seed), pulses)
+
+
+def begun(seed: int, first: Piece, pieces: Sequence[Piece], count: tuple[int, int], one: float) -> tuple[Graph, Tensor]:
+    """A chain that begins with a certain piece and has so many others behind it. one: how often the batch is one."""
     rng = np.random.default_rng(seed)
-    return check_lengths(graph, made, [int(p) for p in rng.permutation(PULSES)], pulses)
+    while True:
+        graph = Graph(opset=18, batch=1 if rng.random() < one else "B")
+        x = first(rng, graph, graph.input)
+        for _ in range(whole(rng, *count)):
+            x = pieces[int(rng.integers(len(pieces)))](rng, graph, x)
+        if x.rate >= SLOWEST and any(runs(graph, [x], n) for n in (48, 49, 50)):
+            return graph, x
+
+
+def hunted(seed: int, graph: Graph, made: Tensor, pulses: int = 3, of: range = PULSES) -> Counter[str]:
+    """At so many pulses of a range, which the seed draws."""
+    drawn = np.random.default_rng(seed).permutation(of)
+    return check_lengths(graph, made, [int(p) for p in drawn], pulses)
 
 
 def check_lengths(graph: Graph, made: Tensor, pulses: Sequence[int], most: int = len(PULSES)) -> Counter[str]:

@@ -9,11 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from tests.property import hunt_edges, hunt_start
 from tests.property.graph import Graph, Tensor
-from tests.property.hunt_edges import Piece, Random, check_lengths, pick, runs, whole
+from tests.property.hunt_edges import Piece, Random, pick, whole
 
 PULSES = range(1, 9)
 
@@ -74,20 +72,11 @@ PIECES: tuple[Piece, ...] = (
 
 def chain(seed: int, pieces: Sequence[Piece] = PIECES) -> tuple[Graph, Tensor]:
     """A mirrored start, and one to four pieces behind it."""
-    rng = np.random.default_rng(seed)
-    while True:
-        graph = Graph(opset=18, batch=1 if rng.random() < 0.6 else "B")
-        x = mirrored(rng, graph, graph.input)
-        for _ in range(whole(rng, 1, 4)):
-            x = pieces[int(rng.integers(len(pieces)))](rng, graph, x)
-        if x.rate >= hunt_edges.SLOWEST and any(runs(graph, [x], n) for n in (48, 49, 50)):
-            return graph, x
+    return hunt_edges.begun(seed, mirrored, pieces, (1, 4), one=0.6)
 
 
 def hunt(seed: int, pulses: int = 3) -> Counter[str]:
-    graph, made = chain(seed)
-    rng = np.random.default_rng(seed)
-    return check_lengths(graph, made, [int(p) for p in rng.permutation(PULSES)], pulses)
+    return hunt_edges.hunted(seed, *chain(seed), pulses, PULSES)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.property import hunt_edges
 from tests.property.graph import LARGE, Graph, Tensor
-from tests.property.hunt_edges import PULSES, Piece, Random, check_lengths, runs, whole
+from tests.property.hunt_edges import Piece, Random, whole
 
 
 def front(rng: Random, graph: Graph, x: Tensor) -> Tensor:
@@ -67,20 +67,11 @@ PIECES: tuple[Piece, ...] = (
 
 def chain(seed: int) -> tuple[Graph, Tensor]:
     """A front, and two to five pieces behind it."""
-    rng = np.random.default_rng(seed)
-    while True:
-        graph = Graph(opset=18, batch=1 if rng.random() < 0.7 else "B")
-        x = front(rng, graph, graph.input)
-        for _ in range(whole(rng, 2, 5)):
-            x = PIECES[int(rng.integers(len(PIECES)))](rng, graph, x)
-        if x.rate >= hunt_edges.SLOWEST and any(runs(graph, [x], n) for n in (48, 49, 50)):
-            return graph, x
+    return hunt_edges.begun(seed, front, PIECES, (2, 5), one=0.7)
 
 
 def hunt(seed: int, pulses: int = 3) -> Counter[str]:
-    graph, made = chain(seed)
-    rng = np.random.default_rng(seed)
-    return check_lengths(graph, made, [int(p) for p in rng.permutation(PULSES)], pulses)
+    return hunt_edges.hunted(seed, *chain(seed), pulses)
 
 
 if __name__ == "__main__":

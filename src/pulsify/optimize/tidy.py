@@ -8,6 +8,7 @@ Every node costs the runtime about a microsecond, however little it does; at a f
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -233,18 +234,13 @@ class TakeInBias(NodeChange):
     """
 
     def rewrite(self, b: Builder, node: ir.Node) -> None:
-        if node.op_type != "Add" or (shape := sizes(node.outputs[0])) is None or len(shape) != 2:
-            return
-        for x, y in (node.inputs, node.inputs[::-1]):
-            product, array = None if x is None else x.producer(), constant(y)
-            if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or array is None:
+        for product, added, shape in _added_to_products(node):
+            array = constant(added)
+            if array is None or array.dtype != np.float32:
                 continue
-            by_channel = array.size in (1, shape[1]) and array.shape[:-1] in ((), (1,)) and array.dtype == np.float32
-            if by_channel and only_reader(x) and sizes(x) == shape:
+            if array.size in (1, shape[1]) and array.shape[:-1] in ((), (1,)):  # by channel
                 bias = b.constant(f"{node.name}/bias", np.broadcast_to(array.reshape(-1), (shape[1],)))
-                attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
-                made = b.op("Gemm", [*product.inputs, bias], shape, x.dtype, **attrs)
-                b.replace(node.outputs[0], made)
+                _take_in(b, node, product, bias)
                 return
 
 
@@ -255,17 +251,28 @@ class TakeInSum(NodeChange):
     """
 
     def rewrite(self, b: Builder, node: ir.Node) -> None:
-        shape = sizes(node.outputs[0]) if node.op_type == "Add" else None
-        if shape is None or len(shape) != 2:
-            return
-        for x, y in (node.inputs, node.inputs[::-1]):
-            product = None if x is None else x.producer()
-            if x is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2 or x is y:
-                continue
-            if only_reader(x) and sizes(x) == shape == sizes(y) and constant(y) is None:
-                attrs = {name: a.value for name, a in product.attributes.items() if name != "beta"}
-                b.replace(node.outputs[0], b.op("Gemm", [*product.inputs, y], shape, x.dtype, **attrs))
+        for product, added, shape in _added_to_products(node):
+            if sizes(added) == shape and constant(added) is None:
+                _take_in(b, node, product, added)
                 return
+
+
+def _added_to_products(node: ir.Node) -> Iterator[tuple[ir.Node, ir.Value, tuple[int, ...]]]:
+    """A Gemm of rows that has no bias and that nobody else reads, what a node adds to it, and the shape of the sum."""
+    shape = sizes(node.outputs[0]) if node.op_type == "Add" else None
+    if shape is None or len(shape) != 2:
+        return
+    for x, added in (node.inputs, node.inputs[::-1]):
+        product = None if x is None else x.producer()
+        if x is None or added is None or product is None or product.op_type != "Gemm" or len(product.inputs) != 2:
+            continue
+        if x is not added and only_reader(x) and sizes(x) == shape:
+            yield product, added, shape
+
+
+def _take_in(b: Builder, node: ir.Node, product: ir.Node, added: ir.Value) -> None:
+    out, attrs = node.outputs[0], {name: a.value for name, a in product.attributes.items() if name != "beta"}
+    b.replace(out, b.op("Gemm", [*product.inputs, added], sizes(out), product.outputs[0].dtype, **attrs))
 
 
 # ---- norms of fixed statistics
