@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 
 from pulsify.backends.seam import Array, Backend, Options, Own, Placement, Stepper, StepProgram, Wired, plain
+from pulsify.backends.torch.attention import attention_by
 from pulsify.backends.torch.compiling import compiled
 from pulsify.backends.torch.graphs import Graphs, Recorder, as_it_is
 from pulsify.backends.torch.mirror import shared
@@ -120,7 +121,10 @@ class Executable:
         force = forced_parts(self.chosen.force_cpu)
         joined = self._joined if self.options.fuse and not wires else None
         kind, fault = device.partition(":")[0], self.trial.fault
-        return source(model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(name), wires)
+        return source(
+            model, self.spec, batch, kind, low, force, said, fault, joined, self._is_compiled(name), wires,
+            attention_by(kind, low),
+        )  # fmt: skip
 
     def _is_compiled(self, name: str) -> bool:
         """The step that runs all the time; the one for both ends of a stream is not worth the wait."""

@@ -24,7 +24,7 @@ TORCH = {
     ir.DataType.INT64: "int64", ir.DataType.UINT8: "uint8", ir.DataType.BOOL: "bool",
 }  # fmt: skip
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-RESERVED = {"torch", "F", "op", "device", "step", "_", *keyword.kwlist, *dir(builtins)}
+RESERVED = {"torch", "F", "op", "device", "step", "_", "attend", *keyword.kwlist, *dir(builtins)}
 
 
 class Uncovered(Exception):
@@ -76,7 +76,7 @@ class Scope:
 
     low: the type that stands for float32, if not that itself. exact: values that stay as they are: those that follow
     from the clock alone, and what is carried from pulse to pulse. host: those that follow from sizes alone, which stay
-    with the CPU. compiled: what lies between products becomes one kernel.
+    with the CPU. compiled: what lies between products becomes one kernel. attention: who has that kernel here.
     """
 
     device: str
@@ -87,6 +87,7 @@ class Scope:
     names: Names = field(default_factory=Names)
     constants: Mapping[ir.Value, ir.TensorProtocol] = field(default_factory=dict)
     compiled: bool = False
+    attention: str | None = None
 
     def array(self, value: ir.Value | None) -> Array | None:
         """A constant's elements."""

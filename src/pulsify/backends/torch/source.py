@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -69,14 +70,15 @@ def source(
     joined: Joined | None = None,
     compiled: bool = False,
     wires: bool = False,
+    attention: str | None = None,
 ) -> Source:
     """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
 
     joined: see `sized`. Without it every operator is a line, as it is written. compiled: the text is for a compiler.
-    wires: it gives all wires, behind its own results.
+    wires: it gives all wires, behind its own results. attention: who has the kernel for it, "triton" or "torch".
     """
     made = sized(model, batch, joined)
-    scope = scope_of(made, spec, device, low, compiled)
+    scope = scope_of(made, spec, device, low, compiled, attention)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
     plan = planned(made, scope, force, fault, joined is not None)
@@ -130,6 +132,8 @@ def _body(plan: Plan, scope: Scope, kept: set[ir.Value]) -> tuple[list[str], dic
             *said, last = code.lines
             ops = dict.fromkeys(n.op_type for n in (*reversed(plan.inside.get(item, ())), item))
             comment = f"  # {', '.join(ops)} {title(item)}"
+            if item in plan.notes and item not in plan.inside:
+                comment += f" ({plan.notes[item]})"
         freed = f"; del {', '.join(over)}" if over else ""
         lines += [*said, f"{last}{freed}{comment}"]
     return lines, needs, islands
@@ -171,6 +175,8 @@ def function(made: Source, weights: Weights, threads: int = 1, fuse: bool = True
         name: opened(part, made.model, made.scope, weights.device, threads, fuse) for name, part in made.islands.items()
     }
     space: dict[str, Any] = {"torch": torch, "F": F, "op": functions, "device": weights.device}
+    if made.scope.attention is not None:
+        space["attend"] = import_module("pulsify.kernels.stream_attention.operator").stream_attention
     space |= islands | {name: weights.tensor(need) for name, need in made.needs.items()}
     file = f"<step {next(NUMBERS)}>"
     linecache.cache[file] = len(made.text), None, made.text.splitlines(keepends=True), file

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -50,8 +51,9 @@ def stream_attention(
 
 
 def chosen(device: str) -> str:
-    """The target that computes on a device of this type: "triton" or "torch"."""
-    return "triton" if device == "cuda" and _triton() is not None else "torch"
+    """The target that computes on a device of this type: "triton" (its interpreter takes the CPU too) or "torch"."""
+    there = device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return "triton" if there and _triton() is not None else "torch"
 
 
 @cache
