@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.seam import Array
+from pulsify.backends.torch.rings import READ, WRITE, Ring, both
 from pulsify.backends.torch.site import Need, Scope, Site, Uncovered, literal
 from pulsify.optimize.attention import Apart, Attention, Mask, Positions, Term
 from pulsify.optimize.views import constant, only_reader, sizes
@@ -43,6 +44,14 @@ class Queries:
     turned: bool
     added: tuple[Array | None, ...]
     nodes: tuple[ir.Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rings:
+    """Caches that a call appends to, and the nodes that it does not need for that any more."""
+
+    made: tuple[Ring, ...] = ()
+    nodes: tuple[ir.Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +82,8 @@ class Writer:
     def site(self, node: ir.Node) -> Site:
         return Site(node, self.scope, self.needs)
 
-    def text(self, caches: str | None = None) -> tuple[list[ir.Node], str]:
-        """The nodes that it stands for, and the line. caches: keys, values and what is new, if those are rings."""
+    def text(self) -> tuple[list[ir.Node], str, tuple[Ring, ...]]:
+        """The nodes that it stands for, the line, and the caches that it appends to."""
         if self.rows > MOST_ROWS or self.depth > MOST_DEPTH:
             raise Apart(f"{self.rows} rows of {self.depth} are more than the kernel takes at once")
         if self.found.hollow == "quiet":
@@ -94,14 +103,30 @@ class Writer:
         named += [f"hollow={found.hollow!r}"] if found.hollow != "nan" else []
         if positions is not None and asked is not None:
             named += self._positions(positions, asked)
-        kept = caches or f"{self._keys()}, {self._four(self.site(found.last).x(1), found.values)}"
-        call = f"attend({queries}, {kept}, {', '.join(named)})"
-        return inside, {4: call, 3: f"{call}.squeeze(1)", 2: f"{call}[0, 0]"}[self.rank]
+        kept, rings, more = self._kept()
+        call = f"attend({queries}, {kept}, {', '.join((*named, *more))})"
+        return [*inside, *rings.nodes], {4: call, 3: f"{call}.squeeze(1)", 2: f"{call}[0, 0]"}[self.rank], rings.made
 
     # ---- operands
 
-    def _keys(self) -> str:
-        return self._four(f"{self.site(self.found.scores).x(1)}.transpose(-1, -2)", self.found.keys)
+    def _kept(self) -> tuple[str, Rings, list[str]]:
+        """Keys and values: joined from caches and what is new, or as rings with what is new beside them."""
+        found = self.found
+        try:
+            caches = both(found, *self.scope.keeps) if self.scope.keeps is not None else None
+        except Apart:  # why is of interest to nobody but for speed
+            caches = None
+        if caches is None:
+            keys = self._four(f"{self.site(found.scores).x(1)}.transpose(-1, -2)", found.keys)
+            return f"{keys}, {self._four(self.site(found.last).x(1), found.values)}", Rings(), []
+        (keys_site, values_site), (one, other) = (self.site(c.join) for c in caches), (c.ring for c in caches)
+        names = [self.scope.names.name(_input(c.join)) for c in caches]
+        news = [
+            self._four(f"{keys_site.x(1)}.transpose(-1, -2)", found.keys),
+            self._four(values_site.x(1), found.values),
+        ]
+        more = [f"new_keys={news[0]}", f"new_values={news[1]}", f"start={one.start}", f"read={READ}", f"write={WRITE}"]
+        return ", ".join(names), Rings((one, other), tuple(n for c in caches for n in c.nodes)), more
 
     def _four(self, text: str, value: ir.Value) -> str:
         """With streams and heads in front."""
@@ -168,6 +193,12 @@ class Writer:
         if self.rank == 3 and own == 3:
             return f"{text}.unsqueeze(1)"
         return text if own == 4 else f"{text}[{', '.join(['None'] * (4 - own))}]"
+
+
+def _input(join: ir.Node) -> ir.Value:
+    value = join.inputs[0]
+    assert value is not None
+    return value
 
 
 def _known(value: ir.Value, axis: int) -> int:

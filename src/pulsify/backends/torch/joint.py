@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.backends.torch.attention import Writer
+from pulsify.backends.torch.rings import Ring
 from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, Uncovered, literal
 from pulsify.backends.torch.table import Code
 from pulsify.optimize.attention import Apart, read
@@ -23,10 +24,11 @@ from pulsify.optimize.views import only_reader, sizes
 
 @dataclass(frozen=True)
 class Joint:
-    """nodes: those that are inside, without the last one."""
+    """nodes: those that are inside, without the last one. rings: caches that it writes to by itself."""
 
     nodes: tuple[ir.Node, ...]
     code: Code
+    rings: tuple[Ring, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,10 @@ def _times(g: Group, node: ir.Node) -> tuple[float | None, int]:
 def attended(last: ir.Node, codes: Mapping[ir.Node, Code], scope: Scope) -> Joint:
     """The attention that ends with this node as one line; `Apart` or `Uncovered` with the reason if it is not."""
     group = Group(last, scope, codes, {})
-    nodes, text = Writer(read(last), scope, group.needs).text()
+    nodes, text, rings = Writer(read(last), scope, group.needs).text()
     if (elsewhere := next((n for n in nodes if n not in codes), None)) is not None:
         raise Apart(f"a part of it ({elsewhere.op_type}) is not on the device")
-    return Joint(tuple(nodes), Code((f"{group.site(last).out()} = {text}",), dict(group.needs)))
+    return Joint(tuple(nodes), Code((f"{group.site(last).out()} = {text}",), dict(group.needs)), rings)
 
 
 FORMS: dict[str, tuple[Writes, ...]] = {

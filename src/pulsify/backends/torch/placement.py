@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from pulsify.backends.seam import Placement
 from pulsify.backends.torch.joint import Joint, attended, joint
+from pulsify.backends.torch.rings import Ring
 from pulsify.backends.torch.scope import reads
 from pulsify.backends.torch.site import Scope, Uncovered
 from pulsify.backends.torch.table import Code, Reason, written
@@ -43,7 +44,7 @@ class Plan:
     """A step in the order in which it runs: nodes on the device, with their lines, and islands.
 
     inside: by a node, those in front of it that its lines stand for too; they have none of their own. notes: who
-    computes an attention, or why it is not one line.
+    computes an attention, or why it is not one line. rings: caches that are written to where they lie.
     """
 
     order: tuple[ir.Node | Part, ...]
@@ -51,6 +52,7 @@ class Plan:
     reasons: Mapping[ir.Node, Reason]
     inside: Mapping[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
     notes: Mapping[ir.Node, str] = field(default_factory=dict)
+    rings: tuple[Ring, ...] = ()
 
     @property
     def islands(self) -> tuple[Part, ...]:
@@ -99,17 +101,17 @@ def planned(
     for phase in range(max(phases.values(), default=0) + 1):
         here = [n for n in nodes if phases[n] == phase]
         order += here if phase % 2 == 0 else [_part(group, scope) for group in _connected(here)]
-    inside, notes = _joined(nodes, codes, scope) if fuse else ({}, {})
-    return Plan(tuple(order), codes, reasons, inside, notes)
+    inside, notes, rings = _joined(nodes, codes, scope) if fuse else ({}, {}, [])
+    return Plan(tuple(order), codes, reasons, inside, notes, tuple(rings))
 
 
 Inside = dict[ir.Node, tuple[ir.Node, ...]]
 Notes = dict[ir.Node, str]
 
 
-def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) -> tuple[Inside, Notes]:
+def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) -> tuple[Inside, Notes, list[Ring]]:
     """Nodes that one line is enough for; codes: changed. The longest first: what ends late takes in the most."""
-    inside, notes = Inside(), Notes()
+    inside, notes, rings = Inside(), Notes(), list[Ring]()
     for node in reversed(nodes):
         found = None
         if node in codes and role(node) == VALUES:
@@ -121,7 +123,8 @@ def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) 
             for other in found.nodes:
                 del codes[other]
             codes[node] = found.code
-    return inside, notes
+            rings += found.rings
+    return inside, notes, rings
 
 
 def _attended(node: ir.Node, codes: Mapping[ir.Node, Code], scope: Scope) -> tuple[Joint | None, str]:

@@ -18,6 +18,7 @@ from pulsify.backends.torch import functions
 from pulsify.backends.torch.island import Island, opened
 from pulsify.backends.torch.passes import Joined, quicker
 from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
+from pulsify.backends.torch.rings import PER_STREAM, starts
 from pulsify.backends.torch.scope import reads, scope_of
 from pulsify.backends.torch.site import Need, Scope, Uncovered
 from pulsify.backends.torch.tensors import Weights, Wire
@@ -43,6 +44,7 @@ class Source:
     plan: Plan
     scope: Scope
     model: ir.Model
+    streams: int
 
 
 def sized(model: ir.Model, batch: int, joined: Joined | None = None) -> ir.Model:
@@ -71,26 +73,32 @@ def source(
     compiled: bool = False,
     wires: bool = False,
     attention: str | None = None,
+    ringed: bool = False,
 ) -> Source:
     """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
 
     joined: see `sized`. Without it every operator is a line, as it is written. compiled: the text is for a compiler.
     wires: it gives all wires, behind its own results. attention: who has the kernel for it, "triton" or "torch".
+    ringed: caches of attention are rings, where they can be.
     """
     made = sized(model, batch, joined)
-    scope = scope_of(made, spec, device, low, compiled, attention)
+    scope = scope_of(made, spec, device, low, compiled, attention, batch if ringed else None)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
     plan = planned(made, scope, force, fault, joined is not None)
-    outputs = [*made.graph.outputs, *(inner(plan) if wires else ())]
+    written = {r.after for r in plan.rings}  # where they lie
+    outputs = [*(v for v in made.graph.outputs if v.name not in written), *(inner(plan) if wires else ())]
     lines, needs, islands = _body(plan, scope, {*made.graph.inputs, *outputs})
     results = [_result(value, scope, needs) for value in outputs]
+    if plan.rings:
+        arguments, takes = [*arguments, *PER_STREAM], (*takes, *PER_STREAM)
     text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]
-    text += [f"    {line}" for line in lines]
+    text += [f"    {line}" for line in (*starts(plan.rings), *lines)]
     text += [f"    return {', '.join(results)}{',' * (len(results) == 1)}", ""]
     ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *outputs)}
+    ports |= dict.fromkeys(PER_STREAM if plan.rings else (), "int64")
     gives = tuple(str(v.name) for v in outputs)
-    return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made)
+    return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made, batch)
 
 
 def inner(plan: Plan) -> list[ir.Value]:
