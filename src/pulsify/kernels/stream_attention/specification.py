@@ -18,6 +18,7 @@ New frames are appended after all was read: frame i goes to column (start + i) m
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,34 @@ def attended(score: Array, x: Array, hollow: str) -> Array:
     with np.errstate(invalid="ignore"):
         weights = np.exp(score - score.max())
         return ((weights / weights.sum())[:, None] * x).sum(0)
+
+
+ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def bound(inputs: Mapping[str, Any], dtype: str) -> float:
+    """What a result may be off by: scores and sums are float32, queries with a bias, weights and results of the type.
+
+    A score's rounding grows with its size, and shifts weights by as much; positions and bias may be rounded to the
+    type, too, where they are made in memory.
+    """
+    q, scale = inputs["q"], abs(inputs.get("scale", 1.0))
+    asked = _longest(q) + _longest(inputs.get("u"))
+    content = asked * max(_longest(inputs["keys"]), _longest(inputs.get("new_keys"))) * scale
+    position = (_longest(q) + _longest(inputs.get("v"))) * _longest(inputs.get("table")) * scale
+    added = position + _largest(inputs.get("bias")) + (content if inputs.get("u") is not None else 0.0)
+    off = 4 * ROUNDING["float32"] * (1.0 + content + added) + 2 * ROUNDING[dtype] * added
+    value = max(_largest(inputs["values"]), _largest(inputs.get("new_values")))
+    return float(value * (2 * off + 2 * ROUNDING[dtype]))
+
+
+def _longest(rows: Array | None) -> float:
+    """The length of the longest row that is finite."""
+    if rows is None or not rows.size:
+        return 0.0
+    lengths = np.sqrt(np.where(np.isfinite(rows), rows, 0.0) ** 2 @ np.ones(rows.shape[-1]))
+    return float(lengths.max())
+
+
+def _largest(array: Array | None) -> float:
+    return 0.0 if array is None else float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
