@@ -22,7 +22,7 @@ def attend(
     BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One head of one stream: a block of queries over a share of the columns."""
-    stream, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    stream, head = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64)
     query, part = tl.program_id(1) * BLOCK_Q, tl.program_id(2)
     row = (stream if read is None else tl.load(read + stream)).to(tl.int64)
     begin = 0 if start is None else (tl.load(start + stream) % width).to(tl.int32)
@@ -108,7 +108,7 @@ def combine(
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, ZERO: tl.constexpr,
 ):  # fmt: skip
     """One query of one head: the parts of several programs. All have read by now, so the first query's appends."""
-    stream, head, i = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS, tl.program_id(1)
+    stream, head, i = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64), tl.program_id(1)
     s, e, wide = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_V), stream.to(tl.int64)
     cell = (tl.program_id(0).to(tl.int64) * queries + i) * split + s
     top = tl.load(most + cell, mask=s < split, other=-INFINITE)
