@@ -1,8 +1,8 @@
 """`stream_attention` for cards, and for Triton's interpreter on the CPU: what is launched, with which blocks.
 
-One program has all queries of a stream's head. Up to 128 columns are one tile. Beyond that it goes over blocks of columns with a
-running maximum and sum, and where there are few programs the columns are shared among several, whose parts a second,
-small kernel adds up. docs/kernels.md draws it.
+One program has all queries of a stream's head. Up to 128 columns are one tile; beyond that it goes over blocks of them
+with a running maximum and sum, and where there are few programs the columns are shared among several, whose parts a
+second, small kernel adds up. docs/kernels.md draws it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ Tensor = Any
 ONE_TILE = 128  # columns
 MOST_QUERIES = 64  # of one program
 LEAST_SHARE = 256  # columns, of those that several programs share
+SHARED = 160 * 1024  # bytes on chip for what is read ahead; there is more, but not for this alone
 WAVES = 8  # so many programs a processor keep its memory busy
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Of one launch. queries, columns, depth, value_depth: of a tile, powers of two. split: programs to a row of columns."""
+    """Of one launch: a tile's sizes, powers of two. split: how many programs share a stream's columns."""
 
     queries: int
     columns: int
@@ -50,7 +51,7 @@ def stream_attention(
         q, keys, values, bias=bias, mask=mask, fill=fill, hollow=hollow, first=first, last=last, table=table,
         shift=shift, u=u, v=v, start=start, new_keys=new_keys, new_values=new_values, read=read, write=write,
     )  # fmt: skip
-    plan = plan or planned(size, q.element_size(), processors(q.device))
+    plan = plan or planned(size, q.element_size(), processors(q.device), table is not None)
     whole = (size.batch, size.heads, size.queries, size.columns)
     out = q.new_empty(size.batch, size.queries, size.heads, size.value_depth).transpose(1, 2)
     blocks = -(-size.queries // plan.queries)
@@ -79,24 +80,26 @@ def stream_attention(
         if parts[0] is not None:
             triton_kernels.combine[(size.batch * size.heads, size.queries)](
                 *parts, keys, values, *new, out, start, write, keys.stride(), values.stride(),
-                _steps(new_keys, 4), _steps(new_values, 4), out.stride(), size.queries, size.width, size.new, plan.split,
-                BLOCK_S=_power(plan.split, 2), BLOCK_N=_power(min(size.new, 64)), **shared, num_warps=4,
+                _steps(new_keys, 4), _steps(new_values, 4), out.stride(), size.queries, size.width, size.new,
+                plan.split, BLOCK_S=_power(plan.split, 2), BLOCK_N=_power(min(size.new, 64)), **shared, num_warps=4,
             )  # fmt: skip
     return out
 
 
-def planned(size: Sizes, bytes_each: int, processors: int) -> Plan:
+def planned(size: Sizes, bytes_each: int, processors: int, relative: bool = True) -> Plan:
     """By a small table, not by trying: float32 has no tensor cores here, so its tiles are smaller."""
-    queries = _power(min(size.queries, MOST_QUERIES))
+    small, deep = bytes_each < 4, max(size.depth, size.value_depth) > 128
+    queries = _power(min(size.queries, MOST_QUERIES if small else 16))
     depth, value_depth = _power(size.depth), _power(size.value_depth)
-    deep = max(depth, value_depth) > 128
-    if size.columns <= ONE_TILE and bytes_each < 4:
-        return Plan(queries, _power(size.columns), depth, value_depth, 1, 8 if queries > 32 or deep else 4, 1)
-    columns = min(_power(size.columns), 64 if bytes_each < 4 else 32)
+    if size.columns <= ONE_TILE and small and not deep:
+        return Plan(queries, _power(size.columns), depth, value_depth, 1, 8 if queries > 32 else 4, 1)
+    columns = min(_power(size.columns), (32 if deep else 64) if small else (16 if deep else 32))
     programs = size.batch * size.heads * -(-size.queries // queries)
     split = max(1, min(WAVES * processors // programs, size.columns // LEAST_SHARE))
-    warps = 8 if queries > 32 or (bytes_each == 4 and deep) else 4
-    return Plan(queries, columns, depth, value_depth, split, warps, 2 if deep or bytes_each == 4 else 3)
+    stage = bytes_each * (columns * (depth + value_depth) + relative * (columns + queries) * depth)
+    held = 2 * bytes_each * queries * depth if queries > 32 else 0  # so many queries lie beside it, with either bias
+    stages = max(1, min(3, (SHARED - held) // stage))
+    return Plan(queries, columns, depth, value_depth, split, 8 if queries > 32 else 4, stages)
 
 
 @cache

@@ -58,10 +58,9 @@ def chosen(device: str) -> str:
 
 @cache
 def _triton() -> Callable[..., Tensor] | None:
-    own = "pulsify.kernels.stream_attention.on_triton"
-    if any(importlib.util.find_spec(name) is None for name in ("triton", own)):
+    if importlib.util.find_spec("triton") is None:
         return None
-    return importlib.import_module(own).stream_attention
+    return importlib.import_module("pulsify.kernels.stream_attention.on_triton").stream_attention
 
 
 def _compute(q: Tensor, keys: Tensor, values: Tensor, *others: Any) -> Tensor:

@@ -90,27 +90,39 @@ ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "floa
 
 
 def bound(inputs: Mapping[str, Any], dtype: str) -> float:
-    """What a result may be off by: scores and sums are float32, queries with a bias, weights and results of the type.
+    """What a result may be off by: a few standard deviations of its roundings.
 
-    A score's rounding grows with its size, and shifts weights by as much; positions and bias may be rounded to the
-    type, too, where they are made in memory.
+    Scores and sums are float32. Queries with a bias, weights and results are rounded to the type, and so are the
+    positions and the bias where they are made in memory. What a score is off by, its column's weight is off by.
     """
-    q, scale = inputs["q"], abs(inputs.get("scale", 1.0))
-    asked = _longest(q) + _longest(inputs.get("u"))
-    content = asked * max(_longest(inputs["keys"]), _longest(inputs.get("new_keys"))) * scale
-    position = (_longest(q) + _longest(inputs.get("v"))) * _longest(inputs.get("table")) * scale
-    added = position + _largest(inputs.get("bias")) + (content if inputs.get("u") is not None else 0.0)
-    off = 4 * ROUNDING["float32"] * (1.0 + content + added) + 2 * ROUNDING[dtype] * added
-    value = max(_largest(inputs["values"]), _largest(inputs.get("new_values")))
-    return float(value * (2 * off + 2 * ROUNDING[dtype]))
+    q, scale, unit, full = inputs["q"], abs(inputs.get("scale", 1.0)), ROUNDING[dtype], ROUNDING["float32"]
+    off, table, u, v = full, inputs.get("table"), inputs.get("u"), inputs.get("v")
+    read = inputs.get("read", slice(None))
+    for keys in (inputs["keys"][read], inputs.get("new_keys")):
+        if keys is not None and keys.size:
+            off = max(off, _product_off(q, u, keys, 0.0 if u is None else unit) * scale)
+    if table is not None:
+        off += (_product_off(q, v, table[None], unit) + unit * _largest_product(q, v, table[None])) * scale
+    off += 4 * unit * _largest(inputs.get("bias"))
+    values = np.concatenate([inputs[name].ravel() for name in ("values", "new_values") if name in inputs])
+    values = values[np.isfinite(values)]
+    return float(2 * off * np.sqrt(np.mean(values**2)) + 2 * unit * _largest(values))
 
 
-def _longest(rows: Array | None) -> float:
-    """The length of the longest row that is finite."""
-    if rows is None or not rows.size:
-        return 0.0
-    lengths = np.sqrt(np.where(np.isfinite(rows), rows, 0.0) ** 2 @ np.ones(rows.shape[-1]))
-    return float(lengths.max())
+def _product_off(q: Array, added: Array | None, rows: Array, unit: float) -> float:
+    """Of products of queries and rows: float32's roundings, and those of the queries once something was added."""
+    squares = _clean(q, added) ** 2 @ np.swapaxes(_clean(rows) ** 2, -1, -2)
+    whole = np.abs(_clean(q, added)) @ np.swapaxes(np.abs(_clean(rows)), -1, -2)
+    return float(4 * unit * np.sqrt(squares.max()) + 4 * ROUNDING["float32"] * whole.max())
+
+
+def _largest_product(q: Array, added: Array | None, rows: Array) -> float:
+    return float(np.abs(_clean(q, added) @ np.swapaxes(_clean(rows), -1, -2)).max())
+
+
+def _clean(rows: Array, added: Array | None = None) -> Array:
+    rows = rows if added is None else rows + added[:, None]
+    return np.where(np.isfinite(rows), rows, 0.0)
 
 
 def _largest(array: Array | None) -> float:

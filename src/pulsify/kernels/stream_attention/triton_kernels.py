@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The kernels of `stream_attention`, in Triton's language (no types there: arguments are tensors, numbers, tuples of steps).
+"""The kernels of `stream_attention`, in Triton's language (arguments are tensors, numbers, tuples of steps).
 
 A column is one frame of the window or one of the new ones, a row is a query. Scores, weights and sums are float32.
 """
@@ -22,7 +22,7 @@ def attend(
     BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One head of one stream: a block of queries over a share of the columns."""
-    stream, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    stream, head = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64)
     query, part = tl.program_id(1) * BLOCK_Q, tl.program_id(2)
     row = (stream if read is None else tl.load(read + stream)).to(tl.int64)
     begin = 0 if start is None else (tl.load(start + stream) % width).to(tl.int32)
@@ -38,7 +38,10 @@ def attend(
     content = asked if u is None else _biased(asked, u + head * u_at[0], u_at[1], d, DEPTH)
     position = asked if v is None else _biased(asked, v + head * v_at[0], v_at[1], d, DEPTH)
 
-    kept_keys, kept_values = keys + row * keys_at[0] + head * keys_at[1], values + row * values_at[0] + head * values_at[1]
+    kept_keys, kept_values = (
+        keys + row * keys_at[0] + head * keys_at[1],
+        values + row * values_at[0] + head * values_at[1],
+    )
     more_keys = None if new_keys is None else new_keys + wide * new_keys_at[0] + head * new_keys_at[1]
     more_values = None if new_values is None else new_values + wide * new_values_at[0] + head * new_values_at[1]
     offset_rows = None if table is None else table + head * table_at[0]
@@ -76,7 +79,19 @@ def attend(
             sink = (stream if write is None else tl.load(write + stream)).to(tl.int64)
             _append(keys, new_keys, keys_at, new_keys_at, sink, wide, head, new, width, begin, d, DEPTH, BLOCK_N)
             _append(
-                values, new_values, values_at, new_values_at, sink, wide, head, new, width, begin, e, VALUE_DEPTH, BLOCK_N
+                values,
+                new_values,
+                values_at,
+                new_values_at,
+                sink,
+                wide,
+                head,
+                new,
+                width,
+                begin,
+                e,
+                VALUE_DEPTH,
+                BLOCK_N,
             )
     else:
         cell = (tl.program_id(0).to(tl.int64) * queries + i) * tl.num_programs(2) + part
@@ -93,7 +108,7 @@ def combine(
     BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, ZERO: tl.constexpr,
 ):  # fmt: skip
     """One query of one head: the parts of several programs. All have read by now, so the first query's appends."""
-    stream, head, i = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS, tl.program_id(1)
+    stream, head, i = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64), tl.program_id(1)
     s, e, wide = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_V), stream.to(tl.int64)
     cell = (tl.program_id(0).to(tl.int64) * queries + i) * split + s
     top = tl.load(most + cell, mask=s < split, other=-INFINITE)
@@ -105,25 +120,37 @@ def combine(
     made = _finished(highest, tl.sum(share * weight, 0), tl.sum(share[:, None] * value, 0), ZERO)
     here = out + wide * out_at[0] + head * out_at[1] + i * out_at[2]
     tl.store(here + e * out_at[3], made.to(out.dtype.element_ty), mask=e < VALUE_DEPTH)
-    if new_keys is not None:
+    if new_keys is not None:  # noqa: SIM102  (known when compiled, the other when run)
         if i == 0:
             d = tl.arange(0, BLOCK_D)
             begin = 0 if start is None else (tl.load(start + stream) % width).to(tl.int32)
             sink = (stream if write is None else tl.load(write + stream)).to(tl.int64)
             _append(keys, new_keys, keys_at, new_keys_at, sink, wide, head, new, width, begin, d, DEPTH, BLOCK_N)
             _append(
-                values, new_values, values_at, new_values_at, sink, wide, head, new, width, begin, e, VALUE_DEPTH, BLOCK_N
+                values,
+                new_values,
+                values_at,
+                new_values_at,
+                sink,
+                wide,
+                head,
+                new,
+                width,
+                begin,
+                e,
+                VALUE_DEPTH,
+                BLOCK_N,
             )
 
 
 @triton.jit
 def _block(
     column, query, i, d, content, position, top, weight, value, keys, new_keys, values, new_values, table, bias, mask,
-    keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at, queries, width, begin, low, high, offsets,
-    shift, scale, fill, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_V: tl.constexpr, HIDDEN: tl.constexpr,
-    ONE_QUERY: tl.constexpr, FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at, queries, width, begin, low, high,
+    offsets, shift, scale, fill, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_V: tl.constexpr,
+    HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """A block of columns more: the highest score of each row so far, the sums of weights and of values relative to it."""
+    """A block of columns more: each row's highest score so far, the sums of weights and values relative to it."""
     j, e = column + tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_V)
     valid = (j >= low) & (j < high)
     k = _tile(keys, new_keys, keys_at, new_keys_at, j, d, width, begin, valid, DEPTH)
@@ -153,7 +180,7 @@ def _block(
     kept = tl.exp(top - level)
     x = _tile(values, new_values, values_at, new_values_at, j, e, width, begin, valid, VALUE_DEPTH)
     taken = tl.dot(weights.to(x.dtype), x, input_precision="ieee")
-    if HIDDEN and mask is not None:
+    if HIDDEN and mask is not None:  # noqa: SIM102  (known when compiled, the other when run)
         if tl.max((tl.abs(taken) < INFINITE).to(tl.int32) ^ 1) != 0:  # rare: NaN or an infinity among them
             taken = _apart(weights, part, x)
     return highest, weight * kept + tl.sum(weights, 1), value * kept[:, None] + taken
@@ -161,8 +188,8 @@ def _block(
 
 @triton.jit
 def _moved(
-    position, table, table_at, nearest, rows, d, offsets, DEPTH: tl.constexpr, ONE_QUERY: tl.constexpr, FAR: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    position, table, table_at, nearest, rows, d, offsets, DEPTH: tl.constexpr, ONE_QUERY: tl.constexpr,
+    FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The scores of relative positions: products with the offsets that a block reads, then its diagonals.
 
@@ -204,7 +231,7 @@ def _tile(kept, new, kept_at, new_at, j, d, width, begin, valid, DEPTH: tl.const
 def _apart(weights, part, x):
     """Weights times values where cells are hidden and values are not finite: 0 times NaN must not reach other rows.
 
-    One exact product counts what each row sees: 1 for inf, MANY for -inf, its square for NaN (and for infinities whose weight is 0).
+    One exact product counts what each row sees: 1 for inf, MANY for -inf, its square for NaN, or inf times 0.
     """
     y = x.to(tl.float32)
     finite = tl.abs(y) < INFINITE
