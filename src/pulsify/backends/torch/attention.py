@@ -86,8 +86,6 @@ class Writer:
         """The nodes that it stands for, the line, and the caches that it appends to."""
         if self.rows > MOST_ROWS or self.depth > MOST_DEPTH:
             raise Apart(f"{self.rows} rows of {self.depth} are more than the kernel takes at once")
-        if self.found.hollow == "quiet":
-            raise Apart("weights that are NaN are set to zero behind its softmax")
         found, inside = self.found, list(self.found.nodes)
         asked = self._about_queries()
         if asked is None:

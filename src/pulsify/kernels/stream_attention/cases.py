@@ -172,6 +172,10 @@ CASES: tuple[Case, ...] = (
     _case("mask-blocks", "hidden cells, block by block", BLOCKS, mask),
     _case("hollow-nan", "a row that sees nothing is NaN, as in ONNX", None, partial(hollow, kind="nan")),
     _case("hollow-zero", "or zero, where the graph selects zeros", None, partial(hollow, kind="zero")),
+    _case("hollow-quiet", "zero, and wherever weights are NaN", FULL, partial(hollow, kind="quiet"),
+          partial(poison, name="q", at=(0, 1, 2, 3)), partial(poison, name="keys", at=(1, 1, 3, 3))),
+    _case("hollow-quiet-blocks", "the same, block by block", BLOCKS, partial(hollow, kind="quiet"),
+          partial(poison, name="keys", at=(0, 0, 200, 3))),
     _case(
         "hollow-filled", "with a finite score all hidden cells are alike", None,
         partial(hollow, kind="nan"), lambda made: made | {"fill": -1e4},

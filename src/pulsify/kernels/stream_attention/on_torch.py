@@ -34,13 +34,13 @@ def stream_attention(
         k, x = k.masked_fill(~valid.mT, 0), x.masked_fill(~valid.mT, 0)
     moved = _moved(size, q, table, shift, v)
     asked = q if u is None else q + u[:, None]
-    if q.dtype == torch.float32 or mask is not None:
-        made = _written_out(asked, k, x, scale, bias, mask, fill, moved, valid)
+    if q.dtype == torch.float32 or mask is not None or hollow == "quiet":
+        made = _written_out(asked, k, x, scale, bias, mask, fill, moved, valid, hollow)
     else:
         made = _fused(asked, k, x, scale, bias, moved, valid)
     seen = _seen(mask if fill == -math.inf else None, valid)
     if seen is not None:
-        made = torch.where(seen, made, 0.0 if hollow == "zero" else math.nan)
+        made = torch.where(seen, made, math.nan if hollow == "nan" else 0.0)
     if new_keys is not None and size.width:
         _append(size, keys, write, start, new_keys)
         _append(size, values, write, start, new_values)
@@ -114,8 +114,9 @@ def _fused(q: Tensor, k: Tensor, x: Tensor, scale: float, bias: Tensor, moved: T
 
 
 def _written_out(
-    q: Tensor, k: Tensor, x: Tensor, scale: float, bias: Tensor, mask: Tensor, fill: float, moved: Tensor, valid: Tensor
-) -> Tensor:
+    q: Tensor, k: Tensor, x: Tensor, scale: float, bias: Tensor, mask: Tensor, fill: float, moved: Tensor,
+    valid: Tensor, hollow: str,
+) -> Tensor:  # fmt: skip
     q, k, x = q.float(), k.float(), x.float()
     score = q @ k.mT
     score = (score if moved is None else score + moved) * scale
@@ -126,9 +127,11 @@ def _written_out(
         score = score.masked_fill(~valid, -math.inf)
     weights = score.softmax(-1)
     if mask is None or fill != -math.inf:
-        return weights @ x
-    shown = mask.expand_as(score)
-    return weights @ x.nan_to_num(0, 0, 0) + _unbounded(weights, shown, x)
+        made = weights @ x
+    else:
+        made = weights @ x.nan_to_num(0, 0, 0) + _unbounded(weights, mask.expand_as(score), x)
+    lost = weights.isnan().any(-1, keepdim=True) if hollow == "quiet" else None
+    return made if lost is None else made.masked_fill(lost, 0)
 
 
 def _unbounded(weights: Tensor, shown: Tensor, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 from pulsify.core.errors import InvalidArgument
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")  # the last in the specification alone
-HOLLOW = ("nan", "zero")
+HOLLOW = ("nan", "zero", "quiet")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _cells(found: Sizes, q: Any, bias: Any, mask: Any, fill: float, hollow: str)
     if math.isnan(fill) or fill == math.inf:
         raise InvalidArgument(f"fill={fill}: a hidden cell's score is -inf or a finite number")
     if hollow not in HOLLOW:
-        raise InvalidArgument(f"hollow={hollow!r}: rows that see nothing are 'nan' or 'zero'")
+        raise InvalidArgument(f"hollow={hollow!r}: rows that see nothing are 'nan', 'zero' or 'quiet'")
 
 
 def _types(q: Any, arrays: Mapping[str, Any]) -> None:

@@ -8,7 +8,8 @@ j counts the columns of a stream: first those of its window (column j lies at (s
     invalid     j < first or j >= last: takes no part, whatever lies there
     hidden      mask[i, j] is False. fill = -inf: takes no part. A finite fill is its score, all else as ever
     hollow      a row in which nothing takes part. "nan": the softmax of -inf alone, as ONNX has it. "zero": no weights,
-                as of graphs that select zeros for them afterwards
+                as of graphs that select zeros for them afterwards. "quiet": zero, and so is every other row whose
+                weights are NaN (a score that is NaN, or +inf): graphs that select zeros where weights are NaN
     -inf        in the bias is a score like any other: the weight is 0, and NaN if a row has no other scores (0 times a
                 value that is NaN or infinite is NaN, as ever)
 
@@ -80,9 +81,11 @@ def stream_attention(
 def attended(score: Array, x: Array, hollow: str) -> Array:
     """One query over the columns that take part."""
     if not len(score):
-        return np.full(x.shape[1], 0.0 if hollow == "zero" else math.nan)
+        return np.full(x.shape[1], math.nan if hollow == "nan" else 0.0)
     with np.errstate(invalid="ignore"):
         weights = np.exp(score - score.max())
+        if hollow == "quiet" and np.isnan(weights).any():
+            return np.zeros(x.shape[1])
         return ((weights / weights.sum())[:, None] * x).sum(0)
 
 

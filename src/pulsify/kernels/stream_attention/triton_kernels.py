@@ -14,11 +14,11 @@ MANY = tl.constexpr(192.0)  # more than a tile has columns; its square is a floa
 
 @triton.jit
 def attend(
-    q, keys, values, new_keys, new_values, out, sums, most, total, table, u, v, bias, mask, start, first, last, read,
-    write, q_at, keys_at, values_at, new_keys_at, new_values_at, out_at, table_at, u_at, v_at, bias_at, mask_at,
+    q, keys, values, new_keys, new_values, out, sums, most, total, table, moved, u, v, bias, mask, start, first, last,
+    read, write, q_at, keys_at, values_at, new_keys_at, new_values_at, out_at, table_at, u_at, v_at, bias_at, mask_at,
     queries, width, new, offsets, shift, scale, fill, share,
     HEADS: tl.constexpr, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    ZERO: tl.constexpr, HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, ONE_TILE: tl.constexpr, FAR: tl.constexpr,
+    HOLLOW: tl.constexpr, HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, ONE_TILE: tl.constexpr, FAR: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One head of one stream: a block of queries over a share of the columns."""
@@ -45,6 +45,7 @@ def attend(
     more_keys = None if new_keys is None else new_keys + wide * new_keys_at[0] + head * new_keys_at[1]
     more_values = None if new_values is None else new_values + wide * new_values_at[0] + head * new_values_at[1]
     offset_rows = None if table is None else table + head * table_at[0]
+    products = None if moved is None else moved + tl.program_id(0).to(tl.int64) * queries * offsets
     added = None if bias is None else bias + wide * bias_at[0] + head * bias_at[1]
     shown = None if mask is None else mask + wide * mask_at[0] + head * mask_at[1]
 
@@ -54,8 +55,8 @@ def attend(
     if ONE_TILE:
         top, weight, value = _block(
             0, query, i, d, content, position, top, weight, value, kept_keys, more_keys, kept_values, more_values,
-            offset_rows, added, shown, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at,
-            queries, width, begin, low, high, offsets, shift, scale, fill,
+            offset_rows, products, added, shown, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at,
+            mask_at, queries, width, begin, low, high, offsets, shift, scale, fill,
             DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C,
         )  # fmt: skip
     else:
@@ -63,15 +64,15 @@ def attend(
         for column in range(from_column, tl.minimum((part + 1) * share, high), BLOCK_C):
             top, weight, value = _block(
                 column, query, i, d, content, position, top, weight, value, kept_keys, more_keys, kept_values,
-                more_values, offset_rows, added, shown, keys_at, new_keys_at, values_at, new_values_at, table_at,
-                bias_at, mask_at, queries, width, begin, low, high, offsets, shift, scale, fill,
+                more_values, offset_rows, products, added, shown, keys_at, new_keys_at, values_at, new_values_at,
+                table_at, bias_at, mask_at, queries, width, begin, low, high, offsets, shift, scale, fill,
                 DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C,
             )  # fmt: skip
 
     e = tl.arange(0, BLOCK_V)
     there = (i < queries)[:, None] & (e < VALUE_DEPTH)[None, :]
     if sums is None:
-        made = _finished(top[:, None], weight[:, None], value, ZERO)
+        made = _finished(top[:, None], weight[:, None], value, HOLLOW)
         here = out + wide * out_at[0] + head * out_at[1]
         tl.store(here + i[:, None] * out_at[2] + e[None, :] * out_at[3], made.to(out.dtype.element_ty), mask=there)
         if new_keys is not None:
@@ -101,11 +102,31 @@ def attend(
 
 
 @triton.jit
+def multiply(
+    q, table, v, moved, q_at, table_at, v_at, rows, queries, offsets,
+    HEADS: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Queries of many streams times all offsets of one head, [streams, heads, queries, offsets]."""
+    head = tl.program_id(0)
+    row, d = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_D)
+    stream, i = (row // queries).to(tl.int64), row % queries
+    here = q + stream * q_at[0] + head * q_at[1] + i * q_at[2]
+    there = (row < rows)[:, None] & (d < DEPTH)[None, :]
+    asked = tl.load(here[:, None] + d[None, :] * q_at[3], mask=there, other=0.0)
+    position = asked if v is None else _biased(asked, v + head * v_at[0], v_at[1], d, DEPTH)
+    place = moved + ((stream * HEADS + head) * queries + i) * offsets
+    for begin in range(0, offsets, BLOCK_O):
+        o = begin + tl.arange(0, BLOCK_O)
+        product = _offsets(position, table + head * table_at[0], table_at, o, d, offsets, DEPTH)
+        tl.store(place[:, None] + o[None, :], product, mask=(row < rows)[:, None] & (o < offsets)[None, :])
+
+
+@triton.jit
 def combine(
     sums, most, total, keys, values, new_keys, new_values, out, start, write, keys_at, values_at, new_keys_at,
     new_values_at, out_at, queries, width, new, split,
     BLOCK_S: tl.constexpr, BLOCK_N: tl.constexpr, HEADS: tl.constexpr, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, ZERO: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, HOLLOW: tl.constexpr,
 ):  # fmt: skip
     """One query of one head: the parts of several programs. All have read by now, so the first query's appends."""
     stream, head, i = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64), tl.program_id(1)
@@ -117,7 +138,7 @@ def combine(
     value = tl.load(sums + cell[:, None] * VALUE_DEPTH + e[None, :], mask=there, other=0.0)
     highest = tl.max(top, 0)
     share = tl.exp(top - tl.where(highest == -INFINITE, 0.0, highest))
-    made = _finished(highest, tl.sum(share * weight, 0), tl.sum(share[:, None] * value, 0), ZERO)
+    made = _finished(highest, tl.sum(share * weight, 0), tl.sum(share[:, None] * value, 0), HOLLOW)
     here = out + wide * out_at[0] + head * out_at[1] + i * out_at[2]
     tl.store(here + e * out_at[3], made.to(out.dtype.element_ty), mask=e < VALUE_DEPTH)
     if new_keys is not None:  # noqa: SIM102  (known when compiled, the other when run)
@@ -145,8 +166,8 @@ def combine(
 
 @triton.jit
 def _block(
-    column, query, i, d, content, position, top, weight, value, keys, new_keys, values, new_values, table, bias, mask,
-    keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at, queries, width, begin, low, high,
+    column, query, i, d, content, position, top, weight, value, keys, new_keys, values, new_values, table, moved, bias,
+    mask, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at, queries, width, begin, low, high,
     offsets, shift, scale, fill, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_V: tl.constexpr,
     HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -159,8 +180,10 @@ def _block(
         rows = tl.minimum(queries - query, BLOCK_Q)
         nearest = column - query - rows + 1 + shift
         score += _moved(position, table, table_at, nearest, rows, d, offsets, DEPTH, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C)
-    score = score * scale
     there = (i < queries)[:, None] & valid[None, :]
+    if moved is not None:  # made beforehand: its diagonals are read where they lie
+        score += tl.load(moved + i[:, None] * (offsets - 1) + j[None, :] + shift, mask=there, other=0.0)
+    score = score * scale
     if bias is not None:
         cells = bias + i[:, None].to(tl.int64) * bias_at[2] + j[None, :] * bias_at[3]
         score += tl.load(cells, mask=there, other=0.0).to(tl.float32)
@@ -251,11 +274,13 @@ def _biased(asked, bias, step, d, DEPTH: tl.constexpr):
 
 
 @triton.jit
-def _finished(top, weight, value, ZERO: tl.constexpr):
+def _finished(top, weight, value, HOLLOW: tl.constexpr):
     """Sums become the result. A row of -inf alone is NaN, as in ONNX; one in which nothing takes part NaN or zero."""
     made = tl.where(weight == 0, float("nan"), value / tl.where(weight == 0, 1.0, weight))
-    if ZERO:
+    if HOLLOW == "zero":
         made = tl.where(top == -INFINITE, 0.0, made)
+    if HOLLOW == "quiet":  # no weights, or NaN among them
+        made = tl.where(weight > 0, made, 0.0)
     return made
 
 
