@@ -1,8 +1,8 @@
 """`stream_attention` on a card, beside torch's fused attention, FlexAttention and eager products.
 
-    python -m benchmarks.attention                        all shapes, in bfloat16: some three minutes
-    python -m benchmarks.attention --tune                 other tiles than those of the table, pulsify's kernel alone
-    python -m benchmarks.attention --only flagship --json out.json
+    python -m benchmarks.attention                              all shapes, in bfloat16: some three minutes
+    python -m benchmarks.attention --only flagship --json FILE  some of them, all figures in a file
+    python -m benchmarks.attention --tune --only "70 + 14"      other tiles than those of the table, pulsify alone
 
     pulsify        a step of the stream: the ring as it lies, positions inside, new frames appended in place
     fused          torch's scaled_dot_product_attention alone: keys joined and the bias made beforehand
@@ -282,7 +282,7 @@ def tunings(shape: Shape, each: int) -> Iterator[Any]:
     size = Sizes(shape.batch, HEADS, shape.queries, DEPTH, DEPTH, shape.batch, shape.width, shape.queries)
     own = on_triton.planned(size, each, on_triton.processors(torch.device("cuda")), shape.relative)
     yield own
-    splits = (1,) if shape.columns <= 128 else (1, 2, 4, 8, 16)
+    splits = (1,) if shape.columns <= 128 else (1, 4, 16)
     for block, warps, stages, split in product((32, 64, 128), (2, 4, 8), (2, 3, 4), splits):
         if block == 128 and shape.columns <= 128 and stages > 2:
             continue  # one tile: there is nothing to read ahead
@@ -371,7 +371,7 @@ def main(arguments: list[str] | None = None) -> int:
     found: list[Row] = []
     facts = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "target": chosen("cuda"), **vars(given)}
     for shape in SHAPES:
-        if given.only in shape.name and not (given.tune and shape.batch == 512):
+        if given.only in shape.name and not (given.tune and shape.batch in (1, 512)):
             with torch.inference_mode():
                 for row in measure(shape, dtype, given.bandwidth, given.seconds, until):
                     found.append(row)

@@ -46,8 +46,8 @@ def test_claim(claim: Any, dtype: str, data: st.DataObject) -> None:
     claim(on("triton", dtype), data)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("depth", "queries"), product((3, 40, 64, 80, 96, 128, 256), (1, 14, 64)))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("depth", "queries"), list(product((3, 80, 128, 256), (1, 14, 64))))
 def test_depths_and_queries(depth: int, queries: int, dtype: str) -> None:
     """In one tile and in blocks, shared by several programs or not, with new frames."""
     for width in (70, 1024):

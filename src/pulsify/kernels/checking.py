@@ -61,7 +61,13 @@ def unavailable(kernel: Kernel, target: str, kind: str, dtype: str) -> str:
         kernel.implementation(target)
     except InvalidArgument as error:
         return str(error)
-    return ""
+    return "there is no card here" if kind == "cuda" and not _card() else ""
+
+
+def _card() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def judged(kernel: Kernel, target: str, device: str, dtype: str) -> Outcome:

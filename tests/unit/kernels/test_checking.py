@@ -43,6 +43,13 @@ def test_what_is_not_installed_is_said() -> None:
     assert list(checking.check(made(), "cuda")) == []
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card here")
+def test_a_card_that_is_not_there_is_said() -> None:
+    outcomes = list(checking.check(kernel("stream_attention"), "cuda", ["float32"]))
+    assert [one.target for one in outcomes] == ["torch", "triton"]
+    assert outcomes[0].missing == "there is no card here" and all(one.missing for one in outcomes)
+
+
 def test_triton_on_the_cpu_needs_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     attention = kernel("stream_attention")

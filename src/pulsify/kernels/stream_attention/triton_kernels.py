@@ -8,11 +8,12 @@ import triton
 import triton.language as tl
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32: below it there is only -inf
+NUMBERS = ["queries", "width", "new", "offsets", "shift", "share", "split"]  # one kernel for all of them: caches grow
 INFINITE = tl.constexpr(float("inf"))
 MANY = tl.constexpr(192.0)  # more than a tile has columns; its square is a float16
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def attend(
     q, keys, values, new_keys, new_values, out, sums, most, total, table, moved, u, v, bias, mask, start, first, last,
     read, write, q_at, keys_at, values_at, new_keys_at, new_values_at, out_at, table_at, u_at, v_at, bias_at, mask_at,
@@ -121,7 +122,7 @@ def multiply(
         tl.store(place[:, None] + o[None, :], product, mask=(row < rows)[:, None] & (o < offsets)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def combine(
     sums, most, total, keys, values, new_keys, new_values, out, start, write, keys_at, values_at, new_keys_at,
     new_values_at, out_at, queries, width, new, split,

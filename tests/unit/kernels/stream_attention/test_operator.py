@@ -36,6 +36,13 @@ def test_an_operator_is_its_implementation(shape: cases.Shape, compiled: bool) -
     assert torch.equal(own["keys"], tensors(shape)["keys"]) == (shape is READ)
 
 
+def test_as_a_step_runs_it() -> None:
+    with torch.inference_mode():
+        own, other = tensors(APPENDED), tensors(APPENDED)
+        assert torch.equal(operator.stream_attention(**own), on_torch.stream_attention(**other))
+        assert torch.equal(own["keys"], other["keys"])
+
+
 @pytest.mark.parametrize("shape", [APPENDED, READ], ids=["append", "read"])
 def test_torch_finds_nothing_wrong_with_them(shape: cases.Shape) -> None:
     made = tensors(shape)
