@@ -120,6 +120,26 @@ def attentions(model: ir.Model) -> Iterator[ir.Node]:
     return (node for node in model.graph if role(node) == VALUES)
 
 
+def reasons(model: ir.Model) -> dict[str, str]:
+    """Every attention of a step by the node that ends it, and why it is not of this form; nothing if it is."""
+    if not any(attentions(model)):
+        return {}
+    from onnx_ir.passes import Sequential
+
+    from pulsify.optimize.constants import FoldConstants
+    from pulsify.optimize.sized import ForStreams
+    from pulsify.optimize.tidy import DropNeutral
+
+    found: dict[str, str] = {}
+    for last in attentions(Sequential(ForStreams(1), FoldConstants(), DropNeutral())(model).model):
+        try:
+            read(last)
+            found[str(last.name)] = ""
+        except Apart as reason:
+            found[str(last.name)] = str(reason)
+    return found
+
+
 def read(last: ir.Node) -> Attention:
     """The attention that ends with this node, or `Apart` with the reason."""
     if last.op_type != "MatMul":
