@@ -19,6 +19,7 @@ from tests.attention.graphs import WIDTH, Case, build
 from tests.attention.masks import Mask
 from tests.models import Array, close, frames, run_batch
 from tests.test_pool import PULSE, come_and_go
+from tests.unit.backends.torch.test_slots import recording
 
 torch = pytest.importorskip("torch")
 
@@ -110,3 +111,27 @@ def test_nan_in_one_stream_stays_there_and_leaves_with_it() -> None:
     again.push(x[0][None])
     again.flush()
     close(pool.run()[again], run_batch(proto, x[:1])["y"])
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="there it is recorded by the card: tests/gpu")
+@pytest.mark.usefixtures("rings")
+@pytest.mark.parametrize("name", CASES)
+def test_a_recorded_session_keeps_rings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recording runs a step several times: nothing of that stays in a ring."""
+    recording(monkeypatch)
+    proto = build(CASES[name]).model
+    stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+    session, plain = stream.session(batch=3, backend="torch", device="cpu"), stream.session(batch=3)
+    assert len(session._stepper._rings) == (4 if name == "two layers" else 2)  # type: ignore[attr-defined]
+    for length in (1, 4, 19, 61):
+        x, parts = frames(3, length, WIDTH, seed=length), list[Array]()
+        for n in range(0, length, 7):
+            if n == 28:  # over to another back end and back again
+                plain.restore(session.state())
+                parts.append(plain.push(x[:, n : n + 7]))
+                session.restore(plain.state())
+            else:
+                parts.append(session.push(x[:, n : n + 7]))
+        parts.append(session.flush())
+        close(np.concatenate(parts, 1), run_batch(proto, x)["y"])
+        session.reset()

@@ -169,13 +169,14 @@ def test_a_batch_that_fails_leaves_states_as_they_were(monkeypatch: pytest.Monke
     slots.rows["x"][:2] = 1
     ran(slots, [0, 1], [0, 0])
     before = [slots.states(i, 4)["s"] for i in range(3)]
-    forms = slots._on.forms(2)
+    rows = slots._most + 2
+    forms = slots._on.forms(2, rows)
 
     def fails(*given: Any) -> Any:
         raise RuntimeError("no")
 
     slots._calls.clear()
-    slots._on._forms[2] = replace(forms, general=replace(forms.general, call=fails))
+    slots._on._forms[2, rows] = replace(forms, general=replace(forms.general, call=fails))
     for which in ([0, 1], [1, 2]):  # the third is new
         with pytest.raises(RuntimeError, match="no"):
             ran(slots, which, [4, 4])
@@ -227,7 +228,9 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """From here on everything is recorded."""
     log: list[str] = []
     form = Executable._form
-    monkeypatch.setattr(Executable, "_form", lambda self, name, made: replace(form(self, name, made), recorded=True))
+    monkeypatch.setattr(
+        Executable, "_form", lambda self, name, made, rows=None: replace(form(self, name, made), recorded=True)
+    )
     monkeypatch.setattr(Executable, "recorder", lambda self: taped(log))
     return log
 
