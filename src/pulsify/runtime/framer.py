@@ -214,8 +214,8 @@ class Framer:
         whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
         if not total:
             return whole
-        frames = self._frames(total)
-        needed = max((-(-(frames[t.name] + t.delay) // t.frames) for t in self._ports.timed if t.frames), default=0)
+        frames = self._frames(total)  # final values wait for their last frame too, though they have no time axis
+        needed = max((-(-(frames[o.name] + o.delay) // o.frames) for o in self.spec.outputs if o.frames), default=0)
         return whole + max(1, needed - self.pulses - whole)
 
     def load(self, inputs: Mapping[str, Array], pad: bool) -> None:

@@ -178,6 +178,13 @@ class Session:
         finally:
             self._leave()
 
+    def peek(self) -> Result:
+        """What `flush` would give if the stream ended now; it goes on as if nobody had asked.
+
+        Raises what `flush` would. Frames that it shows come out again as they are in the end.
+        """
+        return self.fork().flush()
+
     def iterate(self, chunks: Iterable[Any]) -> Iterator[Result]:
         """What comes out of every chunk, and at the end what `flush` gives."""
         for chunk in chunks:

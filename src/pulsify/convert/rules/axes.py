@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Wire
+from pulsify.convert.facts import Late, Wire
 from pulsify.convert.plan import Plan
+from pulsify.convert.rules import fold
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
@@ -21,12 +22,17 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
         ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time")
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; a softmax over time if a sum over it follows")
 def softmax(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank
+    if wire is not None and over_time and node.op == "Softmax" and not wire.layout.folded:
+        ctx.ask.facts[node.outputs[0]] = Late(node, node, logits=wire)
+        return None
     guard(
         ctx,
         node,
-        ctx.ask.wire(node.inputs[0]),
+        wire,
         [node.attr("axis", -1)],
         "normalises",
         "a softmax needs a bounded mask or window",
@@ -34,9 +40,11 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("ArgMax", "ArgMin", says="along any axis but time")
+@rule("ArgMax", "ArgMin", says="along any axis; over time at the end of the stream")
 def arg_extreme(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", 0)], "searches")
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("axis", 0) % wire.layout.rank:
+        return fold.arg_extreme(ctx, node, wire)
     return pointwise(ctx, node)
 
 
@@ -63,10 +71,13 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
     "ReduceProd",
     "ReduceSum",
     "ReduceSumSquare",
-    says="over any axes but time",
+    says="over any axes; over time at the end of the stream",
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
+    wire = ctx.ask.wire(node.inputs[0])
+    axes = reduced_axes(ctx, node)
+    if wire is not None and wire.layout.axis in axes:
+        return fold.reduced(ctx, node, wire, axes, keep=bool(node.attr("keepdims", 1)))
     return pointwise(ctx, node)
 
 
@@ -90,12 +101,21 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
+POOLED = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", says="over any axes; over time at the end of the stream")
+def pool_all(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis >= 2:
+        return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=POOLED[node.op])
+    return pointwise(ctx, node)
+
+
 @rule(
     "InstanceNormalization",
     "GroupNormalization",
     "MeanVarianceNormalization",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
     "GlobalLpPool",
     says="with time folded into the batch axis only",
 )
