@@ -181,11 +181,11 @@ class Late:
         scales * factors * softmax(logits) * (value - centre) ** power
 
     scores are normalised over all of time. centre and scales are known only at the end.
-    node: where the two were joined; fold: the node that has to see the last frame first.
+    node: where the two were joined; fold: the node that has to see the last frame first; None: it is the length.
     """
 
     node: Node
-    fold: Node
+    fold: Node | None
     value: Wire | None = None
     centre: Static | None = None
     power: int = 1

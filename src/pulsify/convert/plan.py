@@ -83,7 +83,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if plan.merges and read.wire.length not in (None, length):
             ctx.ask.ledger.require(node.name, length, equals=read.wire.length)
         if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
-            _check_known(ctx, node, read.wire, length)
+            check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
     end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
@@ -162,7 +162,7 @@ def _known_end(ctx: Context, plan: Plan) -> int | None:
     return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
 
 
-def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
+def check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
     try:
         size = follower(ctx.ask).sizes_of(wire.name)[wire.layout.axis]

@@ -104,10 +104,13 @@ class Questions:
 
     def refuse_late(self, node: Node, late: Late) -> NoReturn:
         """The same, where no sum follows that could take the two apart."""
-        reason = f"it joins frames with what comes from {late.fold.op} '{late.fold.name}', over the whole stream:"
-        if late.node is late.fold:
-            reason = "it normalises over the whole stream:"
-        reason = f"{reason} known only when the stream has ended"
+        if late.fold is None:
+            reason = "what it makes depends on the length of the whole stream, which is not known before its end"
+        elif late.node is late.fold:
+            reason = "it normalises over the whole stream: known only when the stream has ended"
+        else:
+            reason = f"it joins frames with what comes from {late.fold.op} '{late.fold.name}', over the whole stream: "
+            reason += "known only when the stream has ended"
         if node is not late.node:
             reason += f", and {node.op} '{node.name}' needs it before"
         self.refuse(late.node, reason, JOINED)

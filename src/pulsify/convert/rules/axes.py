@@ -26,7 +26,8 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
 def softmax(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank
-    if wire is not None and over_time and node.op == "Softmax" and not wire.layout.folded:
+    data = ctx.ask.known(node.outputs[0]) is None
+    if wire is not None and over_time and node.op == "Softmax" and data and not wire.layout.folded:
         ctx.ask.facts[node.outputs[0]] = Late(node, node, logits=wire)
         return None
     guard(

@@ -16,14 +16,15 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Fact, Late, Static, Wire
-from pulsify.convert.plan import Plan
+from pulsify.convert.facts import Fact, Late, Layout, Static, Wire
+from pulsify.convert.plan import Plan, check_known
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
 from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.fold import Scores, finished, over_all, scores, sizes_of
+from pulsify.convert.rules.pointwise import aligned
 from pulsify.frontend.model import Node
 
 MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")
@@ -83,7 +84,7 @@ def _joined(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     if node.op == "Div" or not isinstance(right, (Late, Wire)) or not _aligned(ctx, node):
         return None
     if isinstance(right, Wire):
-        return _times(left, right)
+        return _times(left, _unfolded(ctx, node, left, right))
     return _product(left, right)
 
 
@@ -98,6 +99,25 @@ def _squared(late: Fact | None) -> Late | None:
     if not isinstance(late, Late) or late.power != 1 or late.value is None or late.logits is not None:
         return None
     return replace(late, power=2, factors=late.factors * 2, scales=late.scales * 2)
+
+
+def _unfolded(ctx: Context, node: Node, late: Late, wire: Wire) -> Wire:
+    """A clock has the streams in front of time: brought to where the product has them."""
+    data = late.logits or late.value
+    if wire.end is not None or not wire.layout.folded or data is None or data.length is None:
+        return wire
+    check_known(ctx, node, wire, data.length)
+    target = ctx.ask.layout(node, node.outputs[0])
+    rest = len(target.sizes) - wire.layout.rank
+    own = (*(1,) * rest, *wire.layout.sizes)
+    sizes = tuple(0 if i == target.axis else -1 if i == target.batch else s for i, s in enumerate(own))
+    return replace(
+        wire,
+        name=f"{wire.name}#streams",
+        length=data.length,
+        layout=Layout(sizes, target.axis),
+        take=lambda w: aligned(ctx, wire, wire.take(w), target, w),
+    )
 
 
 def _times(late: Late, wire: Wire) -> Late | None:

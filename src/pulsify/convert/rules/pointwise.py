@@ -63,16 +63,17 @@ def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
     if len(node.inputs) != 2 or list(wires) not in ([0], [1]) or wires[next(iter(wires))].layout.folded:
         return None
     (at,) = wires
-    other = ctx.ask.facts.get(node.inputs[1 - at])
-    if not isinstance(other, Static) or other.final is None or other.final.node is None:
+    scales = node.op == "Mul" or (node.op == "Div" and at == 0)
+    if not wires[at].dtype.is_floating_point() or ctx.ask.known(node.outputs[0]) is not None:
         return None
-    if not wires[at].dtype.is_floating_point():
+    other = ctx.ask.fact(node.inputs[1 - at])
+    if isinstance(other, Varying) and scales:
+        other = at_end(ctx, other.name)
+    if not isinstance(other, Static) or other.final is None:
         return None
     if node.op == "Sub" and at == 0:
         return Late(node, other.final.node, wires[at], centre=other)
-    if node.op == "Mul" or (node.op == "Div" and at == 0):
-        return Late(node, other.final.node, wires[at], scales=((node.op, other),))
-    return None
+    return Late(node, other.final.node, wires[at], scales=((node.op, other),)) if scales else None
 
 
 def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:

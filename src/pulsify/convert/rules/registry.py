@@ -67,10 +67,13 @@ def _check_first(ctx: Context, node: Node) -> None:
         fact = ctx.ask.facts.get(name)
         if fact is None or (isinstance(fact, (Static, Wire)) and first <= {*fact.first}):
             continue
+        ends: list[tuple[int, int]] = []  # where windows end, and by how many frames they move
         if isinstance(fact, Wire) and fact.end is not None and fact.length is not None:
-            p = ctx.frames(fact.rate)
-            if ctx.started or all(fact.end <= -(w.pulse - 1) * p for w in first):
-                continue
+            ends = [(fact.end, ctx.frames(fact.rate))]
+        elif isinstance(fact, Static) and fact.final is not None:
+            ends = [(window.end, window.p) for _, window in fact.final.waits]
+        if ends and (ctx.started or all(end <= -(w.pulse - 1) * p for w in first for end, p in ends)):
+            continue
         ctx.ask.refuse(
             node,
             "the first frames of the stream are used in a way that does not wait for them",
