@@ -97,6 +97,39 @@ def test_scores_far_apart() -> None:
         same(streamed(stream, feeds, [7, 1, 12]), Batch(proto).run(feeds))
 
 
+def test_a_softmax_by_hand() -> None:
+    """exp(s - max(s)), summed and divided by: nothing overflows, here as there."""
+    nodes = [
+        node("ReduceMax", "s a", "top"), node("Sub", "s top", "d"), node("Exp", "d", "e"), node("ReduceSum", "e a", "n"),
+        node("Div", "e n", "w"), node("Mul", "w x", "wx"), node("ReduceSum", "wx a", "y"),
+        node("Log", "n", "l"), node("Add", "l top", "z"),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": ["B", "T", 2], "s": ["B", "T", 1]}, ["y", "z"], ints(a=[1]), opset=18)
+    stream, rng = pulsify.stream(proto, pulse=3, verify=False), np.random.default_rng(0)
+    for length in (1, 4, 19):
+        x = rng.standard_normal((2, length, 2)).astype(np.float32)
+        feeds = {"x": x, "s": 300 * x[..., :1]}
+        same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
+
+
+def test_a_scan_that_starts_with_the_first_frame() -> None:
+    """A slow mean over frames, from the first one on; and one over the rest."""
+    body = onnx.helper.make_graph(
+        [node("Sub", "f h", "d"), node("Mul", "d k", "e"), node("Add", "h e", "after"), node("Identity", "after", "out")],
+        "body",
+        [onnx.helper.make_tensor_value_info(n, 1, [1, 3]) for n in ("h", "f")],
+        [onnx.helper.make_tensor_value_info(n, 1, [1, 3]) for n in ("after", "out")],
+    )
+    axes = {"scan_input_axes": [1], "scan_output_axes": [1], "num_scan_inputs": 1}
+    nodes = [
+        node("Gather", "x n0", "first", axis=1), node("Slice", "x n1 far n1", "rest"),
+        node("Scan", "first x", "end slow", body=body, **axes), node("Scan", "first rest", "z others", body=body, **axes),
+    ]  # fmt: skip
+    given = {**ints(n0=0, n1=[1], far=[FAR]), "k": np.array(0.2, np.float32)}
+    proto = model(nodes, {"x": [1, "T", 3]}, ["end", "slow", "z", "others"], given)
+    check(proto, pulses=(1, 4, 20))
+
+
 MASKED = [
     node("Shape", "x", "dims"), node("Gather", "dims one", "t", axis=0), node("Range", "zero t one", "p"),
     node("Unsqueeze", "lengths n1", "l"), node("Less", "p l", "inside"), node("Cast", "inside", "m", to=1),
@@ -141,7 +174,7 @@ def test_frames_by_number(places: Any) -> None:
     check(model(nodes, {"x": ["B", "T", 2]}, ["y", "first", "z"], ints(i=places, n0=0)), pulses=(1, 4))
 
 
-@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 @pytest.mark.parametrize("dims", [["B", 3, "T"], ["B", 3, "T", 4], ["B", 3, 4, "T"]])
 def test_pools_of_all_frames(op: str, dims: list[Any]) -> None:
     check(model([node(op, "x", "y")], {"x": dims}, ["y"]), pulses=(3,), lengths=(1, 4, 7))

@@ -180,7 +180,8 @@ class Late:
 
         scales * factors * softmax(logits) * (value - centre) ** power
 
-    scores are normalised over all of time. centre and scales are known only at the end.
+    Scores are normalised over all of time, or their weights are exp(logits - shift). centre, scales and shift are known
+    only at the end.
     node: where the two were joined; fold: the node that has to see the last frame first; None: it is the length.
     """
 
@@ -190,6 +191,7 @@ class Late:
     centre: Static | None = None
     power: int = 1
     logits: Wire | None = None
+    shift: Static | None = None
     factors: tuple[Wire, ...] = ()
     scales: tuple[tuple[str, Static], ...] = ()  # Mul or Div by each
 

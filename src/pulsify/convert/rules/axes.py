@@ -105,31 +105,32 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
 POOLED = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
-@rule("GlobalAveragePool", "GlobalMaxPool", says="over any axes; over time at the end of the stream")
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", says="over any axes; over time at the end of the stream")
 def pool_all(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
-    if wire is not None and wire.layout.axis >= 2:
-        return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=POOLED[node.op])
-    return pointwise(ctx, node)
+    if wire is None or wire.layout.axis < 2:
+        return pointwise(ctx, node)
+    op = POOLED.get(node.op) or {1: "ReduceL1", 2: "ReduceL2"}.get(node.attr("p", 2))
+    if op is None:
+        ctx.ask.refuse(node, f"it pools over the whole stream with p={node.attr('p')}", "use p=1 or p=2")
+    return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=op)
 
 
 @rule(
     "InstanceNormalization",
     "GroupNormalization",
     "MeanVarianceNormalization",
-    "GlobalLpPool",
     says="with time folded into the batch axis only",
 )
 def over_features(ctx: Context, node: Node) -> Plan | None:
     rank = len(ctx.ask.dims(node.inputs[0]))
     mixed: Iterable[int] = range(1, rank)
-    if node.op == "InstanceNormalization" or node.op.startswith("Global"):
+    if node.op == "InstanceNormalization":
         mixed = range(2, rank)
     elif node.op == "MeanVarianceNormalization":
         mixed = node.attr("axes", (0, 2, 3))
-    what = "pools" if node.op.startswith("Global") else "normalises"
     wire = ctx.ask.wire(node.inputs[0])
-    guard(ctx, node, wire, mixed, what)
+    guard(ctx, node, wire, mixed, "normalises")
     if node.op == "InstanceNormalization":
         guard(ctx, node, wire, [1], "takes time as channels and normalises")
     return pointwise(ctx, node)

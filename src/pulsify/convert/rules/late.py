@@ -66,6 +66,8 @@ def _moved(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
 
 
 def _joined(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
+    if node.op == "Exp":
+        return _exponential(facts[0])
     if node.op == "Pow":
         power = ctx.ask.known(node.inputs[1])
         whole = power is not None and all(p.size == 1 and float(p.item()) == 2 for p in power)
@@ -93,6 +95,14 @@ def _aligned(ctx: Context, node: Node) -> bool:
     rank = len(ctx.ask.dims(node.outputs[0]))
     axes = {a + rank - len(ctx.ask.dims(n)) for n in node.inputs for a in ctx.ask.time_axes(n)}
     return len(axes) == 1
+
+
+def _exponential(late: Fact | None) -> Late | None:
+    """exp(x - max(x)), as a softmax or a log-sum-exp is written by hand."""
+    plain = isinstance(late, Late) and late.power == 1 and not late.factors and not late.scales and late.logits is None
+    if not plain or not isinstance(late, Late) or late.value is None or late.centre is None:
+        return None
+    return Late(late.node, late.fold, logits=late.value, shift=late.centre)
 
 
 def _squared(late: Fact | None) -> Late | None:
@@ -137,6 +147,7 @@ def _product(a: Late, b: Late) -> Late | None:
     return replace(
         b,
         logits=a.logits or b.logits,
+        shift=a.shift or b.shift,
         factors=(*a.factors, *b.factors),
         scales=(*a.scales, *b.scales),
     )
@@ -171,14 +182,19 @@ class Pooled:
         if late.logits is not None:
             axes = {late.logits.layout.axis}
             found = scores(fold, given[late.logits], late.logits.layout, dtype, axes)
-            part = fold.reduced("ReduceSum", found.weights, axes)
-            norm = fold.total("norm", part, dtype, sizes_of(late.logits.layout, axes), found.worth)
+            if late.shift is None:
+                part = fold.reduced("ReduceSum", found.weights, axes)
+                norm = fold.total("norm", part, dtype, sizes_of(late.logits.layout, axes), found.worth)
         weights = self._weights(fold, given, found, dtype)
         if late.centre is None and late.power == 1:
             total = self._plain(fold, given, weights, found, dtype)
         else:
             total = self._moments(fold, given, weights, found, dtype)
-        total = total if norm is None else b.op("Div", total, norm)
+        if found is not None and late.shift is not None:
+            shift = _double(b, late.shift, self.ctx.ask.dtype(self.node.outputs[0]))
+            total = b.op("Mul", total, b.op("Exp", b.op("Sub", fold.cast(found.top, dtype, DOUBLE), shift)))
+        elif norm is not None:
+            total = b.op("Div", total, norm)
         for op, scale in late.scales:
             total = b.op(op, total, _double(b, scale, self.ctx.ask.dtype(self.node.outputs[0])))
         return total
