@@ -4,7 +4,7 @@
     speaker    mel frames -> dilated convolutions, Res2Net branches -> attentive mean and deviation -> an embedding
 
 The speaker network is an ECAPA-TDNN without what looks at the whole recording before its end: no squeeze-excitation,
-no global context in front of the attention, no normalisation of the utterance. With `statistics=True` it is an x-vector.
+no global context in front of the attention, no normalisation of the utterance. With `statistics=True`: an x-vector.
 """
 
 # mypy: disable-error-code="no-any-return, misc"
@@ -35,9 +35,7 @@ class Keywords(nn.Module):
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            Separable(BANDS, width, 9, 2), Separable(width, width, 9), Separable(width, width, 9)
-        )
+        self.body = nn.Sequential(Separable(BANDS, width, 9, 2), Separable(width, width, 9), Separable(width, width, 9))
         self.score = nn.Linear(width, 1)
         self.head = nn.Linear(width, WORDS)
 

@@ -27,7 +27,9 @@ def ints(**by_name: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("axes", [[1], [1, 2], [-2, 3], [1, 2, 3]])
 @pytest.mark.parametrize("op", OPS)
 def test_every_reduction_over_any_axes(op: str, axes: list[int]) -> None:
-    proto = model([node(op, "x a", "y", keepdims=len(axes) % 2)], {"x": ["B", "T", 2, 3]}, ["y"], ints(a=axes), opset=18)
+    proto = model(
+        [node(op, "x a", "y", keepdims=len(axes) % 2)], {"x": ["B", "T", 2, 3]}, ["y"], ints(a=axes), opset=18
+    )
     check(proto, pulses=(3,), lengths=(1, 2, 3, 5, 12))
 
 
@@ -100,8 +102,9 @@ def test_scores_far_apart() -> None:
 def test_a_softmax_by_hand() -> None:
     """exp(s - max(s)), summed and divided by: nothing overflows, here as there."""
     nodes = [
-        node("ReduceMax", "s a", "top"), node("Sub", "s top", "d"), node("Exp", "d", "e"), node("ReduceSum", "e a", "n"),
-        node("Div", "e n", "w"), node("Mul", "w x", "wx"), node("ReduceSum", "wx a", "y"),
+        node("ReduceMax", "s a", "top"), node("Sub", "s top", "d"), node("Exp", "d", "e"),
+        node("ReduceSum", "e a", "n"), node("Div", "e n", "w"), node("Mul", "w x", "wx"),
+        node("ReduceSum", "wx a", "y"),
         node("Log", "n", "l"), node("Add", "l top", "z"),
     ]  # fmt: skip
     proto = model(nodes, {"x": ["B", "T", 2], "s": ["B", "T", 1]}, ["y", "z"], ints(a=[1]), opset=18)
@@ -115,7 +118,12 @@ def test_a_softmax_by_hand() -> None:
 def test_a_scan_that_starts_with_the_first_frame() -> None:
     """A slow mean over frames, from the first one on; and one over the rest."""
     body = onnx.helper.make_graph(
-        [node("Sub", "f h", "d"), node("Mul", "d k", "e"), node("Add", "h e", "after"), node("Identity", "after", "out")],
+        [
+            node("Sub", "f h", "d"),
+            node("Mul", "d k", "e"),
+            node("Add", "h e", "after"),
+            node("Identity", "after", "out"),
+        ],
         "body",
         [onnx.helper.make_tensor_value_info(n, 1, [1, 3]) for n in ("h", "f")],
         [onnx.helper.make_tensor_value_info(n, 1, [1, 3]) for n in ("after", "out")],
@@ -123,7 +131,8 @@ def test_a_scan_that_starts_with_the_first_frame() -> None:
     axes = {"scan_input_axes": [1], "scan_output_axes": [1], "num_scan_inputs": 1}
     nodes = [
         node("Gather", "x n0", "first", axis=1), node("Slice", "x n1 far n1", "rest"),
-        node("Scan", "first x", "end slow", body=body, **axes), node("Scan", "first rest", "z others", body=body, **axes),
+        node("Scan", "first x", "end slow", body=body, **axes),
+        node("Scan", "first rest", "z others", body=body, **axes),
     ]  # fmt: skip
     given = {**ints(n0=0, n1=[1], far=[FAR]), "k": np.array(0.2, np.float32)}
     proto = model(nodes, {"x": [1, "T", 3]}, ["end", "slow", "z", "others"], given)
@@ -157,7 +166,9 @@ def test_masked_by_a_length_that_is_bound(softmax: bool) -> None:
         same(streamed(stream, {"x": x}, [length]), batch.run({"x": x, "lengths": np.array([length] * 2)}))
 
 
-@pytest.mark.parametrize("where", [(0, 3, 1), (2, 6, 1), (0, 7, 3), (-1, FAR, 1), (-4, FAR, 1), (-6, -2, 2), (-3, -1, 1)])
+@pytest.mark.parametrize(
+    "where", [(0, 3, 1), (2, 6, 1), (0, 7, 3), (-1, FAR, 1), (-4, FAR, 1), (-6, -2, 2), (-3, -1, 1)]
+)
 def test_a_few_frames_as_an_output(where: tuple[int, int, int]) -> None:
     start, stop, step = where
     nodes = [

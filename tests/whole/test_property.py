@@ -88,7 +88,9 @@ class Net:
             off = self.op("Sub", x, self.summed(x, "ReduceMean"))
             return self.summed(self.op("Mul", off, off), "ReduceMean")
         if kind in ("attentive", "spread"):
-            scores = self.op("MatMul", x, self.const(self.rng.standard_normal((CHANNELS, 1)) * self.pick(1, 30), np.float32))
+            scores = self.op(
+                "MatMul", x, self.const(self.rng.standard_normal((CHANNELS, 1)) * self.pick(1, 30), np.float32)
+            )
             weights = self.op("Softmax", scores, axis=1)
             mean = self.summed(self.op("Mul", weights, x))
             off = self.op("Sub", x, mean)

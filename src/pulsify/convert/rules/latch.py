@@ -1,26 +1,19 @@
-"""The Latch: the first frames of a wire as a value, kept once they are there.
+"""The first frames of a wire as a value: plans that latch them.
 
-    frames    0 1 2 | 3 4 5 | 6 7 8 |          x[:, :5]
-    latch     0 1 2     0 1 2 3 4    0 1 2 3 4
-                        from this pulse on it is right
-
-Whoever reads it beside frames of the stream waits until it is (`plan.execute`); if the frames are there at the first
-pulse anyway, nobody waits.
+Whoever reads one beside frames of the stream waits until it is right (`plan.execute`); if the frames are there at the
+first pulse anyway, nobody waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import First, Prefix, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read, execute
-from pulsify.convert.primitives.boundary import along, gather_frames
-from pulsify.convert.primitives.builder import choose
-from pulsify.convert.primitives.carry import carry
+from pulsify.convert.primitives.latch import latch
 from pulsify.frontend.model import Node
 
 Cut = Callable[[ir.Value], ir.Value]
@@ -51,23 +44,8 @@ def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, nam
     name = name or node.outputs[0]
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[None]:
-        value = cut(_kept(ctx, node, wire, values[0], window, count))
+        value = cut(latch(ctx, node.name, wire, values[0], window, count))
         ctx.ask.facts[name] = Static(value, first=(First(count, window),))
         return [None] * len(node.outputs)
 
     return Plan((Read(wire),), (None,) * len(node.outputs), wire.length, emit, exact=True)
-
-
-def _kept(ctx: Context, node: Node, wire: Wire, x: ir.Value, window: Window, count: int) -> ir.Value:
-    """What the latch holds with this pulse: of those that came before it what was held, the others from here."""
-    b, layout = ctx.builder, wire.layout
-    sizes = tuple(count if i == layout.axis else s for i, s in enumerate(layout.sizes))
-    held = carry(ctx, f"{node.name}_first", wire.dtype, sizes, None, window, "latch")
-    first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
-    place = b.op("Sub", b.constant(np.arange(count, dtype=np.int32)[None], "offsets"), first)
-    none, last = (b.constant(np.array(v, np.int32), "int") for v in (0, window.frames - 1))
-    new = gather_frames(ctx, x, b.op("Min", b.op("Max", place, none), last), layout, count)
-    before = along(ctx, b.op("Less", place, none), layout, count)
-    value = choose(b, before, held.value, new, wire.dtype)
-    held.keep(value)
-    return value
