@@ -28,13 +28,11 @@ def main() -> None:
         with torch.no_grad():
             batch = module(torch.from_numpy(x)).numpy()
         moved = ", ".join(f"{np.abs(s - final).max():.1e}" for s in shown)
-        print(
-            f"{name}: off batch by {np.abs(final - batch).max() / np.abs(batch).max():.1e}, state {state(stream)} bytes"
-        )
+        off = np.abs(final - batch).max() / np.abs(batch).max()
+        print(f"{name}: off batch by {off:.1e}, state {state(stream)} bytes")
         print(f"  off the end's result every {EVERY} frames: {moved}")
-        print(
-            f"  {pulse_time(stream, x) * 1e6:.0f} us a pulse of {PULSE} frames, {peek_time(stream, x) * 1e6:.0f} us a peek"
-        )
+        pulse, peek = (took(stream, x) * 1e6 for took in (pulse_time, peek_time))
+        print(f"  {pulse:.0f} us a pulse of {PULSE} frames, {peek:.0f} us a peek")
 
 
 def state(stream: pulsify.Stream) -> int:
