@@ -145,9 +145,3 @@ def loop(body: Body, count: int, states: Sequence[Tensor], device: str) -> tuple
         now = tuple(out[: len(now)])
         made.append(tuple(out[len(now) :]))
     return (*now, *(torch.stack(list(parts)) for parts in zip(*made, strict=True)))
-
-
-def aligned(x: Tensor) -> Tensor:
-    """The same in memory of its own, rows of whole 32 bytes: kernels of attention read them in large pieces."""
-    width = x.shape[-1]
-    return F.pad(x, (0, -width % 16))[..., :width]
