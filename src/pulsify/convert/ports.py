@@ -68,7 +68,7 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
-    if isinstance(fact, Prefix) and not fact.bare:
+    if isinstance(fact, Prefix) and not fact.bare and fact.wire.length is not None:
         return _stream_output(ctx, name, _cut_short(fact, name))
     if isinstance(fact, (Prefix, Late)):
         ctx.ask.operand(node, name)  # a value from here on, or refused

@@ -43,7 +43,7 @@ def late_rule(ctx: Context, node: Node) -> Plan | None:
         return _contracted(ctx, node, facts)
     made = _moved(ctx, node, facts) if node.op in MOVES else _joined(ctx, node, facts)
     if made is None:
-        ctx.ask.operand(node, next(n for n, f in zip(node.inputs, facts, strict=True) if isinstance(f, Late)))
+        ctx.ask.operand(node, next(n for n in node.reads if isinstance(ctx.ask.facts.get(n), Late)))
     assert made is not None
     ctx.ask.facts[node.outputs[0]] = made
     return None
@@ -52,8 +52,7 @@ def late_rule(ctx: Context, node: Node) -> Plan | None:
 def _moved(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     """Entries moved about: scores are moved instead, as long as nothing else has come to them."""
     late = facts[0]
-    assert isinstance(late, Late)
-    if late.logits is None or late.value is not None or late.factors or late.scales:
+    if not isinstance(late, Late) or late.logits is None or late.value is not None or late.factors or late.scales:
         return None
     name, given = node.outputs[0], node.inputs[0]
     ctx.ask.facts[given] = late.logits

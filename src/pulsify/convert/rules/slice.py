@@ -150,7 +150,7 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         )
     axis, name = wire.layout.axis, node.outputs[0]
     if axis not in ctx.ask.time_axes(name) and (count := _from_the_end(cut, size)):
-        _check_count(ctx, node, cut, size, count)
+        _check_count(ctx, node, cut, size, count, subtract(size, cut.start))
         return last_frames(ctx, node, wire, count, lambda x: _few(ctx, x, wire, (0, cut, ranges)))
     start = _start(ctx, node, cut)
     if axis not in ctx.ask.time_axes(name):
@@ -204,7 +204,7 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
         or not count
     ):
         stop = start + cut.step * (count - 1) + 1
-        _check_count(ctx, node, cut, size, stop)
+        _check_count(ctx, node, cut, size, stop, cut.start)
         return first_frames(ctx, node, wire, stop, lambda x: _few(ctx, x, wire, (start, cut, ranges)))
     ctx.ask.facts[node.outputs[0]] = Prefix(wire, count)
     return None
@@ -213,14 +213,16 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
 def _from_the_end(cut: Cut, size: Series) -> int:
     """How many frames from the end a slice begins, once the stream is long enough; 0 if it does not go by the end."""
     left = subtract(size, cut.start)
-    far = left.growth == 0 and left.period == 1 and cut.start.growth > 0
+    far = left.growth == 0 and left.period == 1 and not cut.start.constant
     return int(left.values[-1]) if far else 0
 
 
-def _check_count(ctx: Context, node: Node, cut: Cut, size: Series, frames: int) -> None:
-    """A slice has as many frames, from the same place, at every length at which the stream has so many."""
+def _check_count(ctx: Context, node: Node, cut: Cut, size: Series, frames: int, begins: Series) -> None:
+    """A slice has as many frames, from the same place, at every length at which the stream has so many.
+
+    begins: where it does, counted from the start or from the end.
+    """
     count, enough = int(cut.count.values[-1]), compare(size, constant(frames, size.unit), np.greater_equal)
-    begins = subtract(size, cut.start) if cut.start.growth else cut.start
     _, _, (counts, starts, there) = aligned(cut.count, begins, enough)
     ctx.ask.ledger.series(begins)
     if (
