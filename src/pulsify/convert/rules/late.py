@@ -22,6 +22,7 @@ from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
 from pulsify.convert.primitives.state import Sizes
+from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.fold import Scores, finished, over_all, scores, sizes_of
 from pulsify.convert.rules.pointwise import aligned
@@ -68,9 +69,11 @@ def _joined(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     if node.op == "Exp":
         return _exponential(facts[0])
     if node.op == "Pow":
-        power = ctx.ask.known(node.inputs[1])
-        whole = power is not None and all(p.size == 1 and float(p.item()) == 2 for p in power)
-        return _squared(facts[0]) if whole else None
+        power = node.inputs[1]
+        if ctx.ask.known(power) is None or not fixed(ctx.ask, node, power):
+            return None
+        value = fixed_value(ctx.ask, node, power, "power")
+        return _squared(facts[0]) if value.size == 1 and float(value.item()) == 2 else None
     if node.op not in ("Mul", "Div") or len(facts) != 2:
         return None
     left, right = facts
