@@ -125,3 +125,31 @@ def test_independent_streams_of_a_session() -> None:
         np.testing.assert_allclose(shown[i], batch.run({"x": x[i : i + 1, :6]})[batch.names[0]], atol=1e-5)
     together.flush([0])
     assert together.peek()[0] is None and together.peek()[1] is not None
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_many_streams_without_a_frame_to_give(backend: str) -> None:
+    """A pulse of each goes in, nothing comes out before the end."""
+    proto, x = exported("legacy", "classifier"), frames(20, 3)
+    pool, batch = pulsify.Pool(pulsify.stream(proto, pulse=4, verify=False), 3, backend=backend), Batch(proto)
+    lanes = [pool.open() for _ in range(3)]
+    for at in range(0, 20, 4):
+        made = pool.exchange([lane.slot for lane in lanes], x[:, at : at + 4])
+        assert made.frames == {} and made.whole and made.of(1) == {}
+    for lane in lanes:
+        lane.flush()
+    results = pool.run()
+    for i, lane in enumerate(lanes):
+        same({batch.names[0]: results[lane]}, batch.run({"x": x[i : i + 1]}))
+
+
+def test_a_push_that_gives_nothing() -> None:
+    """One output or several, a whole pulse or not: as a stream whose frames are still late."""
+    one = pulsify.stream(exported("legacy", "mean"), pulse=4, verify=False).session()
+    nodes = [node("ReduceMax", "x", "a", axes=[1]), node("ReduceMin", "x", "b", axes=[1])]
+    two = pulsify.stream(model(nodes, {"x": [1, "T", CHANNELS]}, ["a", "b"]), pulse=4, verify=False).session()
+    x = frames(30)
+    for cut in (slice(0, 4), slice(4, 8), slice(8, 11), slice(11, 30)):
+        assert one.push(x[:, cut]) is None and two.push(x[:, cut]) == {}
+    np.testing.assert_allclose(one.flush(), x.mean(1), atol=1e-6)
+    np.testing.assert_array_equal(two.flush()["a"], x.max(1, keepdims=True))
