@@ -103,6 +103,20 @@ GRAPHS: dict[str, Graph] = {
         [*SIZE[:2], node("Cast", "t", "f", to=1), node("Div", "x f", "d"), node("ReduceSum", "d n1", "y")],
         ["y"],
     ),
+    "less the mean of what comes later": (
+        X,
+        [TURN, node("Conv", "turned w3", "ct", pads=[0, 2]), node("Transpose", "ct", "h", perm=[0, 2, 1]),
+         node("ReduceMean", "h n1", "m"), node("Sub", "x m", "o"), node("Mul", "o o", "q"),
+         node("ReduceMean", "q n1", "y")],
+        ["y"],
+    ),
+    "scaled by what comes later": (
+        X,
+        [TURN, node("Conv", "turned w3", "ct", pads=[0, 2]), node("Transpose", "ct", "h", perm=[0, 2, 1]),
+         node("Slice", "h n0 n3 n1", "f"), node("ReduceMax", "f n1", "g"), node("ReduceMax", "h n1", "m"),
+         node("Mul", "x m", "o"), node("Mul", "o g", "q"), node("ReduceSum", "q n1", "y")],
+        ["y"],
+    ),
     "expected place": (
         X,
         [node("Shape", "x", "dims"), node("Gather", "dims one", "t", axis=0), node("Range", "zero t one", "p"),

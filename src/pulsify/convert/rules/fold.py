@@ -25,8 +25,11 @@ from pulsify.frontend.model import Node
 Make = Callable[[Fold, list[ir.Value]], Sequence[ir.Value]]
 
 
-def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make) -> Plan:
-    """A plan whose results are right when the stream has ended. make: gets each frame of the wires once."""
+def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside: Sequence[Static] = ()) -> Plan:
+    """A plan whose results are right when the stream has ended. make: gets each frame of the wires once.
+
+    beside: values that go into the results too, and have to be waited for.
+    """
     for wire in wires:
         if wire.layout.folded:
             ctx.ask.refuse(
@@ -42,11 +45,13 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make) -> Pla
     ctx.ask.ledger.require(node.name, length, at_least=1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[None]:
-        final = Final(node, ((length, window),))
+        others = [w for s in beside if s.final is not None for w in s.final.waits]
+        final = Final(node, tuple(dict.fromkeys([(length, window), *others])))
+        first = tuple(dict.fromkeys(w for s in beside for w in s.first))
         made = make(Fold(ctx, node, length, window), values)
         for name, value in zip(node.outputs, made, strict=False):
             if name:
-                ctx.ask.facts[name] = Static(value, final)
+                ctx.ask.facts[name] = Static(value, final, first)
         return [None] * len(node.outputs)
 
     reads = tuple(Read(w) for w in known)

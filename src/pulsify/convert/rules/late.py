@@ -175,6 +175,12 @@ class Pooled:
         own = (self.late.logits, self.late.value, *self.late.factors)
         return list(dict.fromkeys(w for w in own if w is not None))
 
+    @property
+    def beside(self) -> list[Static]:
+        """Values without time that go into it."""
+        own = (self.late.centre, self.late.shift, *(s for _, s in self.late.scales))
+        return [s for s in own if s is not None]
+
     def make(self, fold: Fold, values: list[ir.Value]) -> ir.Value:
         """The sum, in double precision."""
         late, b = self.late, self.ctx.builder
@@ -341,7 +347,7 @@ def _reduced(ctx: Context, node: Node) -> Plan | None:
             total = b.op("Div", total, b.op("Mul", fold.count(sizes), b.constant(np.array(each, np.float64), "each")))
         return (finished(ctx, node, total, DOUBLE, axes, bool(node.attr("keepdims", 1))),)
 
-    return over_all(ctx, node, pooled.wires, make)
+    return over_all(ctx, node, pooled.wires, make, pooled.beside)
 
 
 def _rank(wires: Sequence[Wire]) -> int:
@@ -369,4 +375,4 @@ def _contracted(ctx: Context, node: Node, facts: list[Fact | None]) -> Plan | No
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
         return (finished(ctx, node, pooled.make(fold, values), DOUBLE, set(), True),)
 
-    return over_all(ctx, node, pooled.wires, make)
+    return over_all(ctx, node, pooled.wires, make, pooled.beside)

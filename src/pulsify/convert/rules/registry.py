@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Prefix, Static, Wire
+from pulsify.convert.facts import Late, Prefix, Static, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
 from pulsify.convert.proof.numbers import uncertain
@@ -65,7 +65,9 @@ def _check_first(ctx: Context, node: Node) -> None:
     first = {w for f in read for w in f.first if w.pulse > 0}
     for name in node.outputs if first else ():
         fact = ctx.ask.facts.get(name)
-        if fact is None or (isinstance(fact, (Static, Wire)) and first <= {*fact.first}):
+        if fact is None or isinstance(fact, Late):  # what it is made of goes along with it
+            continue
+        if isinstance(fact, (Static, Wire)) and first <= {*fact.first}:
             continue
         ends: list[tuple[int, int]] = []  # where windows end, and by how many frames they move
         if isinstance(fact, Wire) and fact.end is not None and fact.length is not None:
