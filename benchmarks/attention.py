@@ -32,8 +32,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from pulsify.kernels.stream_attention.operator import chosen, stream_attention
+from pulsify.kernels.stream_attention.operator import stream_attention
 from pulsify.kernels.stream_attention.sizes import Sizes
+from pulsify.kernels.targets import chosen
 
 BANDWIDTH = 4.8e12  # bytes a second, of an H200
 BEYOND = 256 << 20  # bytes: several times what a card caches

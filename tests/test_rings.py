@@ -1,6 +1,6 @@
 """Caches of attention as rings in a pool: each stream is what it would be alone, whatever its age.
 
-The kernel is Triton's on a card (tests/gpu). Here torch's own operators stand in for it, with the very same rings.
+On a card the kernel is Triton's. Elsewhere torch's own operators stand in for it, with the very same rings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from tests.attention.masks import Mask
 from tests.models import Array, close, frames, run_batch
 from tests.test_pool import PULSE, come_and_go
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-CPU: dict[str, Any] = {"backend": "torch", "options": {"device": "cpu"}}
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BY = "pulsify.backends.torch.backend.attention_by"
+MODES = ["eager", "graph"] if DEVICE == "cuda" else ["eager"]
+HERE: dict[str, Any] = {"backend": "torch", "options": {"device": DEVICE}}
 CASES: dict[str, Case] = {
     "chunks": Case(Mask("chunk", 4, left=2), batch="B"),
     "tokens": Case(Mask("token", left=7), batch="B", applied="add_inf"),
@@ -36,28 +39,31 @@ CASES: dict[str, Case] = {
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> Callable[[pulsify.Pool], int]:
     """How many caches of a pool are rings, with somebody who keeps them so."""
-    monkeypatch.setattr("pulsify.backends.torch.backend.attention_by", lambda device, low: "triton")
+    monkeypatch.setattr(BY, lambda device, low: "triton")
     return lambda pool: len(pool._slots._rings)  # type: ignore[attr-defined]
 
 
 def test_which_caches_are_rings(rings: Callable[[pulsify.Pool], int]) -> None:
     found = {}
     for name, case in CASES.items():
-        pool = pulsify.Pool(pulsify.stream(build(case).model, pulse=PULSE, verify=False), 3, **CPU)
+        pool = pulsify.Pool(pulsify.stream(build(case).model, pulse=PULSE, verify=False), 3, **HERE)
         pool.open()
         found[name] = rings(pool)
     assert found == {name: 4 if name == "two layers" else 2 for name in CASES}
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 2**31))
-def test_streams_come_and_go(name: str, seed: int) -> None:
+def test_streams_come_and_go(name: str, mode: str, seed: int) -> None:
     """Starts, middles and ends in one batch, padding that is NaN, slots used anew."""
     proto = build(CASES[name]).model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pulsify.backends.torch.backend.attention_by", lambda device, low: "triton")
-        pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, padding=float("nan"), **CPU)
+        patch.setattr(BY, lambda device, low: "triton")
+        stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+        options = {"device": DEVICE, "mode": mode}
+        pool = pulsify.Pool(stream, 3, padding=float("nan"), backend="torch", options=options)
         driven = come_and_go(pool, (1, -1, WIDTH), 1, seed)
     for d in driven:
         close(np.concatenate(d.out, 1), run_batch(proto, d.x)["y"])
@@ -68,7 +74,7 @@ def test_streams_come_and_go(name: str, seed: int) -> None:
 def test_a_stream_moves_between_a_ring_and_what_has_none(name: str) -> None:
     proto, x = build(CASES[name]).model, frames(1, 61, WIDTH)
     stream = pulsify.stream(proto, pulse=PULSE, verify=False)
-    pools = [pulsify.Pool(stream, 2, **CPU), pulsify.Pool(stream, 2), pulsify.Pool(stream, 3, **CPU)]
+    pools = [pulsify.Pool(stream, 2, **HERE), pulsify.Pool(stream, 2), pulsify.Pool(stream, 3, **HERE)]
     parts, state, cuts = list[Array](), b"", [0, 21, 27, 48, 61]
     for turn, (start, end) in enumerate(pairwise(cuts)):
         pool = pools[turn % 3]
@@ -90,7 +96,7 @@ def test_a_stream_moves_between_a_ring_and_what_has_none(name: str) -> None:
 @pytest.mark.usefixtures("rings")
 def test_nan_in_one_stream_stays_there_and_leaves_with_it() -> None:
     proto = build(CASES["chunks"]).model
-    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, check=False, **CPU)
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, check=False, **HERE)
     lanes, x = [pool.open() for _ in range(3)], frames(3, 40, WIDTH)
     x[1, 17:] = np.nan
     for n in range(0, 40, PULSE):

@@ -52,6 +52,7 @@ class Kernel:
 
 _ENTRIES: dict[str, Entry] = {
     "stream_attention": Entry("pulsify.kernels.stream_attention.kernel", "pulsify"),
+    "depthwise": Entry("pulsify.kernels.depthwise.kernel", "pulsify"),
 }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +18,7 @@ import onnx_ir as ir
 from pulsify.backends.seam import Array
 from pulsify.backends.torch.rings import READ, WRITE, Ring, both
 from pulsify.backends.torch.site import Need, Scope, Site, Uncovered, literal
+from pulsify.kernels.targets import chosen
 from pulsify.optimize.attention import Apart, Attention, Mask, Positions, Term
 from pulsify.optimize.views import constant, only_reader, sizes
 
@@ -28,7 +28,7 @@ MOST_DEPTH = 256
 
 def attention_by(device: str, low: str | None) -> str | None:
     """Who has the kernel on such a device. In float32, torch's own operators are no better than the nodes."""
-    found: str = import_module("pulsify.kernels.stream_attention.operator").chosen(device)
+    found = chosen(device)
     return found if found != "torch" or low is not None else None
 
 

@@ -11,8 +11,20 @@ import torch.nn.functional as F
 from pulsify.backends.torch.cells import gru, lstm, rnn
 from pulsify.backends.torch.layers import gru_layer, lstm_layer
 from pulsify.backends.torch.layouts import by_head, each_channel, join, tap_by_tap
+from pulsify.kernels.depthwise.operator import depthwise
 
-__all__ = ["by_head", "each_channel", "gru", "gru_layer", "join", "lstm", "lstm_layer", "rnn", "tap_by_tap"]
+__all__ = [
+    "by_head",
+    "depthwise",
+    "each_channel",
+    "gru",
+    "gru_layer",
+    "join",
+    "lstm",
+    "lstm_layer",
+    "rnn",
+    "tap_by_tap",
+]
 
 Tensor: TypeAlias = torch.Tensor
 

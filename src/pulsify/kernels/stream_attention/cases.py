@@ -214,6 +214,8 @@ CASES: tuple[Case, ...] = (
     _case("relative", "a table's row per offset, along the diagonal", Shape(relative=True)),
     _case("relative-biased", "with both query biases", Shape(relative=True, biased=True)),
     _case("relative-appended", "positions, a ring, new frames", FULL),
+    _case("relative-many", "so many queries that products are made beforehand",
+          Shape(19, 1, 14, 8, 9, 14, ring=True, relative=True, biased=True)),
     _case("relative-one", "a single query", Shape(queries=1, new=1, ring=True, relative=True, biased=True)),
     _case("relative-blocks", "positions, block by block", BLOCKS),
     _case("relative-tile", "offsets beyond one tile", Shape(queries=20, width=110, new=18, relative=True, biased=True)),

@@ -3,23 +3,18 @@
     pulsify::stream_attention           reads
     pulsify::stream_attention_append    writes to keys and values, too
 
-Nothing in them waits for the device. What computes is chosen by the device alone: `chosen`.
+Nothing in them waits for the device. What computes is chosen by the device alone (`targets`).
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
-import os
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 
-from pulsify.kernels.stream_attention import on_torch
 from pulsify.kernels.stream_attention.sizes import sizes
+from pulsify.kernels.targets import chosen, implementation
 
 Tensor = Any
 TYPES = {  # of all that has a default, in the operators' order: their tensors cannot be keywords
@@ -50,22 +45,9 @@ def stream_attention(
     return torch.ops.pulsify.stream_attention_append(*given, new_keys, new_values)
 
 
-def chosen(device: str) -> str:
-    """The target that computes on a device of this type: "triton" (its interpreter takes the CPU too) or "torch"."""
-    there = device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return "triton" if there and _triton() is not None else "torch"
-
-
-@cache
-def _triton() -> Callable[..., Tensor] | None:
-    if importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module("pulsify.kernels.stream_attention.on_triton").stream_attention
-
-
 def _compute(q: Tensor, keys: Tensor, values: Tensor, *others: Any) -> Tensor:
-    found = _triton() if chosen(q.device.type) == "triton" else None
-    return (found or on_torch.stream_attention)(q, keys, values, **dict(zip((*TYPES, *NEW), others)))
+    found = implementation("stream_attention", chosen(q.device.type))
+    return found(q, keys, values, **dict(zip((*TYPES, *NEW), others)))
 
 
 def _shaped(q: Tensor, keys: Tensor, values: Tensor, *others: Any) -> Tensor:

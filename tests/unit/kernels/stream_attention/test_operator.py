@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pulsify.core.errors import InvalidArgument
-from pulsify.kernels import checking
+from pulsify.kernels import checking, targets
 from pulsify.kernels.stream_attention import cases, on_torch, operator
 
 
@@ -56,8 +56,8 @@ def test_torch_finds_nothing_wrong_with_them(shape: cases.Shape) -> None:
 
 
 def test_what_computes_is_told_by_the_device() -> None:
-    assert operator.chosen("cpu") == "torch"
-    assert operator.chosen("cuda") == ("torch" if importlib.util.find_spec("triton") is None else "triton")
+    assert targets.chosen("cpu") == "torch"
+    assert targets.chosen("cuda") == ("torch" if importlib.util.find_spec("triton") is None else "triton")
 
 
 def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
