@@ -139,7 +139,7 @@ def exported(kind: str, name: str, batch: bool = True) -> onnx.ModelProto:
             return onnx.load_from_string(buffer.getvalue())
         logging.disable(logging.WARNING)
         shape = (
-            {0: torch.export.Dim("B"), 1: torch.export.Dim("T", min=2)} if batch else {1: torch.export.Dim("T", min=2)}
+            {0: torch.export.Dim("B"), 1: torch.export.Dim("T", min=8)} if batch else {1: torch.export.Dim("T", min=8)}
         )
         program = torch.onnx.export(net, (x,), dynamo=True, dynamic_shapes={"x": shape}, verbose=False)
         logging.disable(logging.NOTSET)
