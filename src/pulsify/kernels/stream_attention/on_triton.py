@@ -110,7 +110,7 @@ def planned(size: Sizes, bytes_each: int, processors: int, relative: bool = True
         if (
             size.batch * size.heads >= MANY * processors and queries == 16
         ):  # memory is what counts: small tiles, read ahead
-            return Plan(queries, 16, depth, value_depth, 1, 2, 3)
+            return Plan(queries, 16, depth, value_depth, 1, 1, 2)
         return Plan(queries, _power(size.columns), depth, value_depth, 1, 8, 1)
     columns = min(_power(size.columns), (32 if deep else 64) if small else (16 if deep else 32))
     programs = size.batch * size.heads * -(-size.queries // queries)
