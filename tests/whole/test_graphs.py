@@ -179,13 +179,6 @@ def test_a_few_frames_as_an_output(where: tuple[int, int, int]) -> None:
     check(model(nodes, {"x": ["B", 2, "T"]}, ["y", "z", "frames"], given), pulses=(1, 4))
 
 
-@pytest.mark.parametrize("count", [300, 3000])
-def test_more_of_the_last_frames_than_were_looked_at(count: int) -> None:
-    nodes = [node("Slice", "x a b c", "last"), node("ReduceMean", "last", "y", axes=[1])]
-    proto = model(nodes, {"x": [1, "T", 1]}, ["y"], ints(a=[-count], b=[FAR], c=[1]))
-    check(proto, pulses=(16,), lengths=(count, count + 1, 2 * count + 5))
-
-
 @pytest.mark.parametrize("places", [0, 3, -1, -2, [0, 2], [-1, -3], [1]])
 def test_frames_by_number(places: Any) -> None:
     nodes = [node("Gather", "x i", "y", axis=1), node("Gather", "x n0", "first", axis=1), node("Relu", "x", "z")]

@@ -16,7 +16,6 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.proof.numbers import in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.convert.proof.values import known_at
-from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.pointwise import pointwise, static
@@ -150,9 +149,7 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
             node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip"
         )
     axis, name = wire.layout.axis, node.outputs[0]
-    if count := _from_the_end(cut, size):
-        if axis in ctx.ask.time_axes(name):  # so many that the lengths seen have no more
-            raise _unclear(node, cut)
+    if axis not in ctx.ask.time_axes(name) and (count := _from_the_end(cut, size)):
         _check_count(ctx, node, cut, size, count, subtract(size, cut.start))
         return last_frames(ctx, node, wire, count, lambda x: _few(ctx, x, wire, (0, cut, ranges)))
     start = _start(ctx, node, cut)
@@ -213,22 +210,10 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
     return None
 
 
-def _unclear(node: Node, cut: Cut) -> Unclear:
-    """It keeps the last frames of streams that are longer than those that were looked at."""
-    problem = Unclear(
-        "where it starts depends on the total length (it keeps the last frames)",
-        node=node.name,
-        op=node.op,
-        hint="keep fewer frames, or a fixed number from the start",
-    )
-    problem.look = (cut.start.horizon + cut.start.period + 2) * cut.start.unit
-    return problem
-
-
 def _from_the_end(cut: Cut, size: Series) -> int:
     """How many frames from the end a slice begins, once the stream is long enough; 0 if it does not go by the end."""
     left = subtract(size, cut.start)
-    far = left.growth == 0 and left.period == 1 and not cut.start.constant and cut.count.growth == 0
+    far = left.growth == 0 and left.period == 1 and not cut.start.constant
     return int(left.values[-1]) if far else 0
 
 
