@@ -223,10 +223,11 @@ def test_verify_arguments() -> None:
 
 
 def test_reduction_over_time() -> None:
-    proto = model([node("ReduceMean", "x", "y", axes=[2])], {"x": [1, 2, "T"]}, ["y"])
+    nodes = [node("ReduceMean", "x", "mean", axes=[2]), node("Sub", "x mean", "y")]
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"])
     error = refused(pulsify.NotStreamable, "whole stream", pulsify.stream, proto, pulse=4)
-    assert (error.node, error.op) == ("y", "ReduceMean")
-    assert error.hint
+    assert (error.node, error.op) == ("y", "Sub")
+    assert "ReduceMean 'mean'" in error.reason and error.hint
 
 
 def test_noise_from_the_model_itself() -> None:

@@ -26,6 +26,7 @@ from tests.recurrence.graphs import CASES as STACKS
 from tests.recurrence.graphs import DUAL_PATH, ENDS, MIXED, PREFIX, stacked
 from tests.signal.graphs import GRAPHS, TORCH
 from tests.test_artefact import stream_with_onnx_runtime
+from tests.whole.graphs import FOLDS, LATCHES, exported
 from tests.zoo import manifest
 
 Models = tuple[onnx.ModelProto, ...]  # the model, and what ONNX Runtime can run of it
@@ -45,6 +46,9 @@ def collected() -> dict[str, Callable[[], Models]]:
     for name, case in (ATTENTION | {f"growing-{n}": c for n, c in GROWING.items()}).items():
         if not failure(case, "grow" if name.startswith("growing") else "refuse"):
             out[f"attention-{name}"] = partial(lambda case: (build(case).model,) * 2, case)
+    for name in (*FOLDS, *LATCHES):
+        if name != "beside_frames":  # several outputs
+            out[f"whole-{name}"] = partial(lambda name: (exported("legacy", name, batch=False),) * 2, name)
     return out
 
 

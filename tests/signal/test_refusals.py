@@ -140,7 +140,10 @@ def built(name: str) -> tuple[Signal, str, str]:
 def test_refused(name: str) -> None:
     signal, node, op = built(name)
     error = refusal(signal)
-    assert (error.node, error.op) == (node, op)
+    if op.startswith(("Reduce", "Global", "MatMul", "Gather")):  # a fold, which only must not meet the frames again
+        assert f"{op} '{node}'" in error.reason and error.op in ("Sub", "Div", "Add", "Max")
+    else:
+        assert (error.node, error.op) == (node, op)
     assert error.reason and error.hint
 
 

@@ -55,6 +55,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
+    counts: dict[tuple[Length, Window], ir.Value] = field(default_factory=dict)  # of frames seen, see primitives/fold
 
     def release(self) -> None:
         self.bounded.clear()

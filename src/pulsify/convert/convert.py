@@ -31,6 +31,7 @@ from pulsify.convert.proof.decided import check_decisions
 from pulsify.convert.proof.failing import turn_down
 from pulsify.convert.proof.numbers import uncertain
 from pulsify.convert.questions import Questions, Unclear
+from pulsify.convert.rules.latch import latched
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
@@ -258,6 +259,7 @@ def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
     builder.reserve(tracer.model.outputs)
     ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
     ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+    ask.latch = lambda name: latched(ctx, name)
     return ctx
 
 

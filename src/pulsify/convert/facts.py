@@ -97,6 +97,7 @@ class Wire:
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
     known: so many of its first frames are the same in every stream (see primitives/known_start.py).
+    first: every frame of it is made of first frames of other wires too, which must be there before it is read.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Wire:
     copies: bool = False
     mirror: Mirror | None = None
     known: int = 0
+    first: tuple[First, ...] = ()
 
     @property
     def rate(self) -> Fraction:
@@ -119,22 +121,45 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class Final:
-    """The wire that a final value waits for: how many frames it has, and when they come."""
+class First:
+    """A latch: so many first frames of a wire, and when they come. What is made of them is right from then on."""
 
-    length: Length
+    count: int
     window: Window
+
+    @property
+    def pulse(self) -> int:
+        """The number of the pulse from which on they are there."""
+        return max(-((self.window.end - self.count) // self.window.p), 0)
+
+    def over(self, pulses: int) -> bool:
+        """Are they there in so many pulses taken as one?"""
+        return self.count <= self.window.end + (pulses - 1) * self.window.p
+
+
+@dataclass(frozen=True)
+class Final:
+    """What a value of the whole stream waits for: the last frames of wires, by how many there are and when they come.
+
+    node: the first of those that see the last frame; None: it follows from the length alone.
+    """
+
+    node: Node | None
+    waits: tuple[tuple[Length, Window], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Static:
     """A value without a time axis that is the same at every pulse.
 
-    final: it follows from a wire's last frame (the final state of a recurrence) and is right once the stream has ended.
+    first: it is made of the first frames of wires, and right as soon as those are there.
+    final: it follows from the last frames of wires (a fold, the final state of a recurrence), or from the length, and
+    is right once the stream has ended.
     """
 
     value: ir.Value
     final: Final | None = None
+    first: tuple[First, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +172,28 @@ class Prefix:
     wire: Wire
     count: int
     bare: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A stream joined with values of the whole stream, in a way that a sum over time can take apart:
+
+        scales * factors * softmax(logits) * (value - centre) ** power
+
+    Scores are normalised over all of time, or their weights are exp(logits - shift). centre, scales and shift are known
+    only at the end.
+    node: where the two were joined; fold: the node that has to see the last frame first; None: it is the length.
+    """
+
+    node: Node
+    fold: Node | None
+    value: Wire | None = None
+    centre: Static | None = None
+    power: int = 1
+    logits: Wire | None = None
+    shift: Static | None = None
+    factors: tuple[Wire, ...] = ()
+    scales: tuple[tuple[str, Static], ...] = ()  # Mul or Div by each
 
 
 @dataclass(frozen=True)
@@ -191,4 +238,4 @@ class Field:
 
 Windows = tuple[Window, Window]
 Offsets = tuple[int, int]
-Fact = Wire | Static | Prefix | Varying | Field
+Fact = Wire | Static | Prefix | Late | Varying | Field

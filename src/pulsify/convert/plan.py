@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.facts import First, Layout, Static, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
-from pulsify.convert.primitives.boundary import Fill, fill, first_shown, mirrored_wire, overrun, waits
+from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
 from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.core.length import Length
@@ -53,6 +53,7 @@ class Plan:
     merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
     tail: bool = False  # what it holds behind the end of what it reads follows from where that is
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
+    most: int | None = None  # its windows end no later
 
 
 def execute(ctx: Context, node: Node, plan: Plan) -> None:
@@ -64,10 +65,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
                 "it reads across time where time is folded together with another axis",
                 "apply it before the reshape, or with time on an axis of its own",
             )
+    latches = _latches(ctx, node, plan)
     if all(r.wire.end is None for r in plan.reads):
-        _file_formula(ctx, node, plan, _known_end(ctx, plan))
+        _file_formula(ctx, node, plan, _known_end(ctx, plan), first=latches)
         return
-    if _before_mirror(plan):
+    if not latches and _before_mirror(plan):
         _file_mirrored(ctx, node, plan)
         return
     length = plan.length
@@ -81,9 +83,10 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if plan.merges and read.wire.length not in (None, length):
             ctx.ask.ledger.require(node.name, length, equals=read.wire.length)
         if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
-            _check_known(ctx, node, read.wire, length)
+            check_known(ctx, node, read.wire, length)
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
-    end = ctx.ends_by(min(end, length.latest_end(ctx.pulse), p if plan.exact else end), p, node.outputs)
+    end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
+    end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
     known = _known_frames(ctx, plan, Window(p, 0, end))
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
@@ -97,6 +100,13 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None and value is not None:
             ctx.emitted(name, node.name, value, layout, length, window, known, start)
+
+
+def _latches(ctx: Context, node: Node, plan: Plan) -> tuple[First, ...]:
+    """First frames of the stream that it reads as values."""
+    statics = [f for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
+    found = [w for r in plan.reads for w in r.wire.first] + [w for f in statics for w in f.first]
+    return tuple(dict.fromkeys(found))
 
 
 def _apart(plan: Plan, window: Window) -> tuple[Window, Window | None]:
@@ -152,7 +162,7 @@ def _known_end(ctx: Context, plan: Plan) -> int | None:
     return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
 
 
-def _check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
+def check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
     """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
     try:
         size = follower(ctx.ask).sizes_of(wire.name)[wire.layout.axis]
@@ -219,7 +229,9 @@ def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]
     return plan.emit(values, window)
 
 
-def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0) -> None:
+def _file_formula(
+    ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0, first: tuple[First, ...] = ()
+) -> None:
     """Emit the node anew for whatever window is asked for.
 
     So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
@@ -244,8 +256,9 @@ def _file_formula(ctx: Context, node: Node, plan: Plan, end: int | None = None, 
         if name and layout is not None:
             dtype = ctx.ask.dtype(name)
             ctx.ask.facts[name] = Wire(
-                name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies, known=known
-            )
+                name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies,
+                known=known, first=first,
+            )  # fmt: skip
 
 
 def settled(ctx: Context, node: Node, wire: Wire) -> Wire:

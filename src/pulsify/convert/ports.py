@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import onnx_ir as ir
 
+from pulsify.convert.at_end import at_end, told
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Static, Varying, Window, Wire
-from pulsify.convert.primitives.boundary import waits
-from pulsify.convert.proof.numbers import length_of, numbers, same_series, size_length
+from pulsify.convert.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
+from pulsify.convert.primitives.boundary import after_first, waits
+from pulsify.convert.proof.numbers import size_length
 from pulsify.core.errors import NotStreamable
-from pulsify.core.length import Length
+from pulsify.core.length import Length, constant
 from pulsify.core.reach import POINTWISE
 from pulsify.core.spec import Input, Output
 from pulsify.core.spec import Static as StaticInput
@@ -58,14 +60,19 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
         return _stream_output(ctx, name, fact)
     if isinstance(fact, Static):
         dims, dtype = _open_dims(ctx, ctx.ask.sizes_static(name)), ctx.ask.dtype(name).numpy()
-        if fact.final is not None:
-            p, delay = fact.final.window.p, fact.final.window.p - fact.final.window.end
-            out = Output(name, None, Fraction(0), delay, p, dtype, dims, fact.final.length)
-            return out, fact.value
+        awaited = _awaited(ctx, fact)
+        if awaited is not None:
+            length, window = awaited
+            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.value
         return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.value
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
+    if isinstance(fact, Prefix) and not fact.bare and fact.wire.length is not None:
+        return _stream_output(ctx, name, _cut_short(fact, name))
+    if isinstance(fact, (Prefix, Late)):
+        ctx.ask.operand(node, name)  # a value from here on, or refused
+        return output(ctx, name)
     times = ctx.ask.time_axes(name)
     if len(times) > 1:
         raise NotStreamable(
@@ -75,12 +82,16 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
             op=node.op,
             hint="give out what is made of it (attention sums over one of them), not the scores themselves",
         )
-    raise NotStreamable(
-        "an output is made of the first frames of the stream alone",
-        node=node.name,
-        op=node.op,
-        hint="give out all frames and cut after the stream",
-    )
+    ctx.ask.refuse(node, f"output '{name}' is no stream", "give out what is made of it")
+
+
+def _cut_short(fact: Prefix, name: str) -> Wire:
+    """The first frames of a stream as a stream that ends there (or before, if there are fewer)."""
+    length = fact.wire.length
+    assert length is not None
+    cap = fact.count if length.cap is None else min(fact.count, length.cap)
+    short = tuple(min(s, cap) for s in length.short)
+    return replace(fact.wire, name=name, length=replace(length, cap=cap, short=short))
 
 
 def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
@@ -104,6 +115,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
         length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
     end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
+    end = after_first(ctx, wire.first, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
     value = wire.take(Window(p, end - p, end))
@@ -117,25 +129,27 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
     """An output that follows from the length alone (encoded_lengths): right once the length is known."""
-    node, dtype = ctx.ask.model.producers[name], ctx.ask.dtype(name)
-    cells = numbers(ctx.ask, node, name).reshape(-1)
-    if not dtype.is_integer() or not all(same_series(c, cells[0]) for c in cells):
-        raise NotStreamable(
-            f"output '{name}' depends on the total length in an irregular way",
-            node=node.name,
-            op=node.op,
-            hint="compute it outside the model, after the stream",
-        )
-    length = length_of(ctx.ask, node, cells[0])
-    b, sizes = ctx.builder, ctx.ask.sizes_static(name)
-    x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
-    if ctx.clock.batch is not None and all(
-        s >= 0 for s in sizes
-    ):  # one for all streams of a session, which end together
-        x = b.op("Gather", x, b.ints(0), axis=0)
-    x = (
-        b.reshape(x, [max(s, -1) for s in sizes])
-        if any(s < 0 for s in sizes) or math.prod(sizes) == 1
-        else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
-    )
-    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), _open_dims(ctx, sizes), length), x
+    dims, dtype = _open_dims(ctx, ctx.ask.sizes_static(name)), ctx.ask.dtype(name).numpy()
+    length = told(ctx, name) or Length()
+    return Output(name, None, Fraction(0), 0, 0, dtype, dims, length), at_end(ctx, name).value
+
+
+def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:
+    """The frames that a value without time waits for: so many of a wire, when they come.
+
+    Of several wires, the stream's own frames with a delay that is enough for all of them.
+    """
+    waits = [] if fact.final is None else list(fact.final.waits)
+    waits += [(constant(f.count), f.window) for f in fact.first]
+    if len(waits) <= 1:
+        return waits[0] if waits else None
+    delay = max(_behind(ctx, length, window) for length, window in waits)
+    return Length(), Window(ctx.pulse, -delay, ctx.pulse - delay)
+
+
+def _behind(ctx: Context, length: Length, window: Window) -> int:
+    """By how much a wire's last frame comes after the stream's, at the most, in frames of the stream."""
+    rate, plain = Fraction(window.p, ctx.pulse), replace(length, cap=None)
+    lengths = np.arange(1, plain.settled + 2 * plain.period + 1)
+    frames = (plain.each(lengths) + window.p - window.end) * rate.denominator - lengths * rate.numerator
+    return max(-(-int(frames.max()) // rate.numerator), 0)

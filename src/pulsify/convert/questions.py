@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.convert.facts import Fact, Late, Layout, Prefix, Static, Varying, Window, Wire
 from pulsify.convert.known.follow import Follower
 from pulsify.convert.ledger import Ledger
 from pulsify.core.errors import NotStreamable
@@ -16,6 +16,10 @@ from pulsify.core.length import Length
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.evaluate import Array, Traced
 from pulsify.trace.lengths import BATCHES, Traces
+
+JOINED = (
+    "use the value of every frame (a running mean, a bounded window); or give it out, and do the rest in a second model"
+)
 
 
 class Unclear(NotStreamable):
@@ -31,6 +35,7 @@ class Questions:
     model: Model
     traces: Traces
     find: Callable[[str], Fact]  # the fact of a value that no rule has filed
+    latch: Callable[[str], Static] | None = None  # makes a value of first frames that were filed as such
     unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
     proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
     longest_look: bool = False  # the model takes nothing longer than what is traced
@@ -70,14 +75,14 @@ class Questions:
         if not name:
             return None
         fact = self.fact(name)
+        if isinstance(fact, Prefix) and self.latch is not None:
+            fact = self.latch(name)
         if isinstance(fact, Static):
             if fact.final is not None:
-                self.refuse(
-                    node,
-                    f"'{name}' is a final state, known only when the stream has ended",
-                    "use the output of every frame instead of the last one",
-                )
+                self.refuse_joined(node, name, fact.final.node)
             return fact.value
+        if isinstance(fact, Late):
+            self.refuse_late(node, fact)
         if isinstance(fact, Varying):
             self.refuse(
                 node,
@@ -91,6 +96,24 @@ class Questions:
             "the first frames of the stream are used as a value of their own",
             "feed them as a separate input without a time axis",
         )
+
+    def refuse_joined(self, node: Node, name: str, fold: Node | None) -> NoReturn:
+        """A value of the whole stream meets its frames."""
+        made = f"comes from {fold.op} '{fold.name}', over the whole stream" if fold is not None else "is its length"
+        self.refuse(node, f"'{name}' {made}: known only when the stream has ended, and joined with its frames", JOINED)
+
+    def refuse_late(self, node: Node, late: Late) -> NoReturn:
+        """The same, where no sum follows that could take the two apart."""
+        if late.fold is None:
+            reason = "what it makes depends on the length of the whole stream, which is not known before its end"
+        elif late.node is late.fold:
+            reason = "it normalises over the whole stream: known only when the stream has ended"
+        else:
+            reason = f"it joins frames with what comes from {late.fold.op} '{late.fold.name}', over the whole stream: "
+            reason += "known only when the stream has ended"
+        if node is not late.node:
+            reason += f", and {node.op} '{node.name}' needs it before"
+        self.refuse(late.node, reason, JOINED)
 
     # ---- known values, shapes
 

@@ -21,7 +21,8 @@ FORMATS = ("1", "2", "3")  # 2: tables of lengths are written once, under pulsif
 OPENING = "pulsify.opening"  # how many pulses come first, as one; in a file also where their graph lies
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
-Kind = Literal["buffer", "cache", "carry", "clock"]  # frames of the past; all of them; a running value; the position
+Kind = Literal["buffer", "cache", "carry", "clock", "latch", "fold"]
+# frames of the past; all of them; a running value; the position; the first frames; a result about all so far
 
 
 @dataclass(frozen=True)

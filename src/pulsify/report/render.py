@@ -284,7 +284,9 @@ def _short(value: Any) -> str:
 KINDS = {
     "static": "the same at every pulse",
     "length": "follows from the total length",
-    "beginning": "the first frames",
+    "latch": "made of the first frames",
+    "fold": "of the whole stream, at its end",
+    "late": "frames beside a value of the whole stream",
     "field": "frames by frames, within an attention",
     "position": "any (from the position)",
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.convert import natural, planned, unfitting
-from pulsify.convert.facts import Prefix, Static, Varying, Window, Wire
+from pulsify.convert.facts import Fact, Prefix, Static, Varying, Window, Wire
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time, named_dims
@@ -21,7 +21,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose
 from pulsify.trace.resolve import resolve
 
 SHOWN_ELEMENTS = 8  # known values up to this size are shown
-KINDS = {Static: "static", Varying: "length", Prefix: "beginning"}  # of values that are no stream
+KINDS = {Static: "static", Varying: "length", Prefix: "latch"}  # of values that are no stream
 
 
 def open_batch(
@@ -155,6 +155,14 @@ def _up_to(tracer: Tracer, name: str) -> Tracer:
     return Tracer(cut, tracer.time)
 
 
+def _kind(fact: Fact) -> str:
+    if isinstance(fact, Static) and fact.final is not None:
+        return "fold"
+    if isinstance(fact, Static) and fact.first:
+        return "latch"
+    return KINDS.get(type(fact), type(fact).__name__.lower())
+
+
 def _wires(ctx: Context) -> list[Figures]:
     rows: dict[str, Figures] = {}
     for name in [p.name for p in ctx.ask.model.inputs] + [o for n in ctx.ask.model.nodes for o in n.outputs]:
@@ -164,7 +172,7 @@ def _wires(ctx: Context) -> list[Figures]:
         node = ctx.ask.model.producers.get(name)
         row: Figures = {"wire": name, "node": node.name if node else None, "op": node.op if node else "input"}
         if not isinstance(fact, Wire):
-            row["kind"] = KINDS.get(type(fact), type(fact).__name__.lower())
+            row["kind"] = _kind(fact)
         elif name in ctx.windows:
             inputs = [rows[i] for i in (node.inputs if node else ()) if i in rows]
             row |= {"kind": "stream", **_windowed(ctx, fact, inputs)}

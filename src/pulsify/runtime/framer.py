@@ -35,10 +35,13 @@ class Timed:
 
 @dataclass(frozen=True)
 class Direct:
-    """The one input and the one output of a simple model; `settled`: pulses until all of an output is frames."""
+    """The one input and the one output of a simple model; `settled`: pulses until all of an output is frames.
+
+    output: None if none has frames, and all comes out of flush.
+    """
 
     port: Input
-    output: str
+    output: str | None
     settled: int
 
 
@@ -64,7 +67,9 @@ def ports(spec: Spec, batch: int) -> Ports:
     )
     tables = tuple(c for c in spec.conditions if c.at_most is not None)
     direct = None
-    if len(spec.inputs) == len(timed) == 1 and not tables and timed[0].cap is None:
+    if len(spec.inputs) == 1 and not timed and not tables:
+        direct = Direct(spec.inputs[0], None, spec.opening)
+    elif len(spec.inputs) == len(timed) == 1 and not tables and timed[0].cap is None:
         direct = Direct(spec.inputs[0], timed[0].name, max(-(-timed[0].delay // timed[0].frames), spec.opening))
     return Ports(
         spec,
@@ -214,8 +219,8 @@ class Framer:
         whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
         if not total:
             return whole
-        frames = self._frames(total)
-        needed = max((-(-(frames[t.name] + t.delay) // t.frames) for t in self._ports.timed if t.frames), default=0)
+        frames = self._frames(total)  # final values wait for their last frame too, though they have no time axis
+        needed = max((-(-(frames[o.name] + o.delay) // o.frames) for o in self.spec.outputs if o.frames), default=0)
         return whole + max(1, needed - self.pulses - whole)
 
     def load(self, inputs: Mapping[str, Array], pad: bool) -> None:

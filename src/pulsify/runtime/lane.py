@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pulsify.backends.seam import Array
 from pulsify.core.errors import SessionBusy, SessionClosed
 from pulsify.runtime import snapshot
-from pulsify.runtime.framer import Framer
+from pulsify.runtime.framer import Framer, Result
 from pulsify.runtime.many import BUSY, FREE, HERE, LANE
 from pulsify.runtime.opening import run_opening
 from pulsify.runtime.session import INTERRUPTED, MEND, MET, flat_memory
@@ -177,6 +177,14 @@ class Lane:
             other.close()
             raise
         return other
+
+    def peek(self) -> Result:
+        """What flushing it would give if the stream ended now, by itself: it goes on as if nobody had asked.
+
+        Frames that wait to be computed are computed for this alone; those that have been, and were not given out yet,
+        are not among them.
+        """
+        return self._pool._alone(self.state()).flush()
 
     def __copy__(self) -> NoReturn:
         raise TypeError("a lane is a place in its pool: fork() makes another one at the same place of the stream")

@@ -34,7 +34,8 @@ FREE, LANE, HERE, BUSY = range(4)
 class Exchange:
     """A pulse of many streams, in the order in which they were asked for.
 
-    frames: as a session of so many streams gives them: an array, or arrays by name if there are several outputs.
+    frames: as a session of so many streams gives them: an array, or arrays by name if there are several outputs (or
+    none that has frames: results about a whole stream come when it is flushed).
     real: likewise, [streams, 2]: from which of these frames to which they are the stream's. The others are nothing: a
     delay is waited for at the start, or the output has come to its end.
     failures: by row, of streams that are closed now; none of their frames is real.
@@ -189,7 +190,7 @@ class Request:
         real = self._real()
         names = [o for o in spec.outputs if o.axis is not None]
         frames = {o.name: as_tensors(self._joined(o, out), self.device) for o in names}
-        if len(spec.outputs) == 1:
+        if len(spec.outputs) == 1 and names:
             return Exchange(frames[names[0].name], real[names[0].name], self.failures, spec)
         return Exchange(frames, real, self.failures, spec)
 

@@ -47,7 +47,7 @@ from pulsify.runtime.apart import Apart
 from pulsify.runtime.framer import Framer, Parts, Result, ports
 from pulsify.runtime.lane import Lane
 from pulsify.runtime.many import BUSY, FREE, Exchange, Request, Standing
-from pulsify.runtime.session import INTERRUPTED, MEND
+from pulsify.runtime.session import INTERRUPTED, MEND, Session
 
 MOST = 64
 Made = tuple[Parts, bool]  # frames on their way to the caller; True: with what comes at the end only
@@ -111,6 +111,7 @@ class Pool:
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
         self._first = stream.opened_by(backend, fuse_quantised, threads, options) if spec.opening else None
+        self._executable = executable
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
         self._free: dict[int, None] = dict.fromkeys(range(most))
         self._standing = Standing(most)
@@ -150,6 +151,14 @@ class Pool:
         except BaseException:
             self._free[slot] = None
             raise
+
+    def _alone(self, blob: bytes) -> Session:
+        """A session at the place of a stream of this pool."""
+        framer = Framer(self._ports, self._padding, self._check)
+        first = self._opening if self._first is not None else None
+        out = Session(lambda: self._executable.stepper(1, {}), framer, self._ports, self._check, first)
+        out.restore(blob)
+        return out
 
     def _opening(self) -> Stepper:
         """What runs the first pulses of a stream."""

@@ -24,15 +24,21 @@ MEND = "reset() starts anew, restore() goes on from an earlier state()"
 MET = "another thread is in this stream: one at a time, or one session per thread"
 
 
+NOTHING: Any = object()  # frames were taken, and none come out
+
+
 @dataclass(frozen=True)
 class Way:
-    """Straight through a model with one input and one output; flat: what is looked at for numbers not finite."""
+    """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
+
+    name, out: None if no output has frames.
+    """
 
     port: Input
     into: Array
     flat: Array | None
-    name: str
-    out: Array
+    name: str | None
+    out: Array | None
     settled: int
 
 
@@ -91,6 +97,8 @@ class Session:
             out = None if chunks else self._whole_pulse(chunk)
             if out is None:
                 out = self._any_chunk(chunk, chunks)
+            elif out is NOTHING:
+                out = None
         except BaseException:
             self._leave()
             raise
@@ -178,6 +186,13 @@ class Session:
         finally:
             self._leave()
 
+    def peek(self) -> Result:
+        """What `flush` would give if the stream ended now; it goes on as if nobody had asked.
+
+        Raises what `flush` would. Frames that it shows come out again as they are in the end.
+        """
+        return self.fork().flush()
+
     def iterate(self, chunks: Iterable[Any]) -> Iterator[Result]:
         """What comes out of every chunk, and at the end what `flush` gives."""
         for chunk in chunks:
@@ -248,6 +263,8 @@ class Session:
         framer.received[port.name] += port.frames
         self._stepped(None)
         framer.pulses += 1
+        if way.out is None:
+            return NOTHING if len(self.spec.outputs) == 1 else {}
         out = way.out.copy()
         return out if len(self.spec.outputs) == 1 else {way.name: out}
 
@@ -277,7 +294,7 @@ class Session:
     def _whole_tensor(self, chunk: Any) -> Result:
         """As `_whole_pulse`, with nothing copied to the host. None: nothing was taken."""
         way, framer, home = self._way, self._framer, device_of(self._stepper)
-        if way is None or home is None or not way.settled <= framer.pulses < framer.until:
+        if way is None or home is None or way.name is None or not way.settled <= framer.pulses < framer.until:
             return None
         port = way.port
         if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
@@ -345,9 +362,8 @@ def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
     port = direct.port
     into = stepper.inputs[port.name]
     looked = check and port.dtype.kind == "f"
-    return Way(
-        port, into, flat_memory(into) if looked else None, direct.output, stepper.outputs[direct.output], direct.settled
-    )
+    out = None if direct.output is None else stepper.outputs[direct.output]
+    return Way(port, into, flat_memory(into) if looked else None, direct.output, out, direct.settled)
 
 
 def _moved(way: Way | None, stepper: Stepper) -> Way | None:
@@ -356,7 +372,8 @@ def _moved(way: Way | None, stepper: Stepper) -> Way | None:
         return None
     into = stepper.inputs[way.port.name]
     flat = None if way.flat is None else flat_memory(into)
-    return Way(way.port, into, flat, way.name, stepper.outputs[way.name], way.settled)
+    out = None if way.name is None else stepper.outputs[way.name]
+    return Way(way.port, into, flat, way.name, out, way.settled)
 
 
 def flat_memory(into: Array) -> Array:

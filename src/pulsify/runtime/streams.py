@@ -51,6 +51,10 @@ class Streams:
             self._lanes[i].flush()
         return self._run()
 
+    def peek(self) -> list[Result]:
+        """What ending them now would give, by stream; None: it has ended already. All go on."""
+        return [lane.peek() if lane.live else None for lane in self._lanes]
+
     def reset(self, which: Sequence[int] | None = None) -> None:
         """Start these streams anew. The others go on."""
         for i in self._chosen(which):

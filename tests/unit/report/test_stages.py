@@ -57,5 +57,5 @@ def test_of_a_refused_model_the_wires_up_to_the_refusal_are_shown() -> None:
         parsed("Relu x > r; ReduceMean r > m axes=[2]; Sub r m > y"), {"x": [1, 2, "T"]}, ["y"]
     )  # fmt: skip
     found = window_figures(open_batch(proto), 4)
-    assert found["refusal"] is not None and found["refusal"].op == "ReduceMean"
-    assert [w["wire"] for w in found["wires"]] == ["x", "r"]
+    assert found["refusal"] is not None and found["refusal"].op == "Sub"
+    assert [w["wire"] for w in found["wires"]] == ["x", "r", "m"]

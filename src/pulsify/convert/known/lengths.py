@@ -55,7 +55,7 @@ def _beside(frames: Series, known: Length) -> Length | None:
             capped = one.extreme(one.add(other, constant(more, frames.unit)), constant(top, frames.unit), np.minimum)
             if frames.values[0] < top and one.subtract(capped, frames).constant:
                 return replace(known.then(add=more), cap=top)
-    except one.TooFar:
+    except Unsure:  # another one may do
         return None
     return None
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.facts import Layout, Mirror, Window, Wire
+from pulsify.convert.facts import First, Layout, Mirror, Window, Wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
@@ -64,6 +64,19 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
         return False
     ctx.waited.append(partial(_over_by, wire, reach, how, window))
     return not ctx.started
+
+
+def after_first(ctx: Context, first: Sequence[First], p: int, end: int) -> int:
+    """The end of windows whose frames are made of first frames, too: frame 0 comes when those are there.
+
+    pulse      0    1    2            two pulses until the latch is right
+    window   ) .    .  [ 0 ...        frame 0 comes with the third: end <= -p
+    """
+    for latch in first:
+        if latch.pulse > 0:
+            ctx.waited.append(latch.over)
+            end = end if ctx.started else min(end, -(latch.pulse - 1) * p)
+    return end
 
 
 def _over_by(wire: Wire, reach: Reach, how: Fill | None, window: Window, pulses: int) -> bool:

@@ -18,6 +18,7 @@ from pulsify.convert.facts import Window
 from pulsify.convert.primitives.state import Sizes, State, batch_axis, from_state, state_shape, to_state
 from pulsify.convert.proof.claims import always_zero
 from pulsify.core.length import Length
+from pulsify.core.spec import Kind
 
 
 @dataclass(eq=False)
@@ -31,14 +32,23 @@ class Carry:
     before: ir.Value
     value: ir.Value
     start: int
+    kind: Kind = "carry"
 
     def keep(self, after: ir.Value) -> None:
         kept = to_state(self.ctx.builder, after, self.sizes)
         shape = state_shape(self.sizes, self.ctx.clock.batch)
-        self.ctx.carries.append(State(self.node, "carry", self.dtype, shape, self.before, kept, start=self.start))
+        self.ctx.carries.append(State(self.node, self.kind, self.dtype, shape, self.before, kept, start=self.start))
 
 
-def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir.Value | None, window: Window) -> Carry:
+def carry(
+    ctx: Context,
+    node: str,
+    dtype: ir.DataType,
+    sizes: Sizes,
+    initial: ir.Value | None,
+    window: Window,
+    kind: Kind = "carry",
+) -> Carry:
     """A carried value that starts at zero, or at `initial` as long as no real frame has come."""
     b = ctx.builder
     before = ir.val(b.unique("state"), dtype, ir.Shape(state_shape(sizes, ctx.clock.batch)))
@@ -47,7 +57,7 @@ def carry(ctx: Context, node: str, dtype: ir.DataType, sizes: Sizes, initial: ir
         first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
         begun = b.op("Greater", first, b.constant(np.array(0, np.int32), "int"))
         value = b.op("Where", per_stream(ctx, begun, sizes), value, initial)
-    return Carry(ctx, node, dtype, sizes, before, value, window.start)
+    return Carry(ctx, node, dtype, sizes, before, value, window.start, kind)
 
 
 def zero(ctx: Context, name: str) -> bool:
@@ -69,8 +79,8 @@ def per_stream(ctx: Context, x: ir.Value, sizes: Sizes) -> ir.Value:
     """[B, 1] laid out to broadcast against a value without time."""
     b, at = ctx.builder, batch_axis(sizes)
     dims = [1] * len(sizes)
-    if at is None:
-        return b.reshape(x, dims)
+    if at is None:  # what has no axis for the streams is one for all of them: they go in step
+        return b.reshape(x if ctx.clock.batch is None else b.slice(x, 0, 0, 1), dims)
     dims[at] = -1
     per = -sizes[at]
     return b.reshape(b.op("Expand", x, b.ints(1, per)) if per > 1 else x, dims)

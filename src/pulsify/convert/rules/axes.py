@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Wire
+from pulsify.convert.facts import Late, Wire
 from pulsify.convert.plan import Plan
+from pulsify.convert.rules import fold
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
@@ -21,12 +22,18 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
         ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time")
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; a softmax over time if a sum over it follows")
 def softmax(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank
+    data = ctx.ask.known(node.outputs[0]) is None
+    if wire is not None and over_time and node.op == "Softmax" and data and not wire.layout.folded:
+        ctx.ask.facts[node.outputs[0]] = Late(node, node, logits=wire)
+        return None
     guard(
         ctx,
         node,
-        ctx.ask.wire(node.inputs[0]),
+        wire,
         [node.attr("axis", -1)],
         "normalises",
         "a softmax needs a bounded mask or window",
@@ -34,9 +41,11 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("ArgMax", "ArgMin", says="along any axis but time")
+@rule("ArgMax", "ArgMin", says="along any axis; over time at the end of the stream")
 def arg_extreme(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", 0)], "searches")
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("axis", 0) % wire.layout.rank:
+        return fold.arg_extreme(ctx, node, wire)
     return pointwise(ctx, node)
 
 
@@ -63,10 +72,13 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
     "ReduceProd",
     "ReduceSum",
     "ReduceSumSquare",
-    says="over any axes but time",
+    says="over any axes; over time at the end of the stream",
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), reduced_axes(ctx, node), "reduces")
+    wire = ctx.ask.wire(node.inputs[0])
+    axes = reduced_axes(ctx, node)
+    if wire is not None and wire.layout.axis in axes:
+        return fold.reduced(ctx, node, wire, axes, keep=bool(node.attr("keepdims", 1)))
     return pointwise(ctx, node)
 
 
@@ -90,25 +102,35 @@ def batch_norm(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
+POOLED = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", says="over any axes; over time at the end of the stream")
+def pool_all(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is None or wire.layout.axis < 2:
+        return pointwise(ctx, node)
+    op = POOLED.get(node.op) or {1: "ReduceL1", 2: "ReduceL2"}.get(node.attr("p", 2))
+    if op is None:
+        ctx.ask.refuse(node, f"it pools over the whole stream with p={node.attr('p')}", "use p=1 or p=2")
+    return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=op)
+
+
 @rule(
     "InstanceNormalization",
     "GroupNormalization",
     "MeanVarianceNormalization",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "GlobalLpPool",
     says="with time folded into the batch axis only",
 )
 def over_features(ctx: Context, node: Node) -> Plan | None:
     rank = len(ctx.ask.dims(node.inputs[0]))
     mixed: Iterable[int] = range(1, rank)
-    if node.op == "InstanceNormalization" or node.op.startswith("Global"):
+    if node.op == "InstanceNormalization":
         mixed = range(2, rank)
     elif node.op == "MeanVarianceNormalization":
         mixed = node.attr("axes", (0, 2, 3))
-    what = "pools" if node.op.startswith("Global") else "normalises"
     wire = ctx.ask.wire(node.inputs[0])
-    guard(ctx, node, wire, mixed, what)
+    guard(ctx, node, wire, mixed, "normalises")
     if node.op == "InstanceNormalization":
         guard(ctx, node, wire, [1], "takes time as channels and normalises")
     return pointwise(ctx, node)

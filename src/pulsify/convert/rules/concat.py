@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Prefix, Window, Wire
+from pulsify.convert.facts import Layout, Prefix, Static, Window, Wire
 from pulsify.convert.known.series import add, constant, extreme
 from pulsify.convert.plan import Plan, Read, settled
 from pulsify.convert.primitives.boundary import along, gather_frames, mirrored_wire
@@ -17,6 +17,7 @@ from pulsify.convert.primitives.builder import choose
 from pulsify.convert.proof.numbers import in_frames, length_of, measured
 from pulsify.convert.rules.pointwise import common_length, pointwise, static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.frontend.model import Node
 
@@ -72,11 +73,15 @@ def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A piece of fixed size: constant frames, or the first frames of the stream itself."""
+    """A piece of fixed size: constant frames, the first frames of the stream itself, or what is made of all of them.
+
+    waits: the frames that must have come before it is right.
+    """
 
     name: str
     frames: int
-    prefix: Prefix | None
+    prefix: Prefix | None = None
+    waits: tuple[tuple[Length, Window], ...] = ()
 
 
 def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
@@ -93,17 +98,10 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     assert found is not None
     wire = measured(ctx.ask, node, found)
     front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
-    tail = [_part(ctx, node, n, axis) for n in node.inputs[at + 1 :]]
-    if (
-        any(p.prefix for p in tail)
-        or sum(p.prefix is not None for p in front) > 1
-        or (len(front) > 1 and any(p.prefix for p in front))
-    ):
-        ctx.ask.refuse(
-            node,
-            "it repeats the first frames of the stream later on",
-            "feed them as a separate input without a time axis",
-        )
+    tail = [_part(ctx, node, n, axis, wire) for n in node.inputs[at + 1 :]]
+    if len(front) > 1:  # frames that are there already as they are, or values that are waited for
+        front = [_as_value(ctx, node, p) for p in front]
+    tail = [_as_value(ctx, node, p) for p in tail]
     if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
         wire = _repeated(ctx, node, wire, front[0].frames)
         if not tail:
@@ -135,7 +133,8 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
         return (x,)
 
-    return Plan(tuple(reads), (layout,), length, emit, tail=after > 0)
+    most = min((w.end for p in tail for _, w in p.waits), default=None)
+    return Plan(tuple(reads), (layout,), length, emit, tail=after > 0, most=None if most is None else most + before)
 
 
 def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
@@ -149,19 +148,31 @@ def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
     return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
 
 
-def _part(ctx: Context, node: Node, name: str, axis: int) -> Part:
+def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = None) -> Part:
+    """ahead: the stream that it stands behind. What is made of that stream's last frame is known there."""
     fact = ctx.ask.fact(name)
     frames = ctx.ask.dims(name)[axis]
     if isinstance(fact, Prefix):
         return Part(name, frames, fact)
+    if ahead is not None and isinstance(fact, Static) and fact.final is not None and not fact.first:
+        waits = fact.final.waits
+        if all(length == ahead.length for length, _ in waits):
+            return Part(name, frames, waits=waits)
     ctx.ask.operand(node, name)  # refuses what is neither constant nor static
-    return Part(name, frames, None)
+    return Part(name, frames)
+
+
+def _as_value(ctx: Context, node: Node, part: Part) -> Part:
+    """First frames of the stream, waited for."""
+    if part.prefix is not None:
+        ctx.ask.operand(node, part.name)
+    return replace(part, prefix=None)
 
 
 def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, window: Window) -> ir.Value:
     """The frames of constant parts at the given places (clamped; what lies outside is never used)."""
     b = ctx.builder
-    values = [f.value for p in parts if (f := ctx.ask.fact(p.name)) and hasattr(f, "value")]
+    values = [f.value for p in parts if isinstance(f := ctx.ask.fact(p.name), Static)]
     table = values[0] if len(values) == 1 else b.op("Concat", *values, axis=layout.axis)
     size = sum(p.frames for p in parts)
     place = b.op("Max", frames, b.constant(np.array(0, np.int32), "int"))

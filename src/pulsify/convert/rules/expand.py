@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from pulsify.convert.context import Context, broadcast_axis
-from pulsify.convert.facts import Layout, Window, Wire
+from pulsify.convert.facts import Layout, Static, Window, Wire
 from pulsify.convert.known.series import constant
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
@@ -76,7 +77,9 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     ranked = b.reshape(value, [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source))
     targets = [1 if s <= 0 else s for s in layout.sizes]
     frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
-    ctx.ask.facts[name] = constant_wire(ctx, name, frame, layout)
+    fact = ctx.ask.fact(source)
+    assert isinstance(fact, Static)
+    ctx.ask.facts[name] = replace(constant_wire(ctx, name, frame, layout), first=fact.first)
     return None
 
 

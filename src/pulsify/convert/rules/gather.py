@@ -11,14 +11,16 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
-from pulsify.convert.known.series import LONGEST, Unsure
+from pulsify.convert.known.series import LONGEST, Unsure, subtract
 from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import gather_frames
-from pulsify.convert.proof.claims import Claim, fixed_value, holds_everywhere, prove
-from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
+from pulsify.convert.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
+from pulsify.convert.proof.numbers import Looked, follower, numbers, runs_from, size_length, sizes, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
+from pulsify.convert.rules.fold import last_frames
+from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.convert.rules.slice import table_rows
@@ -169,16 +171,16 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if ctx.ask.known(index) is None:
         ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.ask.time_axes(index)
-    if not grown and ctx.ask.dims(index) in ((), (1,)) and not fixed_value(ctx.ask, node, index, "index").any():
+    first = not grown and ctx.ask.dims(index) in ((), (1,)) and fixed(ctx.ask, node, index)
+    if first and not fixed_value(ctx.ask, node, index, "index").any():
         ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
         return None
+    if not grown:
+        return _few(ctx, node, wire, index, axis)
     if len(grown) != 1:
-        reason = (
-            "single frames of the stream are used as a value of their own"
-            if not grown
-            else "its index grows along two axes"
+        ctx.ask.refuse(
+            node, "its index grows along two axes", "feed such frames as a separate input without a time axis"
         )
-        ctx.ask.refuse(node, reason, "feed such frames as a separate input without a time axis")
     if wire.length is None:
         ctx.ask.refuse(node, "it takes frames of something that does not stream", "index the data instead")
     length = size_length(ctx.ask, node, index, grown[0])
@@ -324,6 +326,37 @@ def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir
     taken = gather_frames(ctx, x, b.reshape(place, [-1, count]), wire.layout, count)
     sizes = [-1 if s < 0 else s for s in wire.layout.sizes]
     return b.reshape(taken, [*sizes[: wire.layout.axis], *dims, *sizes[wire.layout.axis + 1 :]])
+
+
+def _few(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan:
+    """Single frames at fixed places from either end: of the first, or of the last ones."""
+    places = _from_either_end(ctx, node, wire, index, axis)
+    if node.op == "GatherND":
+        places = places[..., 0]
+    frames = int(places.max()) + 1 if places.min(initial=0) >= 0 else -int(places.min())
+    if not places.size or (places.min() < 0 <= places.max()):
+        ctx.ask.refuse(node, "it takes frames from both ends of the stream at once", "take them one by one")
+
+    def cut(x: ir.Value) -> ir.Value:
+        inside = places if places.min() >= 0 else places + frames
+        return ctx.builder.op("Gather", x, ctx.builder.constant(inside.astype(np.int64), "places"), axis=axis)
+
+    return (first_frames if places.min() >= 0 else last_frames)(ctx, node, wire, frames, cut)
+
+
+def _from_either_end(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Array:
+    """Places as numbers from the start, or below zero from the end, that are the same at every length."""
+    if fixed(ctx.ask, node, index):
+        return fixed_value(ctx.ask, node, index, "index")
+    cells, size = numbers(ctx.ask, node, index), sizes(ctx.ask, node, node.inputs[0])[axis]
+    back = [subtract(c, size) for c in cells.flat]  # T - 1, as models write the last frame's place
+    if not all(c.constant for c in back):
+        ctx.ask.refuse(
+            node,
+            "which single frames it takes depends on the length of the stream",
+            "take them at fixed places from either end",
+        )
+    return np.array([int(c.item) for c in back]).reshape(cells.shape)
 
 
 @rule("GatherElements", says="along any axis but time")

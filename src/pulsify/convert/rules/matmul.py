@@ -1,4 +1,4 @@
-"""Products: time may be a row, a column or a batch axis of either side; it must not be summed over."""
+"""Products: time may be a row, a column or a batch axis of either side; summed over, it is a fold."""
 
 from __future__ import annotations
 
@@ -6,22 +6,37 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Wire
 from pulsify.convert.plan import Plan
 from pulsify.convert.rules.axes import guard
-from pulsify.convert.rules.pointwise import pointwise
+from pulsify.convert.rules.fold import contracted
+from pulsify.convert.rules.pointwise import check_operands, pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
 
 
-@rule("MatMul", "MatMulInteger", "QLinearMatMul", says="time on a row, column or batch axis, never summed over")
+@rule(
+    "MatMul",
+    "MatMulInteger",
+    "QLinearMatMul",
+    says="time on a row, column or batch axis; summed over it (MatMul) at the end of the stream",
+)
 def matmul(ctx: Context, node: Node) -> Plan | None:
     second = 3 if node.op == "QLinearMatMul" else 1
     left, right = ctx.ask.wire(node.inputs[0]), ctx.ask.wire(node.inputs[second])
+    if node.op == "MatMul" and left is not None and right is not None and _both_summed(left, right):
+        return contracted(ctx, node, {0: left, 1: right})
     guard(ctx, node, left, [-1], "sums", CONTRACTION)
     if right is not None:
         guard(ctx, node, right, [-2 if right.layout.rank > 1 else -1], "sums", CONTRACTION)
     _one_time_axis(ctx, node, left, right)
     return pointwise(ctx, node)
+
+
+def _both_summed(left: Wire, right: Wire) -> bool:
+    """Is time what a product of matrices sums over, on both sides?"""
+    if min(left.layout.rank, right.layout.rank) < 2:
+        return False
+    return left.layout.axis == left.layout.rank - 1 and right.layout.axis == right.layout.rank - 2
 
 
 def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | None) -> None:
@@ -45,27 +60,31 @@ def gemm(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("Einsum", says="time on an index that stays in the result")
+@rule("Einsum", says="time on an index that stays in the result; one that does not, at the end of the stream")
 def einsum(ctx: Context, node: Node) -> Plan | None:
     equation = str(node.attr("equation")).replace(" ", "")
     terms, _, result = equation.partition("->")
-    letters = set()
+    letters: set[str] = set()
+    summed: dict[int, Wire] = {}
     if "..." in equation or "->" not in equation:
         ctx.ask.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
-    for name, term in zip(node.inputs, terms.split(","), strict=True):
+    for i, (name, term) in enumerate(zip(node.inputs, terms.split(","), strict=True)):
         wire = ctx.ask.wire(name)
         if wire is None:
             continue
         letter = term[wire.layout.axis]
         letters.add(letter)
-        if letter not in result:
-            ctx.ask.refuse(node, "it sums over the whole stream", CONTRACTION)
         if term.count(letter) > 1:
             ctx.ask.refuse(node, "it takes a diagonal over time", "index the frames another way")
+        if letter not in result:
+            summed[i] = wire
     if len(letters) > 1:
         ctx.ask.refuse(
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "attention needs a bounded mask; attention is not supported yet",
         )
+    if summed:
+        check_operands(ctx, node, summed)
+        return contracted(ctx, node, summed)
     return pointwise(ctx, node)

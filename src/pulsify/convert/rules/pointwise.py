@@ -6,13 +6,14 @@ An operator is pointwise in time if the time axis is none of the axes it mixes. 
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.convert.at_end import at_end
 from pulsify.convert.context import Context, broadcast_axis
-from pulsify.convert.facts import Layout, Static, Window, Wire
+from pulsify.convert.facts import Final, Late, Layout, Static, Varying, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.rules.registry import rule
 from pulsify.core.errors import NotStreamable
@@ -36,6 +37,9 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             "time stands on different axes of its operands, so every frame meets every other",
             "a bounded mask is needed where frames meet frames",
         )
+    if (late := joined(ctx, node, wires)) is not None:
+        ctx.ask.facts[name] = late
+        return None
     check_operands(ctx, node, wires)
     target = _target(ctx, node, list(wires.values()))
     reads = tuple(Read(w, broadcast=True) for w in wires.values())
@@ -52,6 +56,24 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
 
     layouts = (target, *(None for _ in node.outputs[1:]))
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
+
+
+def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
+    """Frames less a value of the whole stream, times it or divided by it: a sum over time may still follow."""
+    if len(node.inputs) != 2 or list(wires) not in ([0], [1]) or wires[next(iter(wires))].layout.folded:
+        return None
+    (at,) = wires
+    scales = node.op == "Mul" or (node.op == "Div" and at == 0)
+    if not wires[at].dtype.is_floating_point() or ctx.ask.known(node.outputs[0]) is not None:
+        return None
+    other = ctx.ask.fact(node.inputs[1 - at])
+    if isinstance(other, Varying) and scales:
+        other = at_end(ctx, other.name)
+    if not isinstance(other, Static) or other.final is None:
+        return None
+    if node.op == "Sub" and at == 0:
+        return Late(node, other.final.node, wires[at], centre=other)
+    return Late(node, other.final.node, wires[at], scales=((node.op, other),)) if scales else None
 
 
 def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:
@@ -141,6 +163,12 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, copies=copies)
 
 
+TAKES_PLACES = (  # or sizes, among its later inputs
+    "GatherND", "ScatterElements", "ScatterND", "Scatter", "Range", "Tile", "Expand", "Reshape", "Pad", "TopK",
+    "OneHot", "Resize", "Slice", "Split", "Loop",
+)  # fmt: skip
+
+
 def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:
     """Refuse what has no time axis and yet is not fixed, before anything is emitted."""
     for i, name in enumerate(node.inputs):
@@ -158,14 +186,55 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
 
 
 def static(ctx: Context, node: Node) -> Plan | None:
-    """No input has a time axis: the node is copied, its outputs are the same at every pulse (or final, as they are)."""
-    facts = {n: ctx.ask.fact(n) for n in node.inputs if n}
-    final = next((f.final for f in facts.values() if isinstance(f, Static) and f.final is not None), None)
-    inputs = []
-    for name in node.inputs:
-        fact = facts.get(name)
-        inputs.append(fact.value if isinstance(fact, Static) else ctx.ask.operand(node, name))
+    """No input has a time axis: the node is copied. What it makes is right at every pulse, or when its inputs are."""
+    facts = [_without_time(ctx, node, n) if n else None for n in node.inputs]
+    given = [f for f in facts if f is not None]
+    finals = [f.final for f in given if f.final is not None]
+    final = Final(_maker(finals), tuple(dict.fromkeys(w for f in finals for w in f.waits))) if finals else None
+    first = tuple(dict.fromkeys(w for f in given for w in f.first))
+    inputs = [None if f is None else f.value for f in facts]
+    if final is not None or first:
+        inputs = _safe(ctx, node, facts, inputs)
     for output, value in zip(node.outputs, clone(ctx, node, inputs), strict=True):
         if output:
-            ctx.ask.facts[output] = Static(value, final)
+            ctx.ask.facts[output] = Static(value, final, first)
     return None
+
+
+def _without_time(ctx: Context, node: Node, name: str) -> Static:
+    fact = ctx.ask.fact(name)
+    if isinstance(fact, Varying):
+        return at_end(ctx, name)
+    if not isinstance(fact, Static):
+        ctx.ask.operand(node, name)  # a latch, or refused
+        fact = ctx.ask.fact(name)
+    assert isinstance(fact, Static)
+    return fact
+
+
+def _maker(finals: list[Final]) -> Node | None:
+    return next((f.node for f in finals if f.node is not None), None)
+
+
+def _safe(ctx: Context, node: Node, facts: list[Static | None], inputs: list[ir.Value | None]) -> list[ir.Value | None]:
+    """Until it is right a value may be anything: no divisor that is zero, no place outside a table."""
+    b = ctx.builder
+    at = {"Div": 1, "Mod": 1, "Gather": 1, "GatherElements": 1}.get(node.op)
+    if at is None:
+        if node.op in TAKES_PLACES and any(f and (f.final or f.first) for f in facts[1:]):
+            ctx.ask.refuse(node, "where it reads or writes follows from the stream", "do it in a second model")
+        return inputs
+    fact, dtype = facts[at], ctx.ask.dtype(node.inputs[at])
+    if fact is None or not (fact.final or fact.first) or not dtype.is_integer():
+        return inputs
+    x, out = fact.value, list(inputs)
+    if node.op in ("Div", "Mod"):
+        none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
+        out[at] = b.op("Where", b.op("Equal", x, none), one, x)
+    else:
+        rows = ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)]
+        if rows < 0:
+            ctx.ask.refuse(node, "it picks among the streams of a batch", 'fix the batch size: set={"B": 1}')
+        low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-rows, rows - 1))
+        out[at] = b.op("Min", b.op("Max", x, low), high)
+    return out

@@ -128,7 +128,7 @@ def _file_finals(ctx: Context, node: Node, wire: Wire, window: Window, made: lis
     assert wire.length is not None
     for name, value in zip(node.outputs[1:], made[1:], strict=False):
         if name:
-            ctx.ask.facts[name] = Static(value, Final(wire.length, window))
+            ctx.ask.facts[name] = Static(value, Final(node, ((wire.length, window),)))
 
 
 def _turned(ctx: Context, skip: ir.Value, window: Window, by: int) -> ir.Value:

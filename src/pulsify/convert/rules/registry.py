@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pulsify.convert.context import Context
+from pulsify.convert.facts import Late, Prefix, Static, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
 from pulsify.convert.proof.numbers import uncertain
@@ -53,13 +54,45 @@ def apply_rule(ctx: Context, node: Node) -> None:
     """Run the rule of a node and file the facts of its outputs."""
     try:
         _apply(ctx, node)
+        _check_first(ctx, node)
     except Unsure as problem:
         uncertain(ctx.ask, node, node.outputs[0], problem)
 
 
+def _check_first(ctx: Context, node: Node) -> None:
+    """Whatever is made of first frames says so, or comes when they are there."""
+    read = [f for n in node.reads if isinstance(f := ctx.ask.facts.get(n), (Static, Wire))]
+    first = {w for f in read for w in f.first if w.pulse > 0}
+    for name in node.outputs if first else ():
+        fact = ctx.ask.facts.get(name)
+        if fact is None or isinstance(fact, Late):  # what it is made of goes along with it
+            continue
+        if isinstance(fact, (Static, Wire)) and first <= {*fact.first}:
+            continue
+        ends: list[tuple[int, int]] = []  # where windows end, and by how many frames they move
+        if isinstance(fact, Wire) and fact.end is not None and fact.length is not None:
+            ends = [(fact.end, ctx.frames(fact.rate))]
+        elif isinstance(fact, Static) and fact.final is not None:
+            ends = [(window.end, window.p) for _, window in fact.final.waits]
+        if ends and (ctx.started or all(end <= -(w.pulse - 1) * p for w in first for end, p in ends)):
+            continue
+        ctx.ask.refuse(
+            node,
+            "the first frames of the stream are used in a way that does not wait for them",
+            "feed them as a separate input without a time axis, or use a longer pulse",
+        )
+
+
 def _apply(ctx: Context, node: Node) -> None:
+    from pulsify.convert.rules.late import late_rule, reads_late
     from pulsify.convert.rules.pairwise import field_rule, meets
 
+    _latch(ctx, node)
+    if reads_late(ctx, node):
+        plan = late_rule(ctx, node)
+        if plan is not None:
+            execute(ctx, node, plan)
+        return
     if meets(ctx, node):
         field_rule(ctx, node)
         return
@@ -74,3 +107,13 @@ def _apply(ctx: Context, node: Node) -> None:
     plan = entry.rule(ctx, node)
     if plan is not None:
         execute(ctx, node, plan)
+
+
+TAKES_PREFIX = ("Concat", "Reshape", "Squeeze", "Unsqueeze")  # first frames as they are, without waiting for them
+
+
+def _latch(ctx: Context, node: Node) -> None:
+    """First frames that a node reads as a value are one from here on."""
+    for name in node.reads if node.op not in TAKES_PREFIX else ():
+        if isinstance(ctx.ask.facts.get(name), Prefix) and ctx.ask.latch is not None:
+            ctx.ask.latch(name)

@@ -60,7 +60,7 @@ def scan(ctx: Context, node: Node) -> Plan:
         for c, k, state, value in zip(carries, kept, parts.carried, after, strict=True):
             c.keep(k.left(b, value))
             if state.final:
-                ctx.ask.facts[state.final] = Static(value, Final(lengths[0], window))
+                ctx.ask.facts[state.final] = Static(value, Final(node, ((lengths[0], window),)))
         return [*(None for _ in parts.carried), *collected]
 
     layouts = [

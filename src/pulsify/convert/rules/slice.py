@@ -16,6 +16,8 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.proof.numbers import in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.convert.proof.values import known_at
+from pulsify.convert.rules.fold import last_frames
+from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
@@ -146,8 +148,11 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         ctx.ask.refuse(
             node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip"
         )
-    start = _start(ctx, node, cut)
     axis, name = wire.layout.axis, node.outputs[0]
+    if axis not in ctx.ask.time_axes(name) and (count := _from_the_end(cut, size)):
+        _check_count(ctx, node, cut, size, count, subtract(size, cut.start))
+        return last_frames(ctx, node, wire, count, lambda x: _few(ctx, x, wire, (0, cut, ranges)))
+    start = _start(ctx, node, cut)
     if axis not in ctx.ask.time_axes(name):
         return _prefix(ctx, node, wire, start, cut, ranges)
     length = _length(ctx, node, wire, start, cut)
@@ -190,20 +195,56 @@ def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Lengt
 
 def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: dict[int, Range]) -> Plan | None:
     """A fixed number of the stream's first frames: kept as such, for whoever can use it (Concat)."""
-    stop, size = int(cut.count.values[-1]), sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
+    count, size = int(cut.count.values[-1]), sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
     if (
         start
         or cut.step != 1
-        or not (cut.count.constant or same_series(cut.count, extreme(size, constant(stop, size.unit), np.minimum)))
+        or not (cut.count.constant or same_series(cut.count, extreme(size, constant(count, size.unit), np.minimum)))
         or any(not _whole(r, wire.layout.sizes[a]) for a, r in ranges.items() if a != wire.layout.axis)
+        or not count
+    ):
+        stop = start + cut.step * (count - 1) + 1
+        _check_count(ctx, node, cut, size, stop, cut.start)
+        return first_frames(ctx, node, wire, stop, lambda x: _few(ctx, x, wire, (start, cut, ranges)))
+    ctx.ask.facts[node.outputs[0]] = Prefix(wire, count)
+    return None
+
+
+def _from_the_end(cut: Cut, size: Series) -> int:
+    """How many frames from the end a slice begins, once the stream is long enough; 0 if it does not go by the end."""
+    left = subtract(size, cut.start)
+    far = left.growth == 0 and left.period == 1 and not cut.start.constant
+    return int(left.values[-1]) if far else 0
+
+
+def _check_count(ctx: Context, node: Node, cut: Cut, size: Series, frames: int, begins: Series) -> None:
+    """A slice has as many frames, from the same place, at every length at which the stream has so many.
+
+    begins: where it does, counted from the start or from the end.
+    """
+    count, enough = int(cut.count.values[-1]), compare(size, constant(frames, size.unit), np.greater_equal)
+    _, _, (counts, starts, there) = aligned(cut.count, begins, enough)
+    ctx.ask.ledger.series(begins)
+    if (
+        not count
+        or cut.count.growth
+        or begins.growth
+        or (counts[there] != count).any()
+        or (starts[there] != starts[-1]).any()
     ):
         ctx.ask.refuse(
             node,
-            "a few frames from the start of the stream are cut out and used as a value of their own",
-            "feed them as a separate input without a time axis",
+            "a few frames of the stream are cut out as a value of their own, and which depends on its length",
+            "cut a fixed number of frames at a fixed place from either end",
         )
-    ctx.ask.facts[node.outputs[0]] = Prefix(wire, stop)
-    return None
+
+
+def _few(ctx: Context, x: ir.Value, wire: Wire, cut: tuple[int, Cut, dict[int, Range]]) -> ir.Value:
+    """Of the first or last frames those that a slice takes, and what it cuts across them."""
+    start, along, ranges = cut
+    count = int(along.count.values[-1])
+    x = ctx.builder.slice(x, wire.layout.axis, start, start + along.step * (count - 1) + 1, along.step)
+    return _cut_others(ctx, x, wire, {a: r for a, r in ranges.items() if wire.layout.sizes[a] >= 0})
 
 
 def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Plan | None:

@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
+from pulsify.convert.facts import Static
 from tests.models import model, node, weights
-from tests.unit.convert.contexts import planned, refused
+from tests.unit.build import converting
+from tests.unit.convert.contexts import made_by, planned, refused
 
 F = np.float32
 Case = tuple[onnx.NodeProto, str, dict[str, Any]]
@@ -40,7 +42,19 @@ def test_across_time_it_is_frame_by_frame(op: str) -> None:
     assert plan.layouts[0] is not None and plan.layouts[0].axis == 2
 
 
-@pytest.mark.parametrize("op", OPS)
+FOLDS = {op for op in OPS if op.startswith(("Reduce", "Arg"))}
+
+
+@pytest.mark.parametrize("op", sorted(FOLDS))
+@pytest.mark.parametrize("axis", [2, -1])
+def test_along_time_it_is_a_fold(op: str, axis: int) -> None:
+    ctx = converting(one(*along(op, axis)))
+    fact = ctx.ask.facts["y"]
+    assert isinstance(fact, Static) and fact.final is not None and fact.final.node is made_by(ctx, "y")
+    assert {c.kind for c in ctx.carries} == {"fold"}
+
+
+@pytest.mark.parametrize("op", sorted({*OPS} - FOLDS))
 @pytest.mark.parametrize("axis", [2, -1])
 def test_along_time_it_is_refused(op: str, axis: int) -> None:
     problem = refused(one(*along(op, axis)))
@@ -49,7 +63,8 @@ def test_along_time_it_is_refused(op: str, axis: int) -> None:
 
 
 def test_reducing_over_all_axes_reduces_over_time() -> None:
-    assert "reduces over the whole stream" in refused(one(node("ReduceSum", "x", "y"), {}, {})).reason
+    fact = converting(one(node("ReduceSum", "x", "y"), {}, {})).ask.facts["y"]
+    assert isinstance(fact, Static) and fact.final is not None
     _, plan = planned(one(node("ReduceSum", "x", "y", noop_with_empty_axes=1), {}, {}))
     assert plan.reads[0].reach.pointwise, "unless it says that none are named"
 
@@ -67,7 +82,7 @@ SCALE, SHIFT = np.ones(4, F), np.zeros(4, F)
     [
         (node("LayerNormalization", "x s", "y", axis=1), {"s": np.ones(1, F)}, "normalises over the whole stream"),
         (node("InstanceNormalization", "x s b", "y"), {"s": SCALE, "b": SHIFT}, "normalises over the whole stream"),
-        (node("GlobalAveragePool", "x", "y"), {}, "pools over the whole stream"),
+        (node("GlobalLpPool", "x", "y", p=3), {}, "pools over the whole stream"),
         (node("MeanVarianceNormalization", "x", "y", axes=[0, 2]), {}, "normalises over the whole stream"),
         (node("Trilu", "x", "y"), {}, "keeps a triangle over the whole stream"),
     ],
@@ -99,8 +114,6 @@ def test_a_norm_behind_time_is_frame_by_frame() -> None:
         (node("Gemm", "x w", "y", transA=1), [4, "T"], ""),
         (node("Einsum", "x w", "y", equation="btc,cd->btd"), [1, "T", 4], ""),
         (node("Einsum", "x w", "y", equation="btc,cd"), [1, "T", 4], "is implicit"),
-        (node("Einsum", "x w", "y", equation="btc,cd->bd"), [1, "T", 4], "sums over the whole stream"),
-        (node("MatMul", "x x2", "y"), [1, 4, "T"], "sums over the whole stream"),
     ],
 )
 def test_products_keep_time_or_are_refused(made: onnx.NodeProto, dims: list[int | str], reason: str) -> None:
@@ -111,3 +124,18 @@ def test_products_keep_time_or_are_refused(made: onnx.NodeProto, dims: list[int 
         assert reason in refused(proto).reason
     else:
         assert planned(proto)[1].reads[0].reach.pointwise
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        node("Einsum", "x w", "y", equation="btc,cd->bd"),
+        node("Einsum", "x x", "y", equation="btc,btd->bcd"),
+        node("MatMul", "turned x", "y"),
+    ],
+)
+def test_products_that_sum_over_time_are_folds(made: onnx.NodeProto) -> None:
+    given = {"w": weights(4, 3)} if "w" in made.input else {}
+    turn = [node("Transpose", "x", "turned", perm=[0, 2, 1])] if "turned" in made.input else []
+    fact = converting(model([*turn, made], {"x": [1, "T", 4]}, ["y"], given)).ask.facts["y"]
+    assert isinstance(fact, Static) and fact.final is not None and fact.final.waits

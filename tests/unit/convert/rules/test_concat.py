@@ -86,7 +86,6 @@ def test_the_first_frames_once_more_in_front() -> None:
     ("inputs", "nodes", "reason"),
     [
         ("x h", [node("Neg", "x", "h"), node("Slice", "x zero two time", "unused")], "which never comes"),
-        ("x first", [node("Slice", "x zero two time", "first")], "repeats the first frames of the stream later on"),
     ],
 )
 def test_what_comes_behind_the_end_of_a_stream_must_be_fixed(

@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.convert.facts import Prefix
+from pulsify.convert.facts import Prefix, Static
 from pulsify.convert.plan import execute
 from pulsify.core.reach import Reach
 from tests.models import Array, frames, model, node, run_batch, weights
+from tests.unit.build import converting
 from tests.unit.convert.contexts import (
     asked_rule,
     check_plan,
@@ -79,17 +80,26 @@ def test_frames_are_cut_out_by_a_table_of_windows() -> None:
     check_plan(proto, plan, axes=(2, 2))
 
 
+def test_frames_found_from_the_end_are_refused() -> None:
+    problem = refused(by_table([node("Sub", "t n1", "last"), node("Sub", "last p", "index")]))  # backwards
+    assert (problem.op, problem.node) == ("Gather", "y")
+    assert "depends on the total length" in problem.reason
+
+
 @pytest.mark.parametrize(
-    ("nodes", "reason"),
+    ("nodes", "frames"),
     [
-        ([node("Sub", "t n1", "last"), node("Sub", "last p", "index")], "depends on the total length"),  # backwards
-        ([node("Add", "n2 n3", "index")], "single frames of the stream"),
+        ([node("Add", "n2 n3", "index")], 6),
+        ([node("Sub", "n0 n3", "index")], -3),
+        ([node("Sub", "t n2", "index")], -2),
     ],
 )
-def test_frames_found_from_the_end_or_by_number_are_refused(nodes: list[onnx.NodeProto], reason: str) -> None:
-    problem = refused(by_table(nodes))
-    assert (problem.op, problem.node) == ("Gather", "y")
-    assert reason in problem.reason
+def test_single_frames_from_either_end_are_values(nodes: list[onnx.NodeProto], frames: int) -> None:
+    ctx = converting(by_table(nodes))
+    fact = ctx.ask.facts["y"]
+    assert isinstance(fact, Static) and (fact.final is None) == (frames > 0)
+    assert [f.count for f in fact.first] == ([frames] if frames > 0 else [])
+    assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == abs(frames)
 
 
 def test_frames_chosen_by_data_are_refused() -> None:

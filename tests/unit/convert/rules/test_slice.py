@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.convert.facts import Prefix, Wire
+from pulsify.convert.facts import Prefix, Static, Wire
 from pulsify.core.reach import Reach, shift
 from tests.models import model, node, weights
+from tests.unit.build import converting
 from tests.unit.convert.contexts import asked_rule, check_plan, planned, refused, wire_of
 
 FAR = 1 << 40
@@ -69,18 +70,21 @@ def test_the_first_frames_are_a_value_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "step", "reason"),
-    [
-        (-3, FAR, 1, "keeps the last frames"),
-        (-1, -FAR, -1, "runs backwards"),
-        (2, 5, 1, "cut out and used as a value"),
-        (0, 8, 2, "cut out and used as a value"),
-    ],
+    ("start", "stop", "step", "frames"), [(2, 5, 1, 5), (0, 8, 2, 7), (-3, FAR, 1, 3), (-6, -2, 1, 6), (-4, FAR, 2, 4)]
 )
-def test_what_waits_for_the_end_is_refused(start: int, stop: int, step: int, reason: str) -> None:
-    problem = refused(cut(start, stop, step=step))
+def test_a_few_frames_from_either_end_are_values(start: int, stop: int, step: int, frames: int) -> None:
+    ctx = converting(cut(start, stop, step=step))
+    fact = ctx.ask.facts["y"]
+    assert isinstance(fact, Static) and (fact.final is None) == (start >= 0)
+    assert [f.count for f in fact.first] == ([frames] if start >= 0 else [])
+    assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == frames, "shorter streams have fewer"
+    assert [c.kind for c in ctx.carries] == ["latch" if start >= 0 else "fold"]
+
+
+def test_a_stream_is_not_turned_round() -> None:
+    problem = refused(cut(-1, -FAR, step=-1))
     assert (problem.op, problem.node) == ("Slice", "y")
-    assert reason in problem.reason
+    assert "runs backwards" in problem.reason
 
 
 def test_a_cut_at_a_place_that_is_data_is_refused() -> None:

@@ -1,0 +1,1 @@
+"""Models with one result about the whole recording: a keyword classifier and a speaker embedding."""

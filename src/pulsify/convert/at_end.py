@@ -1,0 +1,119 @@
+"""Values that follow from the length of the whole stream, as numbers of the streaming graph: right when it has ended.
+
+x.sum(1) / x.shape[1]        the number of frames is the clock's, once the stream's length is known
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NoReturn
+
+import onnx_ir as ir
+
+from pulsify.convert.facts import Final, Static, Varying
+from pulsify.convert.known import series as one
+from pulsify.convert.known.series import Series, Unsure
+from pulsify.convert.proof.numbers import length_of, numbers, same_series
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+
+if TYPE_CHECKING:
+    from pulsify.convert.context import Context
+    from pulsify.frontend.model import Node
+
+
+def at_end(ctx: Context, name: str) -> Static:
+    """The value of a known number, or a few, that differ with the stream's length."""
+    node = ctx.ask.model.producers.get(name)
+    whole = ctx.ask.dtype(name).is_integer()
+    if node is not None and not whole and not any(ctx.ask.time_axes(i) for i in node.inputs if i):
+        return _copied(ctx, node, name)
+    try:
+        return Static(_counted(ctx, node, name), Final(None))
+    except NotStreamable:
+        if node is None or not whole or any(ctx.ask.time_axes(i) for i in node.inputs if i):
+            raise
+        return _copied(ctx, node, name)
+
+
+def told(ctx: Context, name: str) -> Length | None:
+    """The number of frames that a value tells, if it is that."""
+    node = ctx.ask.model.producers.get(name)
+    if node is None or not ctx.ask.dtype(name).is_integer():
+        return None
+    cells = numbers(ctx.ask, node, name).reshape(-1)
+    return length_of(ctx.ask, node, cells[0]) if cells.size and all(same_series(c, cells[0]) for c in cells) else None
+
+
+def _copied(ctx: Context, node: Node, name: str) -> Static:
+    """As the model works it out, from numbers that are known when the stream has ended."""
+    if node.op in ("Shape", "Size") or node.body is not None:
+        _refuse(node, name)
+    inputs: list[ir.Value | None] = []
+    for i in node.inputs:
+        fact = ctx.ask.fact(i) if i else None
+        if isinstance(fact, Varying):
+            fact = at_end(ctx, i)
+        if isinstance(fact, Static):
+            inputs.append(fact.value)
+        elif fact is None:
+            inputs.append(None)
+        else:
+            _refuse(node, name)
+    made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
+    return Static(made[list(node.outputs).index(name)], Final(None))
+
+
+def _refuse(node: Node, name: str) -> NoReturn:
+    raise NotStreamable(
+        f"'{name}' depends on the total length in an irregular way",
+        node=node.name,
+        op=node.op,
+        hint="compute it outside the model, after the stream",
+    )
+
+
+def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
+    """Each entry as a number of frames: a Length, evaluated by the clock."""
+    b, dtype, sizes = ctx.builder, ctx.ask.dtype(name), ctx.ask.sizes_static(name)
+    cells = [_whole(ctx, node, name, c) for c in numbers(ctx.ask, node, name).reshape(-1)]
+    alike = all(same_series(c, cells[0]) for c in cells)
+    if not cells or (not alike and any(s < 0 for s in sizes)):
+        _refuse(_by(ctx, node, name), name)
+    by_stream = any(s < 0 for s in sizes)
+    by = _by(ctx, node, name)
+    found = [_number(ctx, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
+    if by_stream:
+        return b.reshape(found[0], [max(s, -1) for s in sizes])
+    if not alike:
+        return b.reshape(b.op("Concat", *found, axis=0), sizes)
+    if math.prod(sizes) == 1:
+        return b.reshape(found[0], sizes)
+    return b.op("Expand", b.reshape(found[0], [1] * len(sizes)), b.ints(*sizes))
+
+
+def _by(ctx: Context, node: Node | None, name: str) -> Node:
+    """Whom to blame: the node that makes it, or the first that reads it."""
+    return node or next(n for n in ctx.ask.model.nodes if name in n.reads)
+
+
+def _whole(ctx: Context, node: Node | None, name: str, cell: Series) -> Series:
+    if cell.floating:
+        try:
+            whole = one.cast(cell, "i", 64)
+            if (whole.values == cell.values).all():
+                return whole
+        except Unsure:
+            pass
+        _refuse(_by(ctx, node, name), name)
+    return cell
+
+
+def _number(ctx: Context, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
+    """One number a stream, [B, 1]; or one for all streams of a session, which end together, [1]."""
+    b = ctx.builder
+    ctx.clock.absolute = True  # counters that were set back would tell another length
+    x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
+    if by_stream:
+        return x
+    return b.reshape(b.op("Gather", x, b.ints(0), axis=0) if ctx.clock.batch is not None else x, [1])

@@ -1,0 +1,1 @@
+"""Results about the whole stream, and values made of its first frames."""
