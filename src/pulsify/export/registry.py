@@ -19,7 +19,10 @@ class Target(Protocol):
         ...
 
 
-_ENTRIES: dict[str, Entry] = {"onnx": Entry("pulsify.export.onnx", "pulsify")}
+_ENTRIES: dict[str, Entry] = {
+    "onnx": Entry("pulsify.export.onnx", "pulsify"),
+    "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
+}
 
 
 def names() -> list[str]:
