@@ -25,7 +25,7 @@ from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import target as export_target
+from pulsify.export.registry import with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -330,9 +330,12 @@ class Stream:
         """
         Onnx(share, None if self.opening is None else self.opening.model).write(self.model, self.spec, Path(path))
 
-    def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
-        """Write the stream for somebody else to run; a name that is not there lists those that are."""
-        chosen = export_target(target)
+    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
+        """Write the stream for somebody else to run; a name that is not there lists those that are.
+
+        options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
+        """
+        chosen = with_options(target, options)
         if isinstance(chosen, Onnx):
             self.save(path)
             return

@@ -167,7 +167,6 @@ def _helpers() -> list[str]:
         "        memcpy((char *)to + (size_t)(i * room + at) * size, (const char *)from + (size_t)(i * has + first) * size,",
         "               (size_t)count * size);",
         "}",
-        "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }",
         "",
     ]
 
@@ -185,7 +184,7 @@ def count_function(name: str, length: Length) -> Iterator[str]:
     else:
         yield "    int64_t x = n;"
     for i, (m, c, d) in enumerate(length.steps):
-        yield f"    x = floor_div(INT64_C({m}) * x + ({c}), {d});"
+        yield f"    x = p_floor_div(INT64_C({m}) * x + ({c}), {d});"
         if i in length.floors:
             yield "    x = x < 0 ? 0 : x;"
     yield f"    return {f'x < {length.cap} ? x : {length.cap}' if length.cap is not None else 'x'};"
@@ -344,9 +343,9 @@ def _flush(p: Parts) -> Iterator[str]:
     yield f"    if (s->ended) return {up}_WRONG;"
     yield f"    if (total > 0 && !fits(total)) return {up}_LENGTH;"
     yield f"    for (int i = 0; i < {up}_OUTPUTS; i++) s->given[i] = 0;"
+    yield from _counters(p)
     yield "    s->ended = 1;"
     yield "    if (total == 0) return 0;"
-    yield from _counters(p)
     for i, o in p.timed:
         cap = "" if o.length.cap is None else f"    from_{i} = from_{i} > {o.length.cap} ? {o.length.cap} : from_{i};"
         yield f"    const int64_t end_{i} = count_{i}(total) > 0 ? count_{i}(total) : 0;"

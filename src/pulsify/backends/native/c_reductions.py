@@ -138,11 +138,21 @@ def softmax(n: Site) -> None:
     if n.kind() != "float":
         raise Uncovered(f"of {n.kind()}")
     view, rank = n.x(), len(n.sizes())
+    out: View | None
     axis = n.axis(default=-1 if n.opset >= 13 else 1)
-    if n.opset < 13 and axis != rank - 1:
-        raise Uncovered("over several axes, as before opset 13")
+    if n.opset < 13 and axis != rank - 1:  # all axes from there on are one
+        rows = dense(n.scope, view)
+        made, last = n.flat(), int(np.prod(view.shape[axis:]))
+        view, out = (v.reshaped((rows.size // max(last, 1), last)) for v in (rows, made))
+        assert view is not None and out is not None
+        _softmax(n, view, out, 1)
+        return
     out = n.out(order=(*(a for a in view.order if a != axis), axis))
-    keep = [a for a in range(rank) if a != axis]
+    _softmax(n, view, out, axis)
+
+
+def _softmax(n: Site, view: View, out: View, axis: int) -> None:
+    keep = [a for a in range(len(view.shape)) if a != axis]
     rows, steps = merged(tuple(view.shape[a] for a in keep), [v.permuted(keep).strides for v in (view, out)])
     names, size = [f"i{k}" for k in range(len(rows))], view.shape[axis]
     at, to = view.strides[axis], out.strides[axis]

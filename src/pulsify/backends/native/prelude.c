@@ -42,6 +42,7 @@ static inline int64_t p_mod(int64_t a, int64_t b) {
     const int64_t r = p_rem(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+static inline int64_t p_floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int32_t p_whole(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
 static inline int64_t p_whole64(double x) {
     return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN;
@@ -55,8 +56,8 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
 
 /* Functions of float without branches. Errors: at most 2 units in the last place for exp, log, tanh 3, sigmoid 3, erf 4,
    sin and cos 2. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid in [0, 1]. */
-static inline float p_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
-static inline float p_min(float a, float b) { return (a < b) | (a != a) ? a : b; }
+static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
+static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
 static inline float p_power_of_two(int32_t n) {
     const uint32_t bits = (uint32_t)(n + 127) << 23;
     float f;
@@ -98,7 +99,7 @@ static inline float p_tanh(float x) {
     float y = c * p / q;
     y = y > 1.0f ? 1.0f : y;
     y = y < -1.0f ? -1.0f : y;
-    y = (x < 4e-4f) & (x > -4e-4f) ? x : y;
+    y = ((x < 4e-4f) & (x > -4e-4f)) ? x : y;
     y = x > 9.0f ? 1.0f : y;
     return x < -9.0f ? -1.0f : y;
 }

@@ -46,6 +46,10 @@ def prepared(model: ir.Model) -> ir.Model:
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     made = ForStreams(1)(model).model
+    for node in made.graph:  # what onnx's inference does not say of them
+        given, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+        if node.op_type in KEEP_SIZE and given is not None:
+            out.shape, out.dtype = out.shape or given.shape, out.dtype or given.dtype
     return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
 
 
@@ -144,6 +148,7 @@ def _joins(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Value, tuple[ir.No
     return found
 
 
+KEEP_SIZE = ("GroupNormalization", "RMSNormalization", "LpNormalization", "Swish")
 STILL = (
     "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice", "Split", "Identity", "Dropout",
     "Gather", "Pad", "DepthToSpace", "SpaceToDepth", "Resize", "Upsample",
