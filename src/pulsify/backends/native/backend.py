@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +15,7 @@ from pulsify.backends.native.library import compiler, library
 from pulsify.backends.native.render import SHORT, Source, render
 from pulsify.backends.native.scope import Port
 from pulsify.backends.native.source import Written, written
-from pulsify.backends.native.views import NUMPY, width
+from pulsify.backends.native.views import FLOATING, NUMPY, width
 from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, joined, parted, plain
 from pulsify.core.spec import Spec, concrete
 from pulsify.optimize.steady import steady_form
@@ -49,6 +50,8 @@ class Step:
         self._frame = np.array(frame, np.uintp)
         self._at_frame = address(self._frame)
         self._general, self._steady = on.general, on.steady
+        self._counts = on.program.counts
+        self.finite: Callable[[], int] = partial(on.finite, self._at_frame)
         self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self._length = self._kept.get(spec.length) if spec.length else None
         self._statics = dict(statics)
@@ -69,7 +72,7 @@ class Step:
         if length is None and self._at >= self._since:
             assert self._steady is not None
             self._steady(self._at_frame)
-            self._counted = self._on.program.counts
+            self._counted = self._counts
         else:
             self._count()
             if self._length is not None and length is not None:
@@ -177,6 +180,7 @@ class Executable:
     weights_at: int
     general: Callable[[int], None]
     steady: Callable[[int], None] | None
+    finite: Callable[[int], int]
     _held: list[Array] = field(default_factory=list)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step | Steps:
@@ -203,13 +207,15 @@ class Native:
         compiler()
         made = written(program, spec)
         source = render(made)
-        loaded = library(source.text(NAME) + "\n".join(_entry(name, source) for name in source.steps))
+        entries = [*(_entry(name, source) for name in source.steps), _finite(made)]
+        loaded = library(source.text(NAME) + "\n".join(entries))
         weights = aligned(source.weights.size)
         weights[...] = source.image
         calls = {name: _call(loaded, name) for name in source.steps}
-        return Executable(
-            program, spec, made, source, loaded, address(weights), calls["general"], calls.get("steady"), [weights]
-        )
+        finite = loaded.pulse_finite
+        finite.argtypes, finite.restype = [ctypes.c_void_p], ctypes.c_int
+        steps = calls["general"], calls.get("steady")
+        return Executable(program, spec, made, source, loaded, address(weights), *steps, finite, [weights])
 
 
 def _entry(name: str, source: Source) -> str:
@@ -217,6 +223,16 @@ def _entry(name: str, source: Source) -> str:
     casts = [f"({a.rpartition('*')[0]}*)f[{2 + i}]" for i, a in enumerate(source.arguments)]
     args = ", ".join([f"(const {NAME}_weights *)f[0]", f"({NAME}_memory *)f[1]", *casts])
     return f"void {NAME}_{name}(void **f) {{ {NAME}_step_{name}({args}); }}\n"
+
+
+def _finite(made: Written) -> str:
+    """Are all numbers of the inputs finite? What is not is no zero when taken from itself."""
+    lines = [
+        f"for (int i = 0; i < {b.size}; i++) bad |= ((({b.ctype} *)f[{2 + k}])[i] - (({b.ctype} *)f[{2 + k}])[i]) != 0;"
+        for k, b in enumerate(made.inputs)
+        if b.ctype in FLOATING
+    ]
+    return "\n".join([f"int {NAME}_finite(void **f) {{", "(void)f;", "int bad = 0;", *lines, "return !bad;", "}\n"])
 
 
 def _call(loaded: ctypes.CDLL, name: str) -> Callable[[int], None]:

@@ -41,6 +41,14 @@ def compiler() -> tuple[str, ...]:
     )
 
 
+def available() -> bool:
+    """Is there a compiler?"""
+    try:
+        return bool(compiler())
+    except InvalidArgument:
+        return False
+
+
 @cache
 def _version(words: tuple[str, ...]) -> str:
     try:
