@@ -69,8 +69,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     most = peak()
-    print(f"peak {most / 1e9:.1f} G multiply-adds a second; microseconds a pulse, the best round; ratios: the median round")
-    head = f"{'model':20s} {'MMAC':>7s} {'step ort':>9s} {'native':>9s} {'':>6s} {'push ort':>9s} {'native':>9s} {'':>6s}"
+    print(f"peak {most / 1e9:.1f} G multiply-adds a second; microseconds a pulse, best round; ratios: median round")
+    head = (
+        f"{'model':20s} {'MMAC':>7s} {'step ort':>9s} {'native':>9s} {'':>6s} {'push ort':>9s} {'native':>9s} {'':>6s}"
+    )
     print(f"{head} {'of peak':>6s} {'open s':>6s}")
     for case in CASES:
         if given.only and case.name not in given.only:

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runners import (
-    BARS, BATCH, BY_HAND, CLOSE, NATIVE, NATIVE_STEP, OTHERWISE, PULSIFY, SLIDING, STEP, TRACT, TRACT_BARE,
+    BARS,
+    BATCH,
+    BY_HAND,
+    CLOSE,
+    NATIVE,
+    NATIVE_STEP,
+    OTHERWISE,
+    PULSIFY,
+    SLIDING,
+    STEP,
+    TRACT,
+    TRACT_BARE,
 )  # fmt: skip
 from pulsify.report.render import pyplot
 

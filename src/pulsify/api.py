@@ -211,7 +211,8 @@ class Stream:
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
         statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
-        threads: int = ..., backend: str | None = ..., options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
+        threads: int = ..., backend: str | None = ..., options: Mapping[str, Own] | None = ...,
+        **named: ArrayLike | Own,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -269,7 +270,7 @@ class Stream:
         return Session(opened, Framer(known, padding, check), known, check, first)
 
     def quickest(self) -> str:
-        """The back end that `backend=None` takes for one stream: as C if that pays and can be had, else ONNX Runtime."""
+        """The back end that `backend=None` takes for one stream: C if that pays and can be had, else ONNX Runtime."""
         from pulsify.backends.choosing import small_enough
 
         if not small_enough(self.model, self.spec):

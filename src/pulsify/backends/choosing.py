@@ -1,7 +1,8 @@
 """Which back end runs one stream quickest here, by a rule that is told and not guessed.
 
 A step as C is quicker up to some ten million multiply-adds (`python -m benchmarks`): a general runtime spends its time
-between nodes then. Above that its products are as good, so ONNX Runtime takes them. Nothing is timed when a session is opened.
+between nodes then. Above that its products are as good, so ONNX Runtime takes them. Nothing is timed when a
+session is opened.
 """
 
 from __future__ import annotations

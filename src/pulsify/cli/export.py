@@ -16,14 +16,14 @@ from pulsify.cli.screen import short, show, working
 @click.option("--to", "target", default="c", show_default=True, help="What it is written as: c or onnx.")
 @click.option("-o", "--output", type=click.Path(), required=True, help="A folder (c) or a file (onnx).")
 @click.option(
-    "--weights", type=click.Choice(["source", "file"]), help="c: the weights as a C file, or as one binary. [default: source]"
+    "--weights",
+    type=click.Choice(["source", "file"]),
+    help="c: the weights as a C file, or as one binary. [default: source]",
 )
 @click.option("--name", help="c: what its functions are called. [default: the folder's name]")
 @options.as_json
 @guarded
-def export(
-    stream: str, target: str, output: str, weights: str | None, name: str | None, as_json: bool
-) -> None:
+def export(stream: str, target: str, output: str, weights: str | None, name: str | None, as_json: bool) -> None:
     """Write the streaming model STREAM (made by `pulsify stream`) for a machine without Python.
 
     \b

@@ -8,7 +8,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.native.backend import BACKEND
@@ -17,15 +16,17 @@ from pulsify.backends.native.fuse import literal
 from pulsify.backends.native.render import HEAD, Source, prelude, render
 from pulsify.backends.native.source import Written, written
 from pulsify.backends.native.views import NUMPY, width
+from pulsify.backends.seam import Array
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.spec import Spec
 from pulsify.export import c_files, c_frames
 from pulsify.export.c_vectors import Vectors, vectors
 from pulsify.export.registry import Target
 
-RESERVED = {"auto", "break", "case", "char", "const", "default", "do", "double", "else", "enum", "extern", "float", "for",
-            "goto", "if", "int", "long", "main", "register", "return", "short", "signed", "static", "struct", "switch",
-            "test", "example", "union", "unsigned", "void", "while"}  # fmt: skip
+RESERVED = frozenset(
+    "auto break case char const default do double else enum example extern float for goto if int long main register "
+    "return short signed static struct switch test union unsigned void while".split()
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _weights(name: str, source: Source) -> str:
     return "\n".join([*lines, "};", ""])
 
 
-def _rows(array: np.ndarray) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _rows(array: Array) -> list[Array]:
     return [array[i : i + 8] for i in range(0, array.size, 8)]
 
 

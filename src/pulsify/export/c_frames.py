@@ -108,14 +108,18 @@ def errors(p: Parts) -> list[str]:
 
 
 def _state(p: Parts) -> list[str]:
-    lines = [f"/* All of a stream: {p.name}_reset first; it may be copied, moved and kept. */", f"typedef struct {p.name}_state {{"]
+    lines = [
+        f"/* All of a stream: {p.name}_reset first; it may be copied, moved and kept. */",
+        f"typedef struct {p.name}_state {{",
+    ]
     lines += [f"    const {p.name}_weights *weights;", f"    {p.name}_memory memory;"]
-    lines += ["    int64_t received, pulses, rebased; /* frames that came, steps that ran, by how much counters are back */"]
-    ins, outs = (
-        [f"    {kind(port)} {word}_{i}[{max(math.prod(concrete(port.dims, 1)), 1)}];" for i, port in enumerate(ports)]
-        for word, ports in (("wait", p.spec.inputs), ("made", p.spec.outputs))
-    )
-    lines += [*ins, *outs, f"    int32_t given[{p.upper}_OUTPUTS]; /* frames of each output that the last call gave */"]
+    lines += [
+        "    int64_t received, pulses, rebased; /* frames that came, steps that ran, by how much counters are back */"
+    ]
+    ports: list[tuple[str, int, Input | Output]] = [("wait", i, x) for i, x in enumerate(p.spec.inputs)]
+    ports += [("made", i, o) for i, o in enumerate(p.spec.outputs)]
+    lines += [f"    {kind(x)} {word}_{i}[{max(math.prod(concrete(x.dims, 1)), 1)}];" for word, i, x in ports]
+    lines += [f"    int32_t given[{p.upper}_OUTPUTS]; /* frames of each output that the last call gave */"]
     return [*lines, "    int32_t waiting, ended;", f"}} {p.name}_state;"]
 
 
@@ -147,7 +151,7 @@ def declarations(p: Parts) -> list[str]:
         *lines, "/* A new stream. */", f"{found['reset']};",
         f"/* Takes 0 to {p.upper}_PULSE frames (all inputs, dense) and gives the frames that are ready: how many. */",
         f"{found['push']};", "/* Ends the stream: the frames that are left, how many. */", f"{found['flush']};",
-        "/* One bare step: a whole pulse in, a whole pulse out, delays and all. length: of the stream, -1 if unknown. */",
+        "/* One bare step: a whole pulse in, a whole pulse out, delays and all. length: the stream's, or -1. */",
         f"{found['step']};",
     ]  # fmt: skip
 
@@ -156,16 +160,19 @@ def declarations(p: Parts) -> list[str]:
 
 
 def functions(p: Parts) -> str:
-    lines = [*_helpers(), *_lengths(p), *_reset(p), *_step(p), *_push(p), *_flush(p)]
+    lines = [*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_push(p), *_flush(p)]
     return "\n".join(lines) + "\n"
 
 
-def _helpers() -> list[str]:
+def moving(name: str) -> list[str]:
+    """A function that moves frames from one dense array to another: `lead` rows of them, a frame of `size` bytes."""
     return [
-        "static void cut(const void *from, int has, int first, void *to, int room, int at, int count, int lead, size_t size) {",
-        "    for (int i = 0; i < lead; i++)",
-        "        memcpy((char *)to + (size_t)(i * room + at) * size, (const char *)from + (size_t)(i * has + first) * size,",
-        "               (size_t)count * size);",
+        f"static void {name}(const void *from, int has, int first, void *to, int room, int at, int count, int lead,",
+        "                 size_t size) {",
+        "    for (int i = 0; i < lead; i++) {",
+        "        const char *const source = (const char *)from + (size_t)(i * has + first) * size;",
+        "        memcpy((char *)to + (size_t)(i * room + at) * size, source, (size_t)count * size);",
+        "    }",
         "}",
         "",
     ]
@@ -226,7 +233,8 @@ def _reset(p: Parts) -> Iterator[str]:
     if p.spec.length:
         yield f"    {p.place(p.spec.length)} = {p.spec.unknown_length};"
     for i, x in enumerate(p.spec.statics):
-        yield f"    memcpy(&{p.place(x.name)}, static_{i}, sizeof(*static_{i}) * {max(math.prod(concrete(x.dims, 1)), 1)});"
+        size = max(math.prod(concrete(x.dims, 1)), 1)
+        yield f"    memcpy(&{p.place(x.name)}, static_{i}, sizeof(*static_{i}) * {size});"
     yield "}"
     yield ""
 
@@ -241,7 +249,9 @@ def _step(p: Parts) -> Iterator[str]:
     if spec.position is not None:
         general.insert(0, f"{p.place(spec.position)} = (int32_t)position;")
     if spec.length:
-        general.insert(0, f"{p.place(spec.length)} = length < 0 ? {spec.unknown_length} : (int32_t)(length - s->rebased);")
+        general.insert(
+            0, f"{p.place(spec.length)} = length < 0 ? {spec.unknown_length} : (int32_t)(length - s->rebased);"
+        )
     steady = "steady" in p.source.steps
     if steady:
         yield f"    if (length < 0 && position >= {p.since * spec.pulse}) {{"
@@ -317,13 +327,18 @@ def _push(p: Parts) -> Iterator[str]:
             yield f"    const int last_{i} = {frames};"
         yield f"    const int all_{i} = first_{i} == 0 && last_{i} == {frames};"
         given.append(i)
-    outs = [f"all_{i} ? out_{i} : s->made_{i}" if o.axis is not None else f"s->made_{i}" for i, o in enumerate(spec.outputs)]
+    outs = [
+        f"all_{i} ? out_{i} : s->made_{i}" if o.axis is not None else f"s->made_{i}" for i, o in enumerate(spec.outputs)
+    ]
     ins = [f"whole ? in_{i} : s->wait_{i}" for i in range(len(spec.inputs))]
     yield f"    {p.name}_step({', '.join(['s', *ins, *outs, '-1'])});"
     for i, o in p.timed:
         lead, frames, inner = around(o)
         yield f"    s->given[{i}] = last_{i} - first_{i};"
-        yield f"    if (!all_{i}) cut(s->made_{i}, {frames}, first_{i}, out_{i}, s->given[{i}], 0, s->given[{i}], {lead}, sizeof(*out_{i}) * {inner});"
+        yield (
+            f"    if (!all_{i}) cut(s->made_{i}, {frames}, first_{i}, out_{i}, s->given[{i}], 0, s->given[{i}], "
+            f"{lead}, sizeof(*out_{i}) * {inner});"
+        )
     yield "    s->waiting = frames - part;"
     yield "    if (frames > part) {"
     yield from (f"    {line}" for line in _stored(p, "part", "(frames - part)", "0"))
@@ -389,5 +404,9 @@ def _padded(p: Parts) -> Iterator[str]:
         fill = f"({kind(port)}){p.upper}_PADDING" if kind(port) in ("float", "double") else ""
         yield f"        for (int a = 0; a < {lead}; a++)"
         yield f"            for (int t = s->waiting * {times}; t < {frames}; t++)"
-        value = fill or f"t > 0 ? s->wait_{i}[(a * {frames} + t - 1) * {inner} + c] : s->wait_{i}[(a * {frames}) * {inner} + c]"
-        yield f"                for (int c = 0; c < {inner}; c++) s->wait_{i}[(a * {frames} + t) * {inner} + c] = {value};"
+        value = (
+            fill
+            or f"t > 0 ? s->wait_{i}[(a * {frames} + t - 1) * {inner} + c] : s->wait_{i}[(a * {frames}) * {inner} + c]"
+        )
+        place = f"s->wait_{i}[(a * {frames} + t) * {inner} + c]"
+        yield f"                for (int c = 0; c < {inner}; c++) {place} = {value};"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -67,7 +68,7 @@ def _named(spec: Spec, result: object) -> Mapping[str, Array]:
     return {} if result is None else {spec.outputs[0].name: np.asarray(result)}
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[object]) -> Array:
+def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
     return rng.integers(0, 2, shape).astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import onnx_ir as ir
 
@@ -45,8 +45,9 @@ def target(name: str) -> Target:
 def with_options(name: str, options: Mapping[str, str]) -> Target:
     """The target with settings of its own: those of its fields that are strings."""
     found = target(name)
-    known = [f.name for f in fields(found) if f.type in (str, "str")] if is_dataclass(found) else []
+    known: list[str] = [f.name for f in fields(found) if f.type in (str, "str")] if is_dataclass(found) else []
     if unknown := sorted(set(options) - set(known)):
         has = f"takes {', '.join(known)}" if known else "has no options of its own"
         raise InvalidArgument(f"unknown {unknown}: the target {name!r} {has}")
-    return cast(Target, replace(found, **options)) if options else found  # type: ignore[type-var]
+    settled: Any = found
+    return replace(settled, **options) if options else found

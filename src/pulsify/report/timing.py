@@ -95,9 +95,7 @@ def _native_times(
     return {**timed, "per_frame_us": timed["p50_us"] / stream.pulse}
 
 
-def _stream_times(
-    stream: Stream, feeds: Feeds, length: int, seconds: float, backend: str = "ort"
-) -> Iterable[float]:
+def _stream_times(stream: Stream, feeds: Feeds, length: int, seconds: float, backend: str = "ort") -> Iterable[float]:
     """Seconds of every push of one pulse, the session's own work included."""
     session = stream.session(statics={s.name: feeds[s.name] for s in stream.statics}, backend=backend)
     chunks = _chunks(stream, feeds, length)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -112,7 +113,7 @@ class Step:
             self._kept[position] -= np.int32(by)
 
 
-def _port(shape: tuple[int, ...], dtype: np.dtype[object]) -> Array:
+def _port(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
     return np.ndarray(shape, dtype, aligned(max(size, 1)).data)
 

@@ -1,4 +1,4 @@
-"""Convolutions: products of windows with packed weights, outputs innermost; channels lie innermost in what they make."""
+"""Convolutions: products of windows with packed weights, outputs innermost; channels are innermost in the result."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def depthwise(
     spatial = range(2, len(x.shape))
     m = [Axis(y.shape[0], x.strides[0], 0, y.strides[0])]
     m = tidied(m + [Axis(y.shape[a], x.strides[a] * strides[a - 2], 0, y.strides[a]) for a in spatial])
-    k = tidied([Axis(kernel[a - 2], x.strides[a] * gaps[a - 2], math.prod(kernel[a - 1 :]) * channels) for a in spatial])
+    k = tidied(
+        [Axis(kernel[a - 2], x.strides[a] * gaps[a - 2], math.prod(kernel[a - 1 :]) * channels) for a in spatial]
+    )
     rows, sums = [f"m{i}" for i in range(len(m))], [f"k{i}" for i in range(len(k))]
     lines = [*loops(rows, [a.size for a in m])]
     lines.append(f"const float *const am = a + {indices(rows, [a.a for a in m])};")

@@ -54,7 +54,8 @@ def gather_elements(n: Site) -> None:
     names = [f"i{a}" for a in range(len(out.shape))]
     steps = [s for a, s in enumerate(view.strides) if a != axis]
     lines = [
-        *loops(names, out.shape), f"const int p = (int)p_place(at[{indices(names, where.strides)}], {view.shape[axis]});",
+        *loops(names, out.shape),
+        f"const int p = (int)p_place(at[{indices(names, where.strides)}], {view.shape[axis]});",
         f"y[{indices(names, out.strides)}] = "
         f"x[p * {view.strides[axis]} + {indices([m for a, m in enumerate(names) if a != axis], steps)}];",
         *["}"] * len(names),
@@ -80,7 +81,8 @@ def gather_nd(n: Site) -> None:
     lines = [
         f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
         f"const {view.ctype} *const v = x + {_coordinates(view, depth)};", *loops(names, view.shape[depth:]),
-        f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = v[{indices(names, view.strides[depth:])}];",
+        f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = "
+        f"v[{indices(names, view.strides[depth:])}];",
         *["}"] * (len(names) + 1),
     ]  # fmt: skip
     params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
@@ -122,7 +124,8 @@ def scatter_elements(n: Site) -> None:
     others = [m for a, m in enumerate(names) if a != axis]
     steps = [s for a, s in enumerate(out.strides) if a != axis]
     lines = [
-        *loops(names, where.shape), f"const int p = (int)p_place(at[{indices(names, where.strides)}], {out.shape[axis]});",
+        *loops(names, where.shape),
+        f"const int p = (int)p_place(at[{indices(names, where.strides)}], {out.shape[axis]});",
         f"y[p * {out.strides[axis]} + {indices(others, steps)}] {'+=' if how == 'add' else '='} "
         f"u[{indices(names, given.strides)}];",
         *["}"] * len(names),
@@ -150,7 +153,9 @@ def extreme(n: Site) -> None:
         f"for (int i = 0; i < {count}; i++) {{", f"const {rows.ctype} *const x = x0 + i * {size};", "int best = 0;",
         f"for (int k = 1; k < {size}; k++) best = {better} ? k : best;", "y[i] = best;", "}",
     ]  # fmt: skip
-    n.emit(Kernel(n.op.lower(), (f"const {rows.ctype} *restrict x0", "int64_t *restrict y"), indented(lines)), (rows, out))
+    n.emit(
+        Kernel(n.op.lower(), (f"const {rows.ctype} *restrict x0", "int64_t *restrict y"), indented(lines)), (rows, out)
+    )
 
 
 @op("TopK")

@@ -10,6 +10,7 @@ from pulsify.backends.native.scope import Site, Uncovered
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, loose, product
 from pulsify.backends.native.views import View
+from pulsify.backends.seam import Array
 
 
 def float_only(n: Site, *which: int) -> None:
@@ -56,7 +57,7 @@ def matmul(n: Site) -> None:
     )  # fmt: skip
 
 
-def _from_the_left(n: Site, left: np.ndarray) -> None:  # type: ignore[type-arg]
+def _from_the_left(n: Site, left: Array) -> None:
     """constant @ data: the columns of the data are rows of the transposed product."""
     b = n.x(1)
     rank = len(b.shape)
@@ -133,5 +134,3 @@ def einsum(n: Site) -> None:
         back = y3.reshaped(y.shape)
         assert back is not None
         copy(n.scope, back, y)
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
 from pulsify.backends.native.scope import Kernel, Site, Uncovered
@@ -60,7 +59,8 @@ def dynamic(n: Site) -> None:
         "high = p_max(x[i], high);", "}", "const float s = (high - low) / 255.0f;",
         "const float z = s == 0.0f ? 0.0f : rintf(p_min(p_max(0.0f - low / s, 0.0f), 255.0f));", "scale[0] = s;",
         "zero[0] = (uint8_t)p_whole((double)z);",
-        f"for (int i = 0; i < {x.size}; i++) y[i] = (uint8_t)p_whole((double)p_min(p_max(rintf(x[i] / s) + z, 0.0f), 255.0f));",
+        f"for (int i = 0; i < {x.size}; i++) "
+        "y[i] = (uint8_t)p_whole((double)p_min(p_max(rintf(x[i] / s) + z, 0.0f), 255.0f));",
     ]  # fmt: skip
     params = ("const float *restrict x", "uint8_t *restrict y", "float *restrict scale", "uint8_t *restrict zero")
     n.emit(Kernel("dynamic_quantise", params, indented(lines)), (x, y, scale, zero), 3)
@@ -88,5 +88,3 @@ def matmul_integer(n: Site) -> None:
         "}", "}",
     ]  # fmt: skip
     n.emit(Kernel("matmul_integer", (*params, "int32_t *restrict y"), indented(lines)), (rows, b, *extra, y))
-
-

@@ -49,9 +49,7 @@ def recurrent(n: Site) -> None:
         _way(n, x, d, way == "reverse", names[d * per : (d + 1) * per], made, bool(turned))
 
 
-def _way(
-    n: Site, x: View, d: int, reverse: bool, names: Sequence[str], made: dict[int, View], turned: bool
-) -> None:
+def _way(n: Site, x: View, d: int, reverse: bool, names: Sequence[str], made: dict[int, View], turned: bool) -> None:
     weights, inner = n.known(1, "weights")[d], n.known(2, "weights")[d]
     gates, hidden = GATES[n.op], inner.shape[-1]
     bias = n.known(3, "bias")[d] if n.has(3) else np.zeros(2 * gates * hidden, np.float32)
@@ -64,16 +62,13 @@ def _way(
     starts = [_start(n, i, d, made[1], turned) for i in ((5, 6) if n.op == "LSTM" else (5,))]
     rows = [Axis(batch, hidden, 0, gates * hidden)]
     first = inner[: 2 * hidden] if late else inner
-    kernel, pack = product_kernel(
-        first.T[None], own[: first.shape[0]], rows, [Axis(hidden, 1)], 1, hint="cell_product"
-    )
+    kernel, pack = product_kernel(first.T[None], own[: first.shape[0]], rows, [Axis(hidden, 1)], 1, hint="cell_product")
     put = n.scope.weights.put
     args, params = [given, put(pack, "float")], ["const float *restrict xg", "const float *restrict w"]
     kernels = [kernel]
     if late:
         second, pack = product_kernel(
-            inner[2 * hidden :].T[None], own[2 * hidden :], [Axis(batch, hidden, 0, gates * hidden)], [Axis(hidden, 1)], 1,
-            hint="cell_product",
+            inner[2 * hidden :].T[None], own[2 * hidden :], rows, [Axis(hidden, 1)], 1, hint="cell_product"
         )  # fmt: skip
         kernels.append(second)
         args.append(put(pack, "float"))
@@ -126,7 +121,10 @@ def _body(
     y: View,
 ) -> list[str]:  # fmt: skip
     gates, h = GATES[n.op], hidden
-    lines = [f"for (int s = 0; s < {frames}; s++) {{", f"const int t = {frames - 1} - s;" if reverse else "const int t = s;"]
+    lines = [
+        f"for (int s = 0; s < {frames}; s++) {{",
+        f"const int t = {frames - 1} - s;" if reverse else "const int t = s;",
+    ]
     lines.append("@0@(h, w, g);")
     row = [f"const float *const x = xg + (t * {batch} + b) * {gates * h};", f"float *const v = g + b * {gates * h};"]
     row += [f"float *const hb = h + b * {h};", f"float *const o = y + t * {y.strides[0]} + b * {y.strides[2]};"]

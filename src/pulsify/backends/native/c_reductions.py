@@ -12,9 +12,12 @@ from pulsify.backends.native.table import op
 from pulsify.backends.native.views import FLOATING, View, indices, loops, merged
 
 SUMS = {
-    "ReduceSum": ("0", "{s} += {x}", "s"), "ReduceMean": ("0", "{s} += {x}", "s / {n}"),
-    "ReduceL1": ("0", "{s} += {abs}({x})", "s"), "ReduceL2": ("0", "{s} += {x} * {x}", "{sqrt}(s)"),
-    "ReduceLogSum": ("0", "{s} += {x}", "{log}(s)"), "ReduceSumSquare": ("0", "{s} += {x} * {x}", "s"),
+    "ReduceSum": ("0", "{s} += {x}", "s"),
+    "ReduceMean": ("0", "{s} += {x}", "s / {n}"),
+    "ReduceL1": ("0", "{s} += {abs}({x})", "s"),
+    "ReduceL2": ("0", "{s} += {x} * {x}", "{sqrt}(s)"),
+    "ReduceLogSum": ("0", "{s} += {x}", "{log}(s)"),
+    "ReduceSumSquare": ("0", "{s} += {x} * {x}", "s"),
     "ReduceProd": ("1", "{s} *= {x}", "s"),
     "ReduceMax": ("first", "{s} = {x} > {s} || {x} != {x} ? {x} : {s}", "s"),
     "ReduceMin": ("first", "{s} = {x} < {s} || {x} != {x} ? {x} : {s}", "s"),
@@ -68,9 +71,7 @@ def _reduced(n: Site, found: Chain, seen: View, keep: Sequence[int], axes: Seque
     sums, sum_steps = merged(tuple(shape[a] for a in axes), [v.strides for v in inner])
     names, inside = [f"i{k}" for k in range(len(rows))], [f"k{k}" for k in range(len(sums))]
     lines = list(loops(names, rows))
-    places = [
-        f"{indices(names, a)} + {indices(inside, b)}" for a, b in zip(row_steps, sum_steps, strict=False)
-    ]
+    places = [f"{indices(names, a)} + {indices(inside, b)}" for a, b in zip(row_steps, sum_steps, strict=False)]
     lanes = sums[-1] >= 16 and kind == "float" if sums else False
     body = _filled(found.lines, places)
     if lanes:
@@ -103,7 +104,13 @@ def _in_lanes(
     lines += [f"for (int o = 0; o < {whole}; o += 8) {{", "for (int q = 0; q < 8; q++) {", f"const int {name} = o + q;"]
     lines += [*body, f"{lane};", "}", "}"]
     if whole < size:
-        lines += [f"for (int {name} = {whole}; {name} < {size}; {name}++) {{", "const int q = 0;", *body, f"{lane};", "}"]
+        lines += [
+            f"for (int {name} = {whole}; {name} < {size}; {name}++) {{",
+            "const int q = 0;",
+            *body,
+            f"{lane};",
+            "}",
+        ]
     lines += ["}"] * (len(sums) - 1)
     if name_of_op in ("ReduceMax", "ReduceMin", "ReduceProd"):
         word = {"ReduceMax": "p_max", "ReduceMin": "p_min"}.get(name_of_op)
@@ -138,14 +145,13 @@ def softmax(n: Site) -> None:
     if n.kind() != "float":
         raise Uncovered(f"of {n.kind()}")
     view, rank = n.x(), len(n.sizes())
-    out: View | None
     axis = n.axis(default=-1 if n.opset >= 13 else 1)
     if n.opset < 13 and axis != rank - 1:  # all axes from there on are one
         rows = dense(n.scope, view)
         made, last = n.flat(), int(np.prod(view.shape[axis:]))
-        view, out = (v.reshaped((rows.size // max(last, 1), last)) for v in (rows, made))
-        assert view is not None and out is not None
-        _softmax(n, view, out, 1)
+        seen = [v.reshaped((rows.size // max(last, 1), last)) for v in (rows, made)]
+        assert seen[0] is not None and seen[1] is not None
+        _softmax(n, seen[0], seen[1], 1)
         return
     out = n.out(order=(*(a for a in view.order if a != axis), axis))
     _softmax(n, view, out, axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, literal
 from pulsify.backends.native.scope import Scope, Site, Uncovered
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View
+from pulsify.backends.seam import Array
 
 
 @op("Identity", "Dropout")
@@ -89,7 +91,9 @@ def concat(n: Site) -> None:
 def tile(n: Site) -> None:
     """Every axis as (repeats, size), the first one repeated."""
     view, out = n.x(), n.out()
-    shape, target, strides, steps = [], [], [], []
+    shape: list[int] = []
+    strides: list[int] = []
+    steps: list[int] = []
     for size, times, s, t in zip(view.shape, n.ints(1, "repeats"), view.strides, out.strides, strict=True):
         shape += [times, size]
         strides += [0, s]
@@ -118,7 +122,7 @@ def pad(n: Site) -> None:
     view = n.x()
     for axis in range(rank):
         if low[axis] or high[axis]:
-            places = np.pad(np.arange(view.shape[axis]), (low[axis], high[axis]), mode=mode)  # type: ignore[call-overload]
+            places = np.pad(np.arange(view.shape[axis]), (low[axis], high[axis]), mode=cast(Any, mode))
             view = taken(n.scope, view, axis, places)
     n.alias(view)
 
@@ -142,7 +146,7 @@ def padded(scope: Scope, view: View, out: View, low: Sequence[int], high: Sequen
         copy(scope, inner, target, "pad")
 
 
-def taken(scope: Scope, view: View, axis: int, places: np.ndarray) -> View:  # type: ignore[type-arg]
+def taken(scope: Scope, view: View, axis: int, places: Array) -> View:
     """Elements at these places of an axis: a view where they are evenly apart."""
     steps = np.diff(places)
     if places.size and (steps == (steps[0] if steps.size else 1)).all():
@@ -189,5 +193,3 @@ def triangle(n: Site) -> None:
     zero = literal(0, view.ctype)
     lines = (f"const {view.ctype} v0 = x0[@0@];", "const uint8_t v1 = x1[@1@];")
     emit_loop(n.scope, Chain(lines, f"v1 ? v0 : {zero}", (view, mask)), out, "trilu")
-
-

@@ -51,10 +51,8 @@ def dft(n: Site) -> None:
     float_only(n)
     x = n.x()
     rank = len(x.shape)
-    if n.opset < 20:
-        axis = int(n.attr("axis", 1)) % rank
-    else:
-        axis = (n.ints(2, "axis")[0] if n.has(2) else -2) % rank
+    late = n.ints(2, "axis")[0] if n.has(2) else -2
+    axis = (int(n.attr("axis", 1)) if n.opset < 20 else late) % rank
     size = n.ints(1, "length")[0] if n.has(1) else x.shape[axis]
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
     if inverse and onesided:

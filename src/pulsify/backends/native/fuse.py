@@ -16,7 +16,14 @@ from pulsify.backends.native.views import View, indices, loops, merged
 
 MOST = 48  # nodes in a loop
 REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
     "ReduceSumSquare",
 )  # fmt: skip  they look at every element once, so that what makes it can be worked out right there
 
@@ -61,7 +68,9 @@ def groups(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Node, ir.Node]:
     return root
 
 
-def _home(reader: ir.Node, value: ir.Value, root: Mapping[ir.Node, ir.Node], table: Mapping[str, Any]) -> ir.Node | None:
+def _home(
+    reader: ir.Node, value: ir.Value, root: Mapping[ir.Node, ir.Node], table: Mapping[str, Any]
+) -> ir.Node | None:
     if reader in root:
         return root[reader]
     if reader.op_type in table:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pulsify.backends.native.scope import Kernel
 from pulsify.backends.native.source import Step, Written
-from pulsify.backends.native.views import NUMPY, View, width
+from pulsify.backends.native.views import NUMPY, Buffer, View, width
 from pulsify.backends.seam import Array
 
 GRAIN = 8  # bytes: every array of a struct is as long as a multiple of this, so that nothing lies between them
@@ -126,8 +126,10 @@ class _Names:
         return self.known[key]
 
 
-def _step(step: Step, names: _Names, places: Mapping[object, str], arguments: Sequence[str]) -> str:
-    lines = [f"static void @NAME@_step_{step.name}(const @NAME@_weights *w, @NAME@_memory *s, {', '.join(arguments)}) {{"]
+def _step(step: Step, names: _Names, places: Mapping[Buffer, str], arguments: Sequence[str]) -> str:
+    lines = [
+        f"static void @NAME@_step_{step.name}(const @NAME@_weights *w, @NAME@_memory *s, {', '.join(arguments)}) {{"
+    ]
     lines += ["    (void)w;", "    (void)s;", *(f"    (void){a.rpartition('*')[2]};" for a in arguments)]
     for call in step.calls:
         if call.comment:
@@ -137,7 +139,7 @@ def _step(step: Step, names: _Names, places: Mapping[object, str], arguments: Se
     return "\n".join([*lines, "}\n"])
 
 
-def _place(view: View, places: Mapping[object, str]) -> str:
+def _place(view: View, places: Mapping[Buffer, str]) -> str:
     buffer = view.buffer
     base = {
         "weight": f"w->{SHORT[buffer.ctype]}", "state": f"s->state_{SHORT[buffer.ctype]}",

@@ -161,7 +161,7 @@ class Scope:
         return self.views[value]
 
     def join(self, node: ir.Node, order: Sequence[int]) -> View:
-        """The result of a Concat: a state with the frames behind it, where its first part is one, lies with the state."""
+        """The result of a Concat: a state with the frames behind it, where its first part is one, lies with it."""
         if node not in self.joined:
             out = node.outputs[0]
             shape, first = self.shape(out), node.inputs[0]
@@ -183,7 +183,8 @@ def keeps(node: ir.Node, port: Port) -> bool:
     first = node.inputs[0]
     assert first is not None
     readers = [
-        u.node for u in first.uses() if u.node.op_type == "Concat" and u.idx == 0 and axis_of(u.node, len(port.shape)) == port.axis
+        u.node for u in first.uses()
+        if u.node.op_type == "Concat" and u.idx == 0 and axis_of(u.node, len(port.shape)) == port.axis
     ]  # fmt: skip
     return bool(readers) and readers[0] is node and math.prod(port.shape) > 0
 

@@ -49,7 +49,9 @@ def prepared(model: ir.Model) -> ir.Model:
     for node in made.graph:  # what onnx's inference does not say of them
         given, out = node.inputs[0] if node.inputs else None, node.outputs[0]
         if node.op_type in KEEP_SIZE and given is not None:
-            out.shape, out.dtype = out.shape or given.shape, out.dtype or given.dtype
+            out.shape = out.shape or given.shape
+            if out.dtype is None and given.dtype is not None:
+                out.dtype = given.dtype
     return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
 
 
@@ -125,7 +127,9 @@ def _lowered(
 
 def _constants(graph: ir.Graph) -> dict[ir.Value, Array]:
     ports = set(graph.inputs)
-    found = {v: v.const_value.numpy() for v in graph.initializers.values() if v.const_value is not None and v not in ports}
+    found = {
+        v: v.const_value.numpy() for v in graph.initializers.values() if v.const_value is not None and v not in ports
+    }
     for node in graph:
         if node.op_type == "Constant" and "value" in node.attributes:
             found[node.outputs[0]] = node.attributes["value"].as_tensor().numpy()
@@ -150,8 +154,22 @@ def _joins(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Value, tuple[ir.No
 
 KEEP_SIZE = ("GroupNormalization", "RMSNormalization", "LpNormalization", "Swish")
 STILL = (
-    "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice", "Split", "Identity", "Dropout",
-    "Gather", "Pad", "DepthToSpace", "SpaceToDepth", "Resize", "Upsample",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Transpose",
+    "Expand",
+    "Slice",
+    "Split",
+    "Identity",
+    "Dropout",
+    "Gather",
+    "Pad",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Resize",
+    "Upsample",
 )  # fmt: skip  they may give out the memory of what they read
 
 
@@ -241,7 +259,9 @@ def _finish(graph: ir.Graph, spec: Spec, scope: Scope, outputs: Mapping[str, Buf
 
 def _slide(scope: Scope, source: View, target: View) -> None:
     """Within a state's own memory: frames move to the front."""
-    forward = source.strides == target.strides and source.offset >= target.offset and target.permuted(target.order).dense
+    forward = (
+        source.strides == target.strides and source.offset >= target.offset and target.permuted(target.order).dense
+    )
     if not forward:
         away = scope.work(source.shape, source.ctype, source.order)
         copy(scope, source, away, "keep")
@@ -250,5 +270,3 @@ def _slide(scope: Scope, source: View, target: View) -> None:
     whole = View(target.buffer, (target.buffer.size,), (1,))
     body = f"    memmove(y, y + {source.offset - target.offset}, sizeof(*y) * {target.size});"
     scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))
-
-

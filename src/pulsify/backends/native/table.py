@@ -1,8 +1,8 @@
 """The table of operators: ONNX's name -> a small function that writes C.
 
 `op`: a function that gets the node (`Site`) and emits kernels, or says where its result lies already.
-`expression`: an operator on single elements; a function of the node and its operands as C, which gives C. Chains of them
-become one loop (`fuse.py`). Both raise `Uncovered` where they do not cover a node.
+`expression`: an operator on single elements; a function of the node and its operands as C, which gives C. Chains
+of them become one loop (`fuse.py`). Both raise `Uncovered` where they do not cover a node.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pulsify.backends.native.scope import Site
 Writes = Callable[[Site], None]
 Expression = Callable[[Site, list[str]], str]
 FAMILIES = (
-    "elementwise", "shapes", "places", "reductions", "products", "convolutions", "pools", "norms", "recurrent", "signal",
-    "quantised",
+    "elementwise", "shapes", "places", "reductions", "products", "convolutions", "pools", "norms", "recurrent",
+    "signal", "quantised",
 )  # fmt: skip
 TABLE: dict[str, Writes] = {}
 EXPRESSIONS: dict[str, Expression] = {}

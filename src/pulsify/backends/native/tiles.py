@@ -1,6 +1,6 @@
 """Products: the innermost loop runs over outputs, a few rows at a time, with sums kept in registers.
 
-packed     y[m, n] = w[0, n] + sum_k a[m, k] * w[1 + k, n]      constants, in blocks of outputs: [block][1 + k][8 * vectors]
+packed     y[m, n] = w[0, n] + sum_k a[m, k] * w[1 + k, n]      constants, in blocks of outputs: [block][1 + k][8 * v]
 over rows  the same with rows innermost, where there are few outputs and rows lie side by side
 loose      y[m, n] = sum_k a[m, k] * b[k, n]                    both are data, b's outputs lie side by side
 dots       the same where b's and a's summands lie side by side
@@ -280,7 +280,10 @@ def _outer(m: Axis, k: Axis, n: Axis) -> Iterator[str]:
     span = vectors * LANES
     yield f"for (int c = 0; c < {-(-n.size // span)}; c++) {{"
     yield f"const int j = c * {span} < {n.size - span} ? c * {span} : {n.size - span};"
-    for start, stop, rows in ((0, m.size // height * height, height), (m.size // height * height, m.size, m.size % height)):
+    for start, stop, rows in (
+        (0, m.size // height * height, height),
+        (m.size // height * height, m.size, m.size % height),
+    ):
         if start == stop:
             continue
         yield f"for (int i = {start}; i < {stop}; i += {rows}) {{"

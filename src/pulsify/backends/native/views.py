@@ -20,8 +20,15 @@ C_TYPES = {
     ir.DataType.BOOL: "uint8_t",
 }  # fmt: skip
 NUMPY = {
-    "double": "float64", "int64_t": "int64", "float": "float32", "int32_t": "int32", "uint32_t": "uint32",
-    "int16_t": "int16", "uint16_t": "uint16", "int8_t": "int8", "uint8_t": "uint8",
+    "double": "float64",
+    "int64_t": "int64",
+    "float": "float32",
+    "int32_t": "int32",
+    "uint32_t": "uint32",
+    "int16_t": "int16",
+    "uint16_t": "uint16",
+    "int8_t": "int8",
+    "uint8_t": "uint8",
 }  # fmt: skip  widest first: so they lie in a struct
 FLOATING = ("float", "double")
 

@@ -30,8 +30,10 @@ SHAPES = [
     "ReduceLogSumExp x > y keepdims=1", "LpNormalization x > y axis=1", "LpNormalization x > y p=1",
 ]  # fmt: skip
 CONSTANTS: dict[str, Array] = {
-    "low": np.float32(-0.5), "high": np.float32(0.8), "slope": weights(4, 1), "two": np.array([2]), "half": np.float32(0.5),
-    "flat": np.array([-1, 6]), "one": np.array([1]), "end": np.array([5]), "axis": np.array([2]), "back": np.array([-1]),
+    "low": np.float32(-0.5), "high": np.float32(0.8), "slope": weights(4, 1), "two": np.array([2]),
+    "half": np.float32(0.5),
+    "flat": np.array([-1, 6]), "one": np.array([1]), "end": np.array([5]), "axis": np.array([2]),
+    "back": np.array([-1]),
     "times": np.array([1, 2, 3]), "pads": np.array([0, 1, 2, 0, 2, 1]), "places": np.array([[3, 0], [5, 5]]),
     "single": np.array(-1), "shape": np.array([2, 4, 6]), "row": weights(4, 1), "cum": np.array(2), "k": np.array([3]),
 }  # fmt: skip
@@ -89,12 +91,16 @@ def test_reductions_of_what_is_worked_out_there(op: str, axes: list[int], keep: 
 @pytest.mark.parametrize(
     ("text", "w", "x"),
     [
-        ("MatMul x w > y", (24, 40), [3, 5, 24]), ("MatMul x w > y", (24, 3), [1, 24]), ("MatMul w x > y", (7, 5), [2, 5, 9]),
+        ("MatMul x w > y", (24, 40), [3, 5, 24]), ("MatMul x w > y", (24, 3), [1, 24]),
+        ("MatMul w x > y", (7, 5), [2, 5, 9]),
         ("Gemm x w b > y transB=1 alpha=0.5", (17, 24), [6, 24]), ("Gemm x w b > y transA=1", (6, 17), [6, 9]),
-        ("Conv x w b > y pads=[1,2]", (17, 6, 3), [2, 6, 9]), ("Conv x w b > y strides=[2] dilations=[2]", (17, 6, 3), [1, 6, 15]),
+        ("Conv x w b > y pads=[1,2]", (17, 6, 3), [2, 6, 9]),
+        ("Conv x w b > y strides=[2] dilations=[2]", (17, 6, 3), [1, 6, 15]),
         ("Conv x w > y group=2", (34, 3, 2), [1, 6, 9]), ("Conv x w > y group=12", (12, 1, 3), [1, 12, 9]),
-        ("Conv x w > y group=5", (5, 1, 3), [1, 5, 9]), ("Conv x w > y auto_pad='SAME_UPPER'", (2, 3, 3, 3), [1, 3, 4, 21]),
-        ("Conv x w > y", (2, 3, 1, 2), [1, 3, 1, 40]), ("ConvTranspose x w b > y strides=[2] pads=[1,0]", (6, 17, 4), [1, 6, 5]),
+        ("Conv x w > y group=5", (5, 1, 3), [1, 5, 9]),
+        ("Conv x w > y auto_pad='SAME_UPPER'", (2, 3, 3, 3), [1, 3, 4, 21]),
+        ("Conv x w > y", (2, 3, 1, 2), [1, 3, 1, 40]),
+        ("ConvTranspose x w b > y strides=[2] pads=[1,0]", (6, 17, 4), [1, 6, 5]),
         ("ConvTranspose x w > y group=2 output_padding=[1] strides=[3]", (6, 5, 3), [2, 6, 5]),
         ("ConvTranspose x w > y strides=[1,2]", (4, 3, 1, 3), [1, 4, 2, 9]),
     ],
@@ -104,20 +110,26 @@ def test_products(text: str, w: tuple[int, ...], x: list[int]) -> None:
     alike(small(text, {"x": x}, constants, opset=20), tolerance=5e-6)
 
 
-@pytest.mark.parametrize(("equation", "z"), [("bik,kj->bij", [24, 9]), ("bik,bjk->bij", [2, 9, 24]), ("bik,bjk->bji", [2, 9, 24])])
+@pytest.mark.parametrize(
+    ("equation", "z"), [("bik,kj->bij", [24, 9]), ("bik,bjk->bij", [2, 9, 24]), ("bik,bjk->bji", [2, 9, 24])]
+)
 def test_einsum(equation: str, z: list[int]) -> None:
     made = small([node("Einsum", "x z", "y", equation=equation)], {"x": [2, 5, 24], "z": z})
     alike(made, tolerance=5e-6)
 
 
-@pytest.mark.parametrize("shapes", [([2, 3, 5, 8], [2, 3, 8, 9]), ([1, 24], [24, 3]), ([4, 24], [24, 33]), ([3, 1, 8], [8, 16])])
+@pytest.mark.parametrize(
+    "shapes", [([2, 3, 5, 8], [2, 3, 8, 9]), ([1, 24], [24, 3]), ([4, 24], [24, 33]), ([3, 1, 8], [8, 16])]
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_data(shapes: tuple[list[int], list[int]], turned: bool) -> None:
     a, b = shapes
     if turned:
         b = [*b[:-2], b[-1], b[-2]]
         perm = [*range(len(b) - 2), len(b) - 1, len(b) - 2]
-        alike(small(f"Transpose z > t perm={perm}; MatMul x t > y".replace(", ", ","), {"x": a, "z": b}), tolerance=5e-6)
+        alike(
+            small(f"Transpose z > t perm={perm}; MatMul x t > y".replace(", ", ","), {"x": a, "z": b}), tolerance=5e-6
+        )
     else:
         alike(small("MatMul x z > y", {"x": a, "z": b}), tolerance=5e-6)
 
@@ -126,7 +138,8 @@ def test_products_of_data(shapes: tuple[list[int], list[int]], turned: bool) -> 
     "text",
     [
         "MaxPool x > y kernel_shape=[3] strides=[2]", "MaxPool x > y kernel_shape=[3] pads=[1,1] dilations=[2]",
-        "AveragePool x > y kernel_shape=[3] pads=[1,1]", "AveragePool x > y kernel_shape=[3] pads=[1,1] count_include_pad=1",
+        "AveragePool x > y kernel_shape=[3] pads=[1,1]",
+        "AveragePool x > y kernel_shape=[3] pads=[1,1] count_include_pad=1",
         "AveragePool x > y kernel_shape=[2] strides=[2] ceil_mode=1", "LpPool x > y kernel_shape=[2]",
         "GlobalAveragePool x > y", "GlobalMaxPool x > y",
     ],
@@ -139,7 +152,14 @@ def test_pools(text: str) -> None:
 @pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
 def test_resize(mode: str, how: str) -> None:
     text = f"Resize x _ s > y mode='{mode}' coordinate_transformation_mode='{how}'"
-    alike(small(text.replace(" _ ", " e "), {"x": [1, 3, 5]}, {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 2])}, opset=19))
+    alike(
+        small(
+            text.replace(" _ ", " e "),
+            {"x": [1, 3, 5]},
+            {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 2])},
+            opset=19,
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +181,9 @@ def test_norms(text: str, names: str) -> None:
 def test_recurrent_cells(op: str, direction: str, late: int) -> None:
     ways, gates, hidden = 1 + (direction == "bidirectional"), {"GRU": 3, "LSTM": 4, "RNN": 1}[op], 11
     sizes = {"w": (ways, gates * hidden, 5), "r": (ways, gates * hidden, hidden), "b": (ways, 2 * gates * hidden)}
-    known = {name: weights(*size) * np.float32(0.3) for name, size in sizes.items()}  # larger ones make differences grow
+    known = {
+        name: weights(*size) * np.float32(0.3) for name, size in sizes.items()
+    }  # larger ones make differences grow
     more = f" linear_before_reset={late}" if op == "GRU" else ""
     extra = " c" if op == "LSTM" else ""
     shapes = {"x": [7, 3, 5], "h": [ways, 3, hidden], **({"c": [ways, 3, hidden]} if extra else {})}
@@ -173,8 +195,14 @@ def test_recurrent_cells(op: str, direction: str, late: int) -> None:
 @pytest.mark.parametrize("op", ["GRU", "LSTM"])
 def test_sequences_that_are_shorter(op: str) -> None:
     gates, hidden = {"GRU": 3, "LSTM": 4}[op], 8
-    known = {"w": weights(1, gates * hidden, 5), "r": weights(1, gates * hidden, hidden), "b": weights(1, 2 * gates * hidden)}
-    model = small(f"{op} x w r b n > y z hidden_size={hidden}", {"x": [6, 3, 5], "n": [3]}, known, "y z", dtypes={"n": np.int32})
+    known = {
+        "w": weights(1, gates * hidden, 5),
+        "r": weights(1, gates * hidden, hidden),
+        "b": weights(1, 2 * gates * hidden),
+    }
+    model = small(
+        f"{op} x w r b n > y z hidden_size={hidden}", {"x": [6, 3, 5], "n": [3]}, known, "y z", dtypes={"n": np.int32}
+    )
     alike(model, {"x": weights(6, 3, 5), "n": np.array([6, 2, 4], np.int32)}, 5e-6)
 
 
