@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,59 @@ def test_the_source_can_be_read() -> None:
     texts = pulsify.stream(MODELS["look_ahead"], pulse=4, verify=False).sources("native")
     assert set(texts) == {"general", "steady"}
     assert "/* Conv" in texts["steady"] and "state" in texts["steady"]
+
+
+# ---- without Python
+
+
+def batch_vectors(stream: pulsify.Stream, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]) -> bytes:
+    """Streams and what the batch model makes of them, as `test_vectors.bin` has them."""
+    words = [np.int32(len(inputs)).tobytes()]
+    for feeds, made in zip(inputs, outputs, strict=True):
+        port = stream.inputs[0]
+        words.append(np.int32(feeds[port.name].shape[port.axis]).tobytes())
+        words += [np.ascontiguousarray(feeds[i.name]).tobytes() for i in stream.inputs]
+        for o in stream.outputs:
+            words += [np.int32(made[o.name].size).tobytes(), np.ascontiguousarray(made[o.name], o.dtype).tobytes()]
+    return b"".join(words)
+
+
+def run_as_c(stream: pulsify.Stream, folder: Path, vectors: bytes) -> str:
+    stream.export(folder, "c", name="net")
+    (folder / "test_vectors.bin").write_bytes(vectors)
+    files = [str(folder / f) for f in ("net.c", "net_weights.c", "test.c")]
+    subprocess.run(["cc", "-std=c11", "-O2", "-DNET_PADDING=NAN", *files, "-o", str(folder / "t"), "-lm"], check=True)
+    done = subprocess.run([str(folder / "t"), str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_recognisers_encoder_as_a_c_program_is_the_batch_model(tmp_path: Path) -> None:
+    """To 1e-5 of the scale, to the last frame: the program itself compares."""
+    path = Path(pulsify.__file__).parent / "demo" / "recogniser" / "encoder.onnx"
+    stream, batch = pulsify.stream(path, pulse=32, verify=False), Batch(path)
+    given = [{"audio_signal": frames(1, 40, n), "length": np.array([n])} for n in (1, 31, 150, 333)]
+    said = run_as_c(stream, tmp_path / "net", batch_vectors(stream, given, [batch.run(x) for x in given]))
+    assert said.count("length") == 8 and said.endswith("ok\n")
+
+
+@pytest.mark.slow
+def test_the_denoiser_as_a_c_program_is_the_batch_model(denoiser: Path, tmp_path: Path) -> None:
+    stream, batch = pulsify.stream(denoiser, pulse=1, set={"B": 1}, verify=False), Batch(denoiser)
+    rng = np.random.default_rng(0)
+    given = [{"spec": rng.standard_normal((1, 257, n, 2)).astype(np.float32)} for n in (1, 2, 7, 60)]
+    said = run_as_c(stream, tmp_path / "net", batch_vectors(stream, given, [batch.run(x) for x in given]))
+    assert said.count("length") == 8 and said.endswith("ok\n")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 11])
+def test_an_opening_is_compiled_too(length: int) -> None:
+    nodes = [models.node("Pad", "x pads", "h", mode="reflect"), models.node("Conv", "h k", "y")]
+    known = {"pads": np.array([0, 0, 2, 0, 0, 0]), "k": models.weights(3, 2, 3)}
+    proto = models.model(nodes, {"x": [1, 2, "T"]}, ["y"], known)
+    stream = pulsify.stream(proto, pulse=1, verify=False)
+    assert stream.opening is not None
+    x = frames(1, 2, max(length, stream.spec.shortest))
+    close(streamed(stream, x, [1] * x.shape[-1], **NATIVE)["y"], Batch(proto).run({"x": x})["y"])
+    with pytest.raises(pulsify.InvalidArgument, match="opening=False"):
+        stream.export("nowhere", "c")

@@ -23,10 +23,11 @@ from pulsify.export import c_files, c_frames
 from pulsify.export.c_vectors import Vectors, vectors
 from pulsify.export.registry import Target
 
-RESERVED = frozenset(
-    "auto break case char const default do double else enum example extern float for goto if int long main register "
-    "return short signed static struct switch test union unsigned void while".split()
-)
+RESERVED = {
+    "auto", "break", "case", "char", "const", "default", "do", "double", "else", "enum", "example", "extern", "float",
+    "for", "goto", "if", "int", "long", "main", "register", "return", "short", "signed", "static", "struct", "switch",
+    "test", "union", "unsigned", "void", "while",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,8 @@ def elu(n: Site, x: list[str]) -> str:
     if real(n) != "float":
         raise Uncovered("of double")
     inner = f"{x[0]} / {literal(alpha, 'float')}" if n.op == "Celu" else x[0]
-    text = f"{x[0]} < 0.0f ? {literal(alpha, 'float')} * (p_exp({inner}) - 1.0f) : {x[0]}"
-    return f"{literal(gamma, 'float')} * ({text})" if n.op == "Selu" else text
+    text = f"p_pick({x[0]} < 0.0f, {literal(alpha, 'float')} * (p_exp({inner}) - 1.0f), {x[0]})"
+    return f"{literal(gamma, 'float')} * {text}" if n.op == "Selu" else text
 
 
 @expression("LeakyRelu")
@@ -248,7 +248,7 @@ def softsign(n: Site, x: list[str]) -> str:
     return f"{x[0]} / ({literal(1, kind)} + {call('fabs', kind)}({x[0]}))"
 
 
-@expression("Mish", "Gelu", "Swish", "QuickGelu")
+@expression("Mish", "Gelu", "Swish")
 def smooth(n: Site, x: list[str]) -> str:
     if real(n) != "float":
         raise Uncovered("of double")

@@ -164,16 +164,18 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
     at, to = view.strides[axis], out.strides[axis]
     x, y = (f"[{'' if s == 1 else f'{s} * '}k]" for s in (at, to))
     lines = [
-        *loops(names, rows), f"const float *const x = x0 + {indices(names, steps[0])};",
-        f"float *const z = y + {indices(names, steps[1])};", "float top = -INFINITY;",
-        f"for (int k = 0; k < {size}; k++) top = p_max(x{x}, top);",
-    ]  # fmt: skip
+        *loops(names, rows),
+        f"const float *const x = x0 + {indices(names, steps[0])};",
+        f"float *const z = y + {indices(names, steps[1])};",
+        *_lanes(size, f"e[q] = x{x} > e[q] ? x{x} : e[q];", "-INFINITY"),
+        "float top = e[0];",
+        "for (int q = 1; q < 8; q++) top = e[q] > top ? e[q] : top;",
+    ]  # fmt: skip  what is not a number shows in the sum
+    total = "((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]))"
     if n.op == "Softmax":
         lines += [
-            f"for (int k = 0; k < {size}; k++) z{y} = p_exp(x{x} - top);", "float e[8] = {0.0f};",
-            f"for (int k = 0; k < {size}; k++) e[k & 7] += z{y};",
-            "const float by = 1.0f / (((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7])));",
-            f"for (int k = 0; k < {size}; k++) z{y} *= by;",
+            f"for (int k = 0; k < {size}; k++) z{y} = p_exp(x{x} - top);", "{", *_lanes(size, f"e[q] += z{y};", "0.0f"),
+            f"const float by = 1.0f / ({total});", f"for (int k = 0; k < {size}; k++) z{y} *= by;", "}",
         ]  # fmt: skip
     else:
         lines += [
@@ -183,6 +185,18 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
     lines += ["}"] * len(rows)
     params = ("const float *restrict x0", "float *restrict y")
     n.emit(Kernel(n.op.lower(), params, indented(lines)), (view, out))
+
+
+def _lanes(size: int, what: str, start: str) -> list[str]:
+    """Eight results side by side, `e`, of all k below size."""
+    whole = size // 8 * 8
+    lines = [f"float e[8] = {{{', '.join([start] * 8)}}};"]
+    if whole:
+        lines += [f"for (int o = 0; o < {whole}; o += 8) {{", "for (int q = 0; q < 8; q++) {", "const int k = o + q;"]
+        lines += [what, "}", "}"]
+    if whole < size:
+        lines += [f"for (int k = {whole}; k < {size}; k++) {{", "const int q = k & 7;", what, "}"]
+    return lines
 
 
 @op("CumSum")

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, literal
-from pulsify.backends.native.scope import Scope, Site, Uncovered
+from pulsify.backends.native.scope import Scope, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
@@ -176,11 +176,6 @@ def blocks(n: Site) -> None:
     else:
         parts, axes = (batch, channels // block**2, block, block, height, width), (0, 1, 4, 2, 5, 3)
     n.alias(reshaped(n.scope, reshaped(n.scope, view, parts).permuted(axes), n.gives()))
-
-
-@op("Range", "ConstantOfShape", "Shape", "Size")
-def known(n: Site) -> None:
-    raise Uncovered("its sizes are not known before it runs")
 
 
 @op("Trilu")

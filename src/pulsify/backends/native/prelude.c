@@ -58,6 +58,7 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
    sin and cos 2. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid in [0, 1]. */
 static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
 static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
+static inline float p_pick(int first, float a, float b) { return first ? a : b; } /* both are worked out */
 static inline float p_power_of_two(int32_t n) {
     const uint32_t bits = (uint32_t)(n + 127) << 23;
     float f;

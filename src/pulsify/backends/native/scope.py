@@ -14,6 +14,8 @@ import onnx_ir as ir
 from pulsify.backends.native.views import C_TYPES, NUMPY, Buffer, Sizes, View, in_order, row_major
 from pulsify.backends.seam import Array
 
+MUCH = 4  # a join lies with its state if that has so many times the new frames
+
 
 class Uncovered(Exception):
     """There is no C for this; the reason is what a person reads."""
@@ -167,7 +169,7 @@ class Scope:
             shape, first = self.shape(out), node.inputs[0]
             axis = axis_of(node, len(shape))
             port = self.ports.get(str(first.name)) if first is not None and first.is_graph_input() else None
-            if port is not None and port.axis == axis and keeps(node, port):
+            if port is not None and port.axis == axis and keeps(node, port, shape[axis] - port.shape[axis]):
                 self.joined[node] = port.widened(shape[axis] - port.shape[axis], order)
             else:
                 self.joined[node] = self.made(out, order)
@@ -178,15 +180,18 @@ class Scope:
         self.comment = ""
 
 
-def keeps(node: ir.Node, port: Port) -> bool:
-    """Is this the one join that lies with the state? The first reader that is one."""
+def keeps(node: ir.Node, port: Port, frames: int) -> bool:
+    """Is this the one join that lies with the state? The first reader that is one, if it adds little to the state.
+
+    frames: new ones. Room for them stays with the state for good; where that is much, the state is copied instead.
+    """
     first = node.inputs[0]
-    assert first is not None
+    assert first is not None and port.axis is not None
     readers = [
         u.node for u in first.uses()
         if u.node.op_type == "Concat" and u.idx == 0 and axis_of(u.node, len(port.shape)) == port.axis
     ]  # fmt: skip
-    return bool(readers) and readers[0] is node and math.prod(port.shape) > 0
+    return bool(readers) and readers[0] is node and frames * MUCH <= port.shape[port.axis] and math.prod(port.shape) > 0
 
 
 def axis_of(node: ir.Node, rank: int, default: int = 0) -> int:

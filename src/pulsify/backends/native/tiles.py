@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pulsify.backends.native.fuse import indented
+from pulsify.backends.native.fuse import copy, indented
 from pulsify.backends.native.scope import Kernel, Scope
 from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.seam import Array
@@ -223,6 +223,8 @@ def _over_rows(
 
 def loose(scope: Scope, a: View, b: View, y: View, lead: Sequence[Axis], m: Axis, k: Axis, n: Axis) -> None:
     """y = a @ b for every index of `lead`."""
+    if k.b == 1 and n.b != 1 and m.size >= LANES and n.size >= LANES:  # many rows: turning b over pays
+        b, lead, k, n = _turned(scope, b, lead, k, n)
     outer = tidied(lead)
     names = [f"l{i}" for i in range(len(outer))]
     lines = list(loops(names, [axis.size for axis in outer]))
@@ -241,6 +243,17 @@ def loose(scope: Scope, a: View, b: View, y: View, lead: Sequence[Axis], m: Axis
     lines += ["}"] * len(outer)
     params = ("const float *restrict a", "const float *restrict b", "float *restrict y")
     scope.emit(Kernel(hint, params, indented(lines)), (a, b, y))
+
+
+def _turned(scope: Scope, b: View, lead: Sequence[Axis], k: Axis, n: Axis) -> tuple[View, list[Axis], Axis, Axis]:
+    """b with its outputs side by side, and the loops as they are then."""
+    shared = [axis if axis.b else Axis(1) for axis in lead]
+    shape = (*(axis.size for axis in shared), k.size, n.size)
+    made = scope.work(shape, "float")
+    copy(scope, View(b.buffer, shape, (*(axis.b for axis in shared), k.b, n.b), b.offset), made, "turn")
+    steps = [s if axis.b else 0 for axis, s in zip(lead, made.strides, strict=False)]
+    axes = [Axis(axis.size, axis.a, s, axis.y) for axis, s in zip(lead, steps, strict=True)]
+    return made, axes, Axis(k.size, k.a, n.size), Axis(n.size, 0, 1, n.y)
 
 
 def _dots(m: Axis, k: Axis, n: Axis) -> Iterator[str]:
