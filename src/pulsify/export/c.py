@@ -40,6 +40,8 @@ class C:
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
         if self.weights not in ("source", "file"):
             raise InvalidArgument(f"weights={self.weights!r}: 'source' (a C file) or 'file' (a binary)")
+        if spec.opening:
+            raise InvalidArgument("C takes one graph, and this stream has an opening: convert with opening=False")
         name = self.name or _plain(path.name)
         if not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
             raise InvalidArgument(f"name={name!r} is no name in C: take letters, digits and _")

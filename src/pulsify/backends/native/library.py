@@ -20,6 +20,7 @@ from pulsify.core.errors import CompileFailed, InvalidArgument
 
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 TIMEOUT = 600.0  # seconds
+KEPT = 512  # libraries in the cache
 
 
 def compiler() -> tuple[str, ...]:
@@ -148,4 +149,14 @@ def _kept(made: Path, target: Path) -> Path:
     said.write_text(digest, encoding="ascii")
     os.replace(made, target)
     os.replace(said, target.with_suffix(".sum"))
+    _trim(target.parent)
     return target
+
+
+def _trim(folder: Path) -> None:
+    """The oldest go; what is loaded somewhere stays loaded."""
+    with contextlib.suppress(OSError):
+        found = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
+        for path in found[:-KEPT]:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".sum").unlink(missing_ok=True)

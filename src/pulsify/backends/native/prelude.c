@@ -54,8 +54,9 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* Functions of float without branches. Errors: at most 2 units in the last place for exp, log, tanh 3, sigmoid 3, erf 4,
-   sin and cos 2. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid in [0, 1]. */
+/* Functions of float, without branches but for sin and cos. Errors in units of the last place: exp and log 1, sin and cos 2,
+   sigmoid, softplus and erf 3, tanh 6. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid
+   in [0, 1]. */
 static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
 static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
 static inline float p_pick(int first, float a, float b) { return first ? a : b; } /* both are worked out */

@@ -51,6 +51,13 @@ def test_two_processes_at_once(cache: Path) -> None:
     assert not [p for p in cache.iterdir() if p.is_dir()]  # nothing is left behind
 
 
+def test_the_oldest_go(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "KEPT", 2)
+    for number in range(4):
+        assert library.library(f"int answer(void) {{ return {number}; }}\n").answer() == number
+    assert len(kept(cache)) == 2 and len(list(cache.glob("*.sum"))) == 2
+
+
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PULSIFY_CACHE", str(tmp_path / "file" / "cache"))
