@@ -8,11 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runners import BARS, BATCH, BY_HAND, CLOSE, OTHERWISE, PULSIFY, SLIDING, STEP, TRACT, TRACT_BARE
+from benchmarks.runners import (
+    BARS,
+    BATCH,
+    BY_HAND,
+    CLOSE,
+    NATIVE,
+    NATIVE_STEP,
+    OTHERWISE,
+    PULSIFY,
+    SLIDING,
+    STEP,
+    TRACT,
+    TRACT_BARE,
+)  # fmt: skip
 from pulsify.report.render import pyplot
 
 Facts = dict[str, Any]
-ORDER = (PULSIFY, STEP, OTHERWISE, TRACT, TRACT_BARE, BY_HAND, SLIDING, CLOSE, BATCH)
+ORDER = (PULSIFY, STEP, NATIVE, NATIVE_STEP, OTHERWISE, TRACT, TRACT_BARE, BY_HAND, SLIDING, CLOSE, BATCH)
 COLOURS = {
     PULSIFY: "#1b6ca8",
     TRACT: "#d9822b",

@@ -18,12 +18,14 @@ from benchmarks import peer
 from benchmarks.by_hand import Array, open_steps
 from benchmarks.cases import Case
 from benchmarks.turns import Run
+from pulsify.backends.choosing import multiply_adds
 from pulsify.core.runner import open_model
 from pulsify.report.figures import length_figures
 from pulsify.report.timing import fitting, looks
 from pulsify.verify.check import TOLERANCE, error
 
 PULSIFY, STEP, OTHERWISE = "pulsify", "pulsify, step alone", "pulsify, written otherwise"
+NATIVE, NATIVE_STEP = "pulsify, native", "native, step alone"
 TRACT, TRACT_BARE = "tract", "tract, step alone"
 BY_HAND, SLIDING, CLOSE, BATCH = "by hand", "sliding window", "shortest window", "batch"
 BARS = {
@@ -62,6 +64,7 @@ def line_up(case: Case, paths: Mapping[str, Path]) -> Field:
         "warm": stream.warm,
     }
     _add_pulsify(field, stream)
+    _add_native(field, stream)
     if case.otherwise:
         _add_otherwise(field, pulsify.stream(paths[case.otherwise], pulse=case.pulse))
     runner = open_model(str(path))
@@ -87,25 +90,42 @@ def endless(stream: pulsify.Stream, streams: int = 1) -> Callable[[], Array]:
     return itertools.cycle([np.ascontiguousarray(part) for part in parts]).__next__
 
 
-def warmed(stream: pulsify.Stream, streams: int | None = None) -> Any:
+def warmed(stream: pulsify.Stream, streams: int | None = None, backend: str = "ort") -> Any:
     """A session that runs its steady step."""
-    session, chunk = stream.session(batch=streams), endless(stream, streams or 1)
+    session, chunk = stream.session(batch=streams, backend=backend), endless(stream, streams or 1)
     for _ in range(stream.warm // stream.pulse + CHUNKS):
         session.push(chunk())
     return session
 
 
 def _add_pulsify(field: Field, stream: pulsify.Stream) -> None:
-    chunk, session = endless(stream), warmed(stream)
-    field.runs[PULSIFY] = Run(lambda: session.push(chunk()))
-    step, fresh = warmed(stream)._stepper, endless(stream)
+    _add_stream(field, stream, "ort", PULSIFY, STEP)
+
+
+def _add_native(field: Field, stream: pulsify.Stream) -> None:
+    """The step as C; how many multiply-adds it has says how near it is to what a core can do (`benchmarks.native`)."""
+    field.facts["multiply_adds"] = multiply_adds(stream.model)
+    start = time.perf_counter()
+    try:
+        stream.session(backend="native")
+    except pulsify.PulsifyError as error:
+        field.notes[NATIVE] = str(error).splitlines()[0]
+        return
+    field.facts["native_open_s"] = time.perf_counter() - start
+    _add_stream(field, stream, "native", NATIVE, NATIVE_STEP)
+
+
+def _add_stream(field: Field, stream: pulsify.Stream, backend: str, whole: str, bare: str) -> None:
+    chunk, session = endless(stream), warmed(stream, backend=backend)
+    field.runs[whole] = Run(lambda: session.push(chunk()))
+    step, fresh = warmed(stream, backend=backend)._stepper, endless(stream)
     place = step.inputs[stream.inputs[0].name]
 
     def alone() -> None:
         place[...] = fresh()  # the same frames again and again would be quicker
         step.run()
 
-    field.runs[STEP] = Run(alone)
+    field.runs[bare] = Run(alone)
 
 
 def _add_otherwise(field: Field, stream: pulsify.Stream) -> None:

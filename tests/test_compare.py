@@ -175,7 +175,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_distribution_brings_a_back_end(acme: Path, files: tuple[str, str]) -> None:
-    assert registry.names() == ["ort", "reference", "torch", "acme", "broken"]
+    assert registry.names() == ["ort", "reference", "torch", "native", "acme", "broken"]
     assert "the stream is the batch model" in said("verify", *files, "-n", "9", "--backend", "acme")
     stream = pulsify.load(files[1])
     np.testing.assert_allclose(stream.run(frames(1, 2, 9), backend="acme"), stream.run(frames(1, 2, 9)), atol=1e-5)

@@ -13,6 +13,7 @@ from pulsify.core.errors import (
     InvalidState,
     Mismatch,
     NotStreamable,
+    NotSupported,
     PulsifyError,
     SessionBusy,
     SessionClosed,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
-    "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "Pool", "PulsifyError", "Report", "Session",
-    "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "load", "stream", "verify",
+    "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "NotSupported", "Pool", "PulsifyError", "Report",
+    "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "load", "stream", "verify",
 ]  # fmt: skip
 
 

@@ -19,13 +19,13 @@ from pulsify.backends.seam import Executable, Options, Own, StepProgram, Wired, 
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
-from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, NotStreamable
+from pulsify.core.errors import CompileFailed, InvalidArgument, InvalidModel, Mismatch, NotStreamable, NotSupported
 from pulsify.core.identity import source_hash
 from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import target as export_target
+from pulsify.export.registry import with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -56,7 +56,7 @@ class Running(TypedDict, total=False):
     fuse_quantised: bool
     portable: bool
     threads: int
-    backend: str
+    backend: str | None
     options: Mapping[str, Own] | None
 
 
@@ -203,7 +203,7 @@ class Stream:
     @overload
     def session(
         self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ...,
-        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str = ...,
+        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str | None = ...,
         options: Mapping[str, Own] | None = ..., statics: None = ..., **named: Own,
     ) -> Streams: ...  # fmt: skip
 
@@ -211,7 +211,8 @@ class Stream:
     def session(
         self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
         statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
-        threads: int = ..., backend: str = ..., options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
+        threads: int = ..., backend: str | None = ..., options: Mapping[str, Own] | None = ...,
+        **named: ArrayLike | Own,
     ) -> Session: ...  # fmt: skip
 
     def session(
@@ -225,14 +226,16 @@ class Stream:
         fuse_quantised: bool = True,
         portable: bool = False,
         threads: int = 1,
-        backend: str = DEFAULT,
+        backend: str | None = DEFAULT,
         options: Mapping[str, Own] | None = None,
         **named: ArrayLike | Own,
     ) -> Session | Streams:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
-        backend: "ort" (ONNX Runtime), "torch", or "reference" (onnx's own evaluator: slow, a second opinion).
+        backend: "ort" (ONNX Runtime), "native" (the step as C, compiled when first opened), "torch", or "reference"
+        (onnx's own evaluator: slow, a second opinion). None: native where that is quicker, there is C for all of the
+        step and a compiler, else ort (`quickest`).
         options: what a back end has for itself, keyword arguments too. torch: device ("cuda", "cpu"; by itself a card
         if there is one), dtype (None, "float16", "bfloat16"), mode ("eager", "graph", "compile"), allow_cpu and
         force_cpu (parts of the names of nodes that may, or must, stay with ONNX Runtime on the CPU; see
@@ -244,8 +247,10 @@ class Stream:
         fuse_quantised=False computes quantised operators as they are written, without the runtime's fused ones.
         portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
-        own, given = self._sorted_out(backend, named, options or {}, statics or {})
         count = check_batch(self.spec, batch)
+        if backend is None:
+            backend = self.quickest() if count == 1 and not independent and threads == 1 else DEFAULT
+        own, given = self._sorted_out(backend, named, options or {}, statics or {})
         threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
         if independent:
             return Streams(
@@ -263,6 +268,18 @@ class Stream:
         opening = self.opened_by(backend, fuse_quantised, threads, own)
         first = None if opening is None else partial(opening.stepper, count, fixed)
         return Session(opened, Framer(known, padding, check), known, check, first)
+
+    def quickest(self) -> str:
+        """The back end that `backend=None` takes for one stream: C if that pays and can be had, else ONNX Runtime."""
+        from pulsify.backends.choosing import small_enough
+
+        if not small_enough(self.model, self.spec):
+            return DEFAULT
+        try:
+            self._opened("single", 1, "native")
+        except (NotSupported, InvalidArgument, CompileFailed):
+            return DEFAULT
+        return "native"
 
     def _sorted_out(
         self,
@@ -330,9 +347,12 @@ class Stream:
         """
         Onnx(share, None if self.opening is None else self.opening.model).write(self.model, self.spec, Path(path))
 
-    def export(self, path: str | os.PathLike[str], target: str = "onnx") -> None:
-        """Write the stream for somebody else to run; a name that is not there lists those that are."""
-        chosen = export_target(target)
+    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
+        """Write the stream for somebody else to run; a name that is not there lists those that are.
+
+        options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
+        """
+        chosen = with_options(target, options)
         if isinstance(chosen, Onnx):
             self.save(path)
             return

@@ -23,6 +23,7 @@ _ENTRIES: dict[str, Entry] = {
     "ort": Entry("pulsify.backends.ort.backend", "pulsify", "ONNX Runtime"),
     "reference": Entry("pulsify.backends.reference.backend", "pulsify[reference]", "onnx's own evaluator, slow"),
     "torch": Entry("pulsify.backends.torch.backend", "pulsify[torch]", "on the CPU or a graphics card"),
+    "native": Entry("pulsify.backends.native.backend", "pulsify[native]", "the step as C, compiled for this machine"),
 }
 
 

@@ -291,6 +291,11 @@ def device_of(stepper: Stepper | SlotStepper) -> Any:
     return getattr(stepper, "device", None)
 
 
+def finite_of(stepper: Stepper) -> Callable[[], int] | None:
+    """What says whether all numbers in the inputs are finite, where a back end has something quicker than numpy."""
+    return getattr(stepper, "finite", None)
+
+
 def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
     return tuple(getattr(stepper, "placement", ()))

@@ -92,6 +92,8 @@ def _show(facts: dict[str, Any]) -> None:
     if facts["pulse_ms"]:
         share = facts["stream"]["p50_us"] / 1000 / facts["pulse_ms"]
         lines.append(("real time", f"a pulse lasts {facts['pulse_ms']:.3g} ms, its work {share:.2%} of that"))
+    if "why_not" in facts["native"]:
+        lines.append(("as C", facts["native"]["why_not"]))
     show([summary(lines), bench_table(facts)])
 
 

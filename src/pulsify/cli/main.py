@@ -8,6 +8,7 @@ from pulsify import __version__
 from pulsify.cli.asr import asr
 from pulsify.cli.bench import bench
 from pulsify.cli.demo import demo
+from pulsify.cli.export import export
 from pulsify.cli.inspect import inspect
 from pulsify.cli.kernels import kernels
 from pulsify.cli.run import run
@@ -44,7 +45,7 @@ def main() -> None:
     """
 
 
-for command in (stream, inspect, verify, run, asr, bench, kernels, demo):
+for command in (stream, inspect, verify, run, export, asr, bench, kernels, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

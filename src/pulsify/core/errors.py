@@ -31,6 +31,22 @@ class NotStreamable(PulsifyError):
         return f"{where}{self.reason}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
+class NotSupported(PulsifyError):
+    """A back end or an export target has nothing for a node: which one, why, and what would help."""
+
+    def __init__(self, reason: str, *, node: str = "", op: str = "", target: str = "", hint: str = "") -> None:
+        self.node, self.op, self.target, self.reason, self.hint = node, op, target, reason, hint
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        where = f"{self.op} node '{self.node}' cannot be written as {self.target}: " if self.op else ""
+        return f"{where}{self.reason}" + (f"\n  hint: {self.hint}" if self.hint else "")
+
+
+class CompileFailed(PulsifyError, RuntimeError):
+    """A compiler did not make what was asked for, or there was no room to keep it."""
+
+
 class InvalidPulse(PulsifyError, ValueError):
     """The pulse does not fit the model: it must be a multiple of `granularity`, and fit attention's `chunk`.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import onnx_ir as ir
 
+from pulsify.core.errors import InvalidArgument
 from pulsify.core.named import Entry, imported
 from pulsify.core.spec import Spec
 
@@ -19,7 +22,10 @@ class Target(Protocol):
         ...
 
 
-_ENTRIES: dict[str, Entry] = {"onnx": Entry("pulsify.export.onnx", "pulsify")}
+_ENTRIES: dict[str, Entry] = {
+    "onnx": Entry("pulsify.export.onnx", "pulsify"),
+    "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
+}
 
 
 def names() -> list[str]:
@@ -34,3 +40,14 @@ def register(name: str, module: str, extra: str) -> None:
 def target(name: str) -> Target:
     """The target of this name, or InvalidArgument that says what there is, or what to install."""
     return cast(Target, imported("target", "TARGET", _ENTRIES, name))
+
+
+def with_options(name: str, options: Mapping[str, str]) -> Target:
+    """The target with settings of its own: those of its fields that are strings."""
+    found = target(name)
+    known: list[str] = [f.name for f in fields(found) if f.type in (str, "str")] if is_dataclass(found) else []
+    if unknown := sorted(set(options) - set(known)):
+        has = f"takes {', '.join(known)}" if known else "has no options of its own"
+        raise InvalidArgument(f"unknown {unknown}: the target {name!r} {has}")
+    settled: Any = found
+    return replace(settled, **options) if options else found

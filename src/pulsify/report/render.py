@@ -314,8 +314,10 @@ def window_table(wires: Sequence[Figures], cut: bool = False) -> Sheet:
 def bench_table(bench: Figures) -> Sheet:
     table = _table("", "runs on", ">p50 us", ">p99 us", ">us a frame", ">stream is")
     pulse, window, length = bench["pulse"], bench["sliding"]["window"], bench["batch"]["length"]
+    native = bench.get("native", {})
     rows = [
         ("stream", count(pulse, "frame") + " (one pulse)", bench["stream"]),
+        *([("stream, as C", count(pulse, "frame") + " (one pulse)", native)] if "p50_us" in native else []),
         ("batch, every pulse anew", f"{count(window, 'frame')} (window)", bench["sliding"]),
         ("batch, at the end", f"{count(length, 'frame')} (everything)", bench["batch"]),
     ]

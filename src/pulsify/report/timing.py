@@ -45,6 +45,7 @@ def bench_figures(
     feeds = make_inputs(runner, stream, length, rng)
     progress("timing the stream")
     streamed = _summary(_stream_times(stream, feeds, length, seconds))
+    native = _native_times(stream, feeds, length, seconds, progress)
     progress("timing the batch model on everything")
     whole = _summary(_times(lambda: runner.run(None, dict(feeds)), seconds))
     progress("finding how far the model looks")
@@ -59,6 +60,7 @@ def bench_figures(
         "pulse": stream.pulse,
         "pulse_ms": milliseconds(stream.spec, Fraction(stream.pulse), sample_rate),
         "stream": {**streamed, "per_frame_us": streamed["p50_us"] / stream.pulse},
+        "native": native,
         "batch": {**whole, "length": length, "per_frame_us": whole["p50_us"] / length},
         "sliding": {
             **sliding,
@@ -79,9 +81,23 @@ def fitting(stream: Stream, wished: int, longest: int) -> int:
     return int(length_figures(stream)["shortest"])
 
 
-def _stream_times(stream: Stream, feeds: Feeds, length: int, seconds: float) -> Iterable[float]:
+def _native_times(
+    stream: Stream, feeds: Feeds, length: int, seconds: float, progress: Callable[[str], None]
+) -> Figures:
+    """The same as C, or why there is none."""
+    progress("compiling the step as C")
+    try:
+        stream.session(backend="native", statics={s.name: feeds[s.name] for s in stream.statics})
+    except PulsifyError as error:
+        return {"why_not": str(error).splitlines()[0]}
+    progress("timing it as C")
+    timed = _summary(_stream_times(stream, feeds, length, seconds, "native"))
+    return {**timed, "per_frame_us": timed["p50_us"] / stream.pulse}
+
+
+def _stream_times(stream: Stream, feeds: Feeds, length: int, seconds: float, backend: str = "ort") -> Iterable[float]:
     """Seconds of every push of one pulse, the session's own work included."""
-    session = stream.session(statics={s.name: feeds[s.name] for s in stream.statics})
+    session = stream.session(statics={s.name: feeds[s.name] for s in stream.statics}, backend=backend)
     chunks = _chunks(stream, feeds, length)
     for chunk in chunks[:8]:
         session.push(chunk)

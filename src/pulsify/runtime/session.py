@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Placement, Stepper, device_of, placement_of
+from pulsify.backends.seam import Array, Placement, Stepper, device_of, finite_of, placement_of
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
@@ -31,7 +31,11 @@ NOTHING: Any = object()  # frames were taken, and none come out
 class Way:
     """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
 
+<<<<<<< HEAD
     name, out: None if no output has frames.
+=======
+    finite: where the back end looks itself, which is quicker; flat is None then.
+>>>>>>> native
     """
 
     port: Input
@@ -40,6 +44,7 @@ class Way:
     name: str | None
     out: Array | None
     settled: int
+    finite: Callable[[], int] | None = None
 
 
 class Session:
@@ -259,6 +264,8 @@ class Session:
         port = way.port
         if framer.waiting[port.name] or not framer.fits(chunk, way.into, way.flat):
             return None
+        if way.finite is not None and not way.finite():
+            return None
         self._intact = False
         framer.received[port.name] += port.frames
         self._stepped(None)
@@ -299,7 +306,8 @@ class Session:
         port = way.port
         if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
             return None
-        if framer.waiting[port.name] or (way.flat is not None and not bool(chunk.isfinite().all())):
+        looks = way.flat is not None or way.finite is not None
+        if framer.waiting[port.name] or (looks and not bool(chunk.isfinite().all())):
             return None
         self._intact = False
         framer.received[port.name] += port.frames
@@ -362,8 +370,10 @@ def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
     port = direct.port
     into = stepper.inputs[port.name]
     looked = check and port.dtype.kind == "f"
+    finite = finite_of(stepper) if looked else None
+    flat = flat_memory(into) if looked and finite is None else None
     out = None if direct.output is None else stepper.outputs[direct.output]
-    return Way(port, into, flat_memory(into) if looked else None, direct.output, out, direct.settled)
+    return Way(port, into, flat, direct.output, out, direct.settled, finite)
 
 
 def _moved(way: Way | None, stepper: Stepper) -> Way | None:
@@ -372,8 +382,9 @@ def _moved(way: Way | None, stepper: Stepper) -> Way | None:
         return None
     into = stepper.inputs[way.port.name]
     flat = None if way.flat is None else flat_memory(into)
+    finite = None if way.finite is None else finite_of(stepper)
     out = None if way.name is None else stepper.outputs[way.name]
-    return Way(way.port, into, flat, way.name, out, way.settled)
+    return Way(way.port, into, flat, way.name, out, way.settled, finite)
 
 
 def flat_memory(into: Array) -> Array:

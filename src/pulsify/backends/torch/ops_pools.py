@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from pulsify.backends.resizing import origins, rounded
 from pulsify.backends.seam import Array
 from pulsify.backends.torch.ops_products import padded, pads_of, spread
 from pulsify.backends.torch.ops_reductions import wide
@@ -126,22 +127,12 @@ def _scales(n: Site) -> list[float]:
 
 def _origins(n: Site, size: int, made: int, scale: float) -> Array:
     how = n.attr("coordinate_transformation_mode", "half_pixel" if n.opset >= 11 else "asymmetric")
-    x, s = np.arange(made, dtype=np.float32), np.float32(scale)
-    if how == "asymmetric":
-        return x / s
-    if how == "half_pixel" or (how == "pytorch_half_pixel" and made > 1):
-        return (x + np.float32(0.5)) / s - np.float32(0.5)
-    if how == "pytorch_half_pixel":
-        return np.zeros(made, np.float32)
-    if how == "align_corners":
-        return x * np.float32(size - 1) / np.float32(made - 1) if made > 1 else np.zeros(made, np.float32)
-    raise Uncovered(f"coordinates {how}")
+    at = origins(how, size, made, scale)
+    if at is None:
+        raise Uncovered(f"coordinates {how}")
+    return at
 
 
 def _rounded(n: Site, at: Array) -> Array:
     how = n.attr("nearest_mode", "round_prefer_floor" if n.opset >= 11 else "floor")
-    if how == "round_prefer_floor":
-        return np.ceil(at - np.float32(0.5))
-    if how == "round_prefer_ceil":
-        return np.floor(at + np.float32(0.5))
-    return np.floor(at) if how == "floor" else np.ceil(at)
+    return rounded(how, at)

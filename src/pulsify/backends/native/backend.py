@@ -1,0 +1,245 @@
+"""The back end `native`: the step compiled for this machine, its memory one piece, a pulse one call."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.backends.native.library import compiler, library
+from pulsify.backends.native.render import SHORT, Source, render
+from pulsify.backends.native.scope import Port
+from pulsify.backends.native.source import Written, written
+from pulsify.backends.native.views import FLOATING, NUMPY, width
+from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, joined, parted, plain
+from pulsify.core.spec import Spec, concrete
+from pulsify.optimize.steady import steady_form
+
+ALIGNED = 64
+NAME = "pulse"
+
+
+def aligned(size: int) -> Array:
+    """Zeros that begin where a line of the processor's cache does."""
+    whole = np.zeros(size + ALIGNED, np.uint8)
+    start = -address(whole) % ALIGNED
+    return whole[start : start + size]
+
+
+def address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+class Step:
+    """Pulses of one stream: memory laid out once, a C function for each step."""
+
+    def __init__(self, on: Executable, statics: Mapping[str, Array]) -> None:
+        spec = on.spec
+        self._on, self._pulse = on, spec.pulse
+        self._memory = aligned(on.source.memory.size)
+        self.inputs = {i.name: _port(concrete(i.dims, 1), i.dtype) for i in spec.inputs}
+        self.outputs = {o.name: _port(concrete(o.dims, 1), o.dtype) for o in spec.outputs}
+        self._kept = {name: _seen(self._memory, on.source, port) for name, port in on.made.ports.items()}
+        frame = [on.weights_at, address(self._memory)]
+        frame += [address(a) for a in (*self.inputs.values(), *self.outputs.values())]
+        self._frame = np.array(frame, np.uintp)
+        self._at_frame = address(self._frame)
+        self._general, self._steady = on.general, on.steady
+        self._counts = on.program.counts
+        self.finite: Callable[[], int] = partial(on.finite, self._at_frame)
+        self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
+        self._length = self._kept.get(spec.length) if spec.length else None
+        self._statics = dict(statics)
+        self._at = 0
+        self._counted = True
+        self._start()
+
+    def _start(self) -> None:
+        for name, array in self._statics.items():
+            self._kept[name][...] = array
+        self._unknown_length()
+
+    def _unknown_length(self) -> None:
+        if self._length is not None:
+            self._length[...] = self._on.spec.unknown_length
+
+    def run(self, length: int | None = None) -> Mapping[str, Array]:
+        if length is None and self._at >= self._since:
+            assert self._steady is not None
+            self._steady(self._at_frame)
+            self._counted = self._counts
+        else:
+            self._count()
+            if self._length is not None and length is not None:
+                self._length[...] = length
+            self._general(self._at_frame)
+            if self._length is not None and length is not None:
+                self._length[...] = self._on.spec.unknown_length
+        self._at += self._pulse
+        return self.outputs
+
+    def _count(self) -> None:
+        """Bring the position's state up to date after steady pulses, which may not count."""
+        position = self._on.spec.position
+        if not self._counted and position is not None:
+            self._kept[position][...] = self._at
+        self._counted = True
+
+    def reset(self) -> None:
+        self._memory.fill(0)
+        self._at, self._counted = 0, True
+        self._start()
+
+    def states(self) -> dict[str, Array]:
+        self._count()
+        return {s.name: np.array(self._kept[s.name], s.dtype, order="C") for s in self._on.spec.states}
+
+    def restore(self, states: Mapping[str, Array], position: int) -> None:
+        self._at, self._counted = position, True
+        for s in self._on.spec.states:
+            self._kept[s.name][...] = states[s.name]
+        self._start()
+
+    def rebase(self, by: int) -> None:
+        self._count()
+        self._at -= by
+        if (position := self._on.spec.position) is not None:
+            self._kept[position] -= np.int32(by)
+
+
+def _port(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    size = math.prod(shape) * dtype.itemsize
+    return np.ndarray(shape, dtype, aligned(max(size, 1)).data)
+
+
+def _seen(memory: Array, source: Source, port: Port) -> Array:
+    """What stays, as the portable file has it."""
+    view, field_ = port.view(), source.memory.at(f"state_{SHORT[port.ctype]}")
+    item = width(port.ctype)
+    at = field_.offset + (view.offset + view.buffer.offset) * item
+    dtype = np.dtype(NUMPY[port.ctype])
+    return np.ndarray(view.shape, dtype, memory.data, at, tuple(s * item for s in view.strides))
+
+
+class Steps:
+    """Several streams in step: each has its own memory and they take turns."""
+
+    def __init__(self, on: Executable, batch: int, statics: Mapping[str, Array]) -> None:
+        spec = on.spec
+        self._spec, self._batch = spec, batch
+        dims = {s.name: s.dims for s in spec.statics}
+        each = {n: parted(np.asarray(a), dims[n], batch) for n, a in statics.items()}
+        self._each = [Step(on, {n: np.array(a[b]) for n, a in each.items()}) for b in range(batch)]
+        self.inputs = {i.name: np.zeros(concrete(i.dims, batch), i.dtype) for i in spec.inputs}
+        self.outputs = {o.name: np.zeros(concrete(o.dims, batch), o.dtype) for o in spec.outputs}
+
+    def run(self, length: int | None = None) -> Mapping[str, Array]:
+        fed = {i.name: parted(self.inputs[i.name], i.dims, self._batch) for i in self._spec.inputs}
+        made: dict[str, list[Array]] = {o.name: [] for o in self._spec.outputs}
+        for b, step in enumerate(self._each):
+            for name, array in step.inputs.items():
+                array[...] = fed[name][b]
+            for name, array in step.run(length).items():
+                made[name].append(array)
+        for o in self._spec.outputs:
+            self.outputs[o.name][...] = joined(np.stack(made[o.name]), o.dims, self._batch)
+        return self.outputs
+
+    def reset(self) -> None:
+        for step in self._each:
+            step.reset()
+
+    def states(self) -> dict[str, Array]:
+        each = [step.states() for step in self._each]
+        return {s.name: joined(np.stack([e[s.name] for e in each]), s.shape, self._batch) for s in self._spec.states}
+
+    def restore(self, states: Mapping[str, Array], position: int) -> None:
+        rows = {s.name: parted(np.asarray(states[s.name]), s.shape, self._batch) for s in self._spec.states}
+        for b, step in enumerate(self._each):
+            step.restore({name: array[b] for name, array in rows.items()}, position)
+
+    def rebase(self, by: int) -> None:
+        for step in self._each:
+            step.rebase(by)
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A program as a library that is loaded. weights_at: where the weights lie, which all sessions share."""
+
+    program: StepProgram
+    spec: Spec
+    made: Written
+    source: Source
+    loaded: ctypes.CDLL
+    weights_at: int
+    general: Callable[[int], None]
+    steady: Callable[[int], None] | None
+    finite: Callable[[int], int]
+    _held: list[Array] = field(default_factory=list)
+
+    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step | Steps:
+        return Step(self, statics) if batch == 1 else Steps(self, batch, statics)
+
+    def slots(self, most: int) -> SlotStepper | None:
+        return None
+
+    def texts(self, batch: int) -> dict[str, str]:
+        return dict(self.source.steps)
+
+
+@dataclass(frozen=True)
+class Native:
+    """The back end `native`."""
+
+    def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
+        own, warm = plain(model, spec), steady_form(model, spec)
+        if warm is None:
+            return own
+        return StepProgram(model, warm.model, warm.since, warm.counts, own.places)
+
+    def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
+        compiler()
+        made = written(program, spec)
+        source = render(made)
+        entries = [*(_entry(name, source) for name in source.steps), _finite(made)]
+        loaded = library(source.text(NAME) + "\n".join(entries))
+        weights = aligned(source.weights.size)
+        weights[...] = source.image
+        calls = {name: _call(loaded, name) for name in source.steps}
+        finite = loaded.pulse_finite
+        finite.argtypes, finite.restype = [ctypes.c_void_p], ctypes.c_int
+        steps = calls["general"], calls.get("steady")
+        return Executable(program, spec, made, source, loaded, address(weights), *steps, finite, [weights])
+
+
+def _entry(name: str, source: Source) -> str:
+    """A step that takes all its pointers as one: calling it costs little."""
+    casts = [f"({a.rpartition('*')[0]}*)f[{2 + i}]" for i, a in enumerate(source.arguments)]
+    args = ", ".join([f"(const {NAME}_weights *)f[0]", f"({NAME}_memory *)f[1]", *casts])
+    return f"void {NAME}_{name}(void **f) {{ {NAME}_step_{name}({args}); }}\n"
+
+
+def _finite(made: Written) -> str:
+    """Are all numbers of the inputs finite? What is not is no zero when taken from itself."""
+    lines = [
+        f"for (int i = 0; i < {b.size}; i++) bad |= ((({b.ctype} *)f[{2 + k}])[i] - (({b.ctype} *)f[{2 + k}])[i]) != 0;"
+        for k, b in enumerate(made.inputs)
+        if b.ctype in FLOATING
+    ]
+    return "\n".join([f"int {NAME}_finite(void **f) {{", "(void)f;", "int bad = 0;", *lines, "return !bad;", "}\n"])
+
+
+def _call(loaded: ctypes.CDLL, name: str) -> Callable[[int], None]:
+    call = getattr(loaded, f"{NAME}_{name}")
+    call.argtypes, call.restype = [ctypes.c_void_p], None
+    return call
+
+
+BACKEND: Backend = Native()

@@ -1,0 +1,198 @@
+"""Operators that look elements up, put them somewhere, or say where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pulsify.backends.native.c_shapes import taken
+from pulsify.backends.native.fuse import copy, dense, indented, literal
+from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.table import op
+from pulsify.backends.native.views import View, indices, loops
+
+
+@op("Gather")
+def gather(n: Site) -> None:
+    """Known places are a view if they are evenly apart; those that are worked out are made to fit."""
+    axis, places, view = n.axis(), n.const(1), n.x()
+    size = view.shape[axis]
+    if places is not None:
+        found = taken(n.scope, view, axis, (places.reshape(-1) % max(size, 1)).astype(np.int64))
+        before, after = found.shape[:axis], found.shape[axis + 1 :]
+        if places.ndim == 1:
+            n.alias(found)
+        elif places.ndim == 0:
+            drop = [a for a in range(len(found.shape)) if a != axis]
+            n.alias(found.permuted(drop))
+        else:
+            seen = found.reshaped((*before, *places.shape, *after))
+            assert seen is not None
+            n.alias(seen)
+        return
+    where, out = dense(n.scope, n.x(1)), n.flat()
+    count = where.size
+    middle = out.reshaped((*view.shape[:axis], count, *view.shape[axis + 1 :]))
+    assert middle is not None
+    rest = [a for a in range(len(view.shape)) if a != axis]
+    names = [f"i{a}" for a in rest]
+    lines = [
+        f"for (int k = 0; k < {count}; k++) {{", f"const int p = (int)p_place(at[k], {size});",
+        *loops(names, [view.shape[a] for a in rest]),
+        f"y[k * {middle.strides[axis]} + {indices(names, [middle.strides[a] for a in rest])}] = "
+        f"x[p * {view.strides[axis]} + {indices(names, [view.strides[a] for a in rest])}];",
+        *["}"] * (len(rest) + 1),
+    ]  # fmt: skip
+    params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
+    n.emit(Kernel("gather", params, indented(lines)), (view, where, middle))
+
+
+@op("GatherElements")
+def gather_elements(n: Site) -> None:
+    axis, view, where, out = n.axis(), n.x(), n.x(1), n.out()
+    names = [f"i{a}" for a in range(len(out.shape))]
+    steps = [s for a, s in enumerate(view.strides) if a != axis]
+    lines = [
+        *loops(names, out.shape),
+        f"const int p = (int)p_place(at[{indices(names, where.strides)}], {view.shape[axis]});",
+        f"y[{indices(names, out.strides)}] = "
+        f"x[p * {view.strides[axis]} + {indices([m for a, m in enumerate(names) if a != axis], steps)}];",
+        *["}"] * len(names),
+    ]  # fmt: skip
+    params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
+    n.emit(Kernel("gather_elements", params, indented(lines)), (view, where, out))
+
+
+def _coordinates(view: View, depth: int) -> str:
+    return " + ".join(f"(int)p_place(w[{d}], {view.shape[d]}) * {view.strides[d]}" for d in range(depth)) or "0"
+
+
+@op("GatherND")
+def gather_nd(n: Site) -> None:
+    if n.attr("batch_dims", 0):
+        raise Uncovered("with axes of a batch")
+    view, where, out = n.x(), dense(n.scope, n.x(1)), n.flat()
+    depth = where.shape[-1]
+    count, rest = where.size // max(depth, 1), range(depth, len(view.shape))
+    names = [f"i{a}" for a in rest]
+    target = out.reshaped((count, *view.shape[depth:]))
+    assert target is not None
+    lines = [
+        f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
+        f"const {view.ctype} *const v = x + {_coordinates(view, depth)};", *loops(names, view.shape[depth:]),
+        f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = "
+        f"v[{indices(names, view.strides[depth:])}];",
+        *["}"] * (len(names) + 1),
+    ]  # fmt: skip
+    params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
+    n.emit(Kernel("gather_nd", params, indented(lines)), (view, where, target))
+
+
+@op("ScatterND")
+def scatter_nd(n: Site) -> None:
+    how = n.text("reduction", "none")
+    if how not in ("none", "add"):
+        raise Uncovered(f"reduction {how}")
+    view, where, given, out = n.x(), dense(n.scope, n.x(1)), n.x(2), n.out()
+    copy(n.scope, view, out, "scatter_start")
+    depth = where.shape[-1]
+    count = where.size // max(depth, 1)
+    rows = dense(n.scope, given)
+    names = [f"i{a}" for a in range(depth, len(view.shape))]
+    inner = np.prod(view.shape[depth:], dtype=np.int64)
+    steps = [int(np.prod(view.shape[a + 1 :], dtype=np.int64)) for a in range(depth, len(view.shape))]
+    sign = "+=" if how == "add" else "="
+    lines = [
+        f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
+        f"{view.ctype} *const v = y + {_coordinates(out, depth)};", *loops(names, view.shape[depth:]),
+        f"v[{indices(names, out.strides[depth:])}] {sign} u[k * {inner} + {indices(names, steps)}];",
+        *["}"] * (len(names) + 1),
+    ]  # fmt: skip
+    params = (f"const {where.ctype} *restrict at", f"const {view.ctype} *restrict u", f"{view.ctype} *restrict y")
+    n.emit(Kernel("scatter_nd", params, indented(lines)), (where, rows, out))
+
+
+@op("ScatterElements")
+def scatter_elements(n: Site) -> None:
+    how = n.text("reduction", "none")
+    if how not in ("none", "add"):
+        raise Uncovered(f"reduction {how}")
+    axis, view, where, given, out = n.axis(), n.x(), n.x(1), n.x(2), n.out()
+    copy(n.scope, view, out, "scatter_start")
+    names = [f"i{a}" for a in range(len(out.shape))]
+    others = [m for a, m in enumerate(names) if a != axis]
+    steps = [s for a, s in enumerate(out.strides) if a != axis]
+    lines = [
+        *loops(names, where.shape),
+        f"const int p = (int)p_place(at[{indices(names, where.strides)}], {out.shape[axis]});",
+        f"y[p * {out.strides[axis]} + {indices(others, steps)}] {'+=' if how == 'add' else '='} "
+        f"u[{indices(names, given.strides)}];",
+        *["}"] * len(names),
+    ]  # fmt: skip
+    params = (f"const {where.ctype} *restrict at", f"const {view.ctype} *restrict u", f"{view.ctype} *restrict y")
+    n.emit(Kernel("scatter_elements", params, indented(lines)), (where, given, out))
+
+
+def _in_rows(n: Site, axis: int) -> tuple[View, int, int]:
+    view = n.x()
+    order = [a for a in range(len(view.shape)) if a != axis] + [axis]
+    rows = dense(n.scope, view.permuted(order))
+    size = view.shape[axis]
+    return rows, rows.size // max(size, 1), size
+
+
+@op("ArgMax", "ArgMin")
+def extreme(n: Site) -> None:
+    axis = n.axis()
+    rows, count, size = _in_rows(n, axis)
+    sign = ">" if n.op == "ArgMax" else "<"
+    better = f"x[k] {sign}{'=' if n.attr('select_last_index', 0) else ''} x[best]"
+    out = n.flat()
+    lines = [
+        f"for (int i = 0; i < {count}; i++) {{", f"const {rows.ctype} *const x = x0 + i * {size};", "int best = 0;",
+        f"for (int k = 1; k < {size}; k++) best = {better} ? k : best;", "y[i] = best;", "}",
+    ]  # fmt: skip
+    n.emit(
+        Kernel(n.op.lower(), (f"const {rows.ctype} *restrict x0", "int64_t *restrict y"), indented(lines)), (rows, out)
+    )
+
+
+@op("TopK")
+def top(n: Site) -> None:
+    """By choosing the best that is left, of equal ones the earlier first."""
+    axis, (k,) = n.axis(default=-1), n.ints(1, "count")
+    rows, count, size = _in_rows(n, axis)
+    sign = ">" if n.attr("largest", 1) else "<"
+    order = [a for a in range(len(n.sizes())) if a != axis] + [axis]
+    back = [order.index(a) for a in range(len(order))]
+    shape = [n.gives()[a] for a in order]
+    values, places = n.scope.work(shape, rows.ctype), n.scope.work(shape, "int64_t")
+    lines = [
+        f"for (int i = 0; i < {count}; i++) {{", f"const {rows.ctype} *const x = x0 + i * {size};",
+        f"for (int r = 0; r < {k}; r++) {{", "int best = -1;", f"for (int j = 0; j < {size}; j++) {{", "int used = 0;",
+        f"for (int q = 0; q < r; q++) used |= at[i * {k} + q] == j;",
+        f"if (!used && (best < 0 || x[j] {sign} x[best])) best = j;", "}",
+        f"y[i * {k} + r] = x[best];", f"at[i * {k} + r] = best;", "}", "}",
+    ]  # fmt: skip
+    params = (f"const {rows.ctype} *restrict x0", f"{rows.ctype} *restrict y", "int64_t *restrict at")
+    n.emit(Kernel("top", params, indented(lines)), (rows, values, places), 2)
+    n.alias(values.permuted(back), 0)
+    n.alias(places.permuted(back), 1)
+
+
+@op("OneHot")
+def one_hot(n: Site) -> None:
+    (depth,), axis, where = n.ints(1, "depth"), int(n.attr("axis", -1)), n.x()
+    rank, out = len(where.shape), n.out()
+    axis = axis + rank + 1 if axis < 0 else axis
+    off, on = (literal(v, n.makes()) for v in n.known(2, "values").reshape(-1))
+    names = [f"i{a}" for a in range(rank)]
+    others: Sequence[int] = [s for a, s in enumerate(out.strides) if a != axis]
+    lines = [
+        *loops(names, where.shape), f"const int64_t w = (int64_t)at[{indices(names, where.strides)}];",
+        f"const int64_t p = w < 0 ? w + {depth} : w;", f"for (int k = 0; k < {depth}; k++) {{",
+        f"y[k * {out.strides[axis]} + {indices(names, others)}] = p == k ? {on} : {off};", "}", *["}"] * rank,
+    ]  # fmt: skip
+    params = (f"const {where.ctype} *restrict at", f"{out.ctype} *restrict y")
+    n.emit(Kernel("one_hot", params, indented(lines)), (where, out))

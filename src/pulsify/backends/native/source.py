@@ -1,0 +1,272 @@
+"""A program's steps as C: nodes to kernels, kernels to calls on memory that is planned by lifetime."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from pulsify.backends.native.buffers import plan
+from pulsify.backends.native.fuse import copy, groups, write_chain
+from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Site, Uncovered, Weights, axis_of
+from pulsify.backends.native.table import expressions, operators, table
+from pulsify.backends.native.views import C_TYPES, Buffer, View, row_major
+from pulsify.backends.seam import Array, StepProgram
+from pulsify.core.errors import NotSupported
+from pulsify.core.spec import Spec, concrete
+from pulsify.optimize.constants import FoldConstants
+from pulsify.optimize.sized import ForStreams
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step: what it calls, in order, and what it needs for that beside what stays. work: elements by type."""
+
+    name: str
+    calls: tuple[Call, ...]
+    work: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """All steps of a program. ports: what stays from pulse to pulse. inputs, outputs: as the caller has them."""
+
+    steps: tuple[Step, ...]
+    ports: Mapping[str, Port]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    weights: Weights
+
+
+def prepared(model: ir.Model) -> ir.Model:
+    """For one stream: every size is known, and what follows from sizes is a constant."""
+    from onnx_ir.passes import Sequential
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    made = ForStreams(1)(model).model
+    for node in made.graph:  # what onnx's inference does not say of them
+        given, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+        if node.op_type in KEEP_SIZE and given is not None:
+            out.shape = out.shape or given.shape
+            if out.dtype is None and given.dtype is not None:
+                out.dtype = given.dtype
+    return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
+
+
+def written(program: StepProgram, spec: Spec) -> Written:
+    """The program as calls of kernels, or NotSupported that names the node."""
+    growing = next((s for s in spec.states if s.grows), None)
+    if growing is not None:
+        raise NotSupported(
+            "its cache grows with the stream, and memory here is laid out once", node=growing.node, op="state",
+            target="C", hint="convert with unbounded=N, which keeps the last N frames",
+        )  # fmt: skip
+    weights, ports = Weights(), _ports(spec)
+    inputs = tuple(_outside("in", i.name, i.dims, i.dtype) for i in spec.inputs)
+    outputs = tuple(_outside("out", o.name, o.dims, o.dtype) for o in spec.outputs)
+    models = {"general": program.general, "steady": program.steady}
+    steps = []
+    for name, model in models.items():
+        if model is not None:
+            scope = _lowered(prepared(model), spec, weights, ports, inputs, outputs)
+            steps.append(Step(name, tuple(scope.calls), plan(scope.calls)))
+    at: dict[str, int] = {}
+    for port in ports.values():
+        buffer = port.view().buffer
+        buffer.offset = at.get(port.ctype, 0)
+        at[port.ctype] = buffer.offset + max(buffer.size, 1)
+    return Written(tuple(steps), ports, inputs, outputs, weights)
+
+
+def _outside(kind: str, name: str, dims: tuple[int | str, ...], dtype: object) -> Buffer:
+    shape = concrete(dims, 1)
+    ctype = C_TYPES.get(ir.DataType.from_numpy(dtype))  # type: ignore[arg-type]
+    if ctype is None:
+        raise NotSupported(f"'{name}' is {dtype}, which C has no type for", node=name, op="port", target="C")
+    return Buffer("in" if kind == "in" else "out", ctype, math.prod(shape), name)
+
+
+def _ports(spec: Spec) -> dict[str, Port]:
+    out = {}
+    for s in spec.states:
+        shape = concrete(s.shape, 1)
+        out[s.name] = Port(s.name, shape, _ctype(s.name, s.dtype), s.axis if s.kind in ("buffer", "cache") else None)
+    for static in spec.statics:
+        out[static.name] = Port(static.name, concrete(static.dims, 1), _ctype(static.name, static.dtype))
+    if spec.length:
+        out[spec.length] = Port(spec.length, (1, 1), "int32_t")
+    return out
+
+
+def _ctype(name: str, dtype: object) -> str:
+    return _outside("in", name, (1,), dtype).ctype
+
+
+def _lowered(
+    model: ir.Model, spec: Spec, weights: Weights, ports: Mapping[str, Port], inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+) -> Scope:  # fmt: skip
+    graph = model.graph
+    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    constants = _constants(graph)
+    scope = Scope(opset, weights, ports, constants)
+    by_name = {b.label: b for b in inputs}
+    for value in graph.inputs:
+        name = str(value.name)
+        if name in by_name:
+            shape = scope.shape(value)
+            scope.views[value] = View(by_name[name], shape, row_major(shape))
+    nodes = [n for n in graph if not all(o in constants for o in n.outputs)]
+    scope.joins.update(_joins(nodes, scope))
+    _write(nodes, scope)
+    _finish(graph, spec, scope, {b.label: b for b in outputs})
+    return scope
+
+
+def _constants(graph: ir.Graph) -> dict[ir.Value, Array]:
+    ports = set(graph.inputs)
+    found = {
+        v: v.const_value.numpy() for v in graph.initializers.values() if v.const_value is not None and v not in ports
+    }
+    for node in graph:
+        if node.op_type == "Constant" and "value" in node.attributes:
+            found[node.outputs[0]] = node.attributes["value"].as_tensor().numpy()
+    return found
+
+
+def _joins(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Value, tuple[ir.Node, int]]:
+    """Values that can be written right where a Concat wants them: made by a kernel, and by nobody twice."""
+    found: dict[ir.Value, tuple[ir.Node, int]] = {}
+    kernels = {o for n in nodes if n.op_type not in STILL for o in n.outputs}
+    for node in nodes:
+        if node.op_type != "Concat":
+            continue
+        axis, at = axis_of(node, len(scope.shape(node.outputs[0]))), 0
+        for value in node.inputs:
+            assert value is not None
+            if value in kernels and value not in found and not value.is_graph_output():
+                found[value] = node, at
+            at += scope.shape(value)[axis]
+    return found
+
+
+KEEP_SIZE = ("GroupNormalization", "RMSNormalization", "LpNormalization", "Swish")
+STILL = (
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Transpose",
+    "Expand",
+    "Slice",
+    "Split",
+    "Identity",
+    "Dropout",
+    "Gather",
+    "Pad",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Resize",
+    "Upsample",
+)  # fmt: skip  they may give out the memory of what they read
+
+
+def _write(nodes: Sequence[ir.Node], scope: Scope) -> None:
+    try:
+        inside = groups(nodes, scope)
+    except Uncovered as reason:
+        raise NotSupported(str(reason), node="", op="", target="C") from reason
+    members: dict[ir.Node, list[ir.Node]] = {}
+    for node in nodes:
+        if node in inside:
+            members.setdefault(inside[node], []).append(node)
+    scope.inlined.update(inside)
+    for node in nodes:
+        if node in inside:
+            continue
+        chain = [*members.get(node, ()), node]
+        scope.comment = _comment(chain, scope)
+        try:
+            _one(node, chain, scope)
+        except Uncovered as reason:
+            raise NotSupported(
+                f"there is no C for it: {reason}", node=str(node.name), op=node.op_type, target="C",
+                hint=f"there is C for {', '.join(operators())}; take backend='ort' for this model",
+            ) from reason  # fmt: skip
+
+
+def _one(node: ir.Node, chain: Sequence[ir.Node], scope: Scope) -> None:
+    name = node.op_type
+    if node.domain not in ("", "ai.onnx"):
+        raise Uncovered(f"it is of the domain {node.domain}")
+    if name in expressions():
+        write_chain(scope, node, chain)
+    elif name in table():
+        scope.members = chain[:-1]
+        table()[name](Site(node, scope))
+        for made, wanted in scope.pending:
+            copy(scope, made, wanted, "put")
+        scope.pending.clear()
+    else:
+        raise Uncovered("the operator is not known")
+
+
+def _comment(chain: Sequence[ir.Node], scope: Scope) -> str:
+    """The nodes by name, and the shapes of what goes in and what comes out."""
+    node = chain[-1]
+    ops = " ".join(dict.fromkeys(n.op_type for n in chain))
+
+    def shown(v: ir.Value) -> str:
+        return "x".join(map(str, v.shape)) if v.shape is not None and len(v.shape) else "1"
+
+    ins = ", ".join(shown(v) for v in chain[0].inputs if v is not None and v not in scope.constants)
+    outs = ", ".join(shown(v) for v in node.outputs)
+    return f"{ops} {node.name or node.outputs[0].name}: {ins} -> {outs}"
+
+
+def _finish(graph: ir.Graph, spec: Spec, scope: Scope, outputs: Mapping[str, Buffer]) -> None:
+    """Results to where the caller wants them; then states, each where it lies."""
+    states = {s.after: scope.ports[s.name] for s in spec.states}
+    made = {str(v.name): v for v in graph.outputs}
+    for name, buffer in outputs.items():
+        if name in made:
+            value = made[name]
+            shape = scope.shape(value)
+            scope.comment = f"output {name}"
+            copy(scope, scope.view(value), View(buffer, shape, row_major(shape)), "give")
+    moves: list[tuple[View, View, str]] = []
+    for name, port in states.items():
+        if name in made:
+            moves.append((scope.view(made[name]), port.view(), port.name))
+    own = {id(p.buffer) for p in states.values() if p.buffer is not None}
+    for i, (source, target, label) in enumerate(moves):  # what lies with another state is moved away first
+        if id(source.buffer) in own and source.buffer is not target.buffer:
+            away = scope.work(source.shape, source.ctype, source.order)
+            scope.comment = f"state {label}, by way of"
+            copy(scope, source, away, "keep")
+            moves[i] = away, target, label
+    for source, target, label in moves:
+        if source == target or not target.size:
+            continue
+        scope.comment = f"state {label}"
+        if source.buffer is target.buffer:
+            _slide(scope, source, target)
+        else:
+            copy(scope, source, target, "keep")
+
+
+def _slide(scope: Scope, source: View, target: View) -> None:
+    """Within a state's own memory: frames move to the front."""
+    forward = (
+        source.strides == target.strides and source.offset >= target.offset and target.permuted(target.order).dense
+    )
+    if not forward:
+        away = scope.work(source.shape, source.ctype, source.order)
+        copy(scope, source, away, "keep")
+        copy(scope, away, target, "keep")
+        return
+    whole = View(target.buffer, (target.buffer.size,), (1,))
+    body = f"    memmove(y, y + {source.offset - target.offset}, sizeof(*y) * {target.size});"
+    scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))

@@ -1,0 +1,412 @@
+"""What stands around the step in C: frames in, frames out, delays cut off, and the end exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.backends.native.render import SHORT, Source
+from pulsify.backends.native.source import Written
+from pulsify.backends.native.views import C_TYPES
+from pulsify.core.length import Length
+from pulsify.core.spec import Input, Output, Spec, concrete
+
+LOOKED_AT = 1 << 16  # lengths that are tried to see how many frames a flush gives at the most
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """An export. apart: the weights are a file of their own, handed over at reset."""
+
+    name: str
+    made: Written
+    source: Source
+    spec: Spec
+    apart: bool
+    since: int = 0  # the pulse from which on the steady step holds
+
+    @property
+    def upper(self) -> str:
+        return self.name.upper()
+
+    @property
+    def timed(self) -> list[tuple[int, Output]]:
+        return [(i, o) for i, o in enumerate(self.spec.outputs) if o.axis is not None]
+
+    def place(self, port: str) -> str:
+        """Where what stays lies."""
+        view = self.made.ports[port].view()
+        return f"s->memory.state_{SHORT[view.ctype]}[{view.buffer.offset}]"
+
+
+def kind(port: Input | Output) -> str:
+    return C_TYPES[ir.DataType.from_numpy(port.dtype)]
+
+
+def around(port: Input | Output) -> tuple[int, int, int]:
+    """What lies in front of time, frames a pulse, and elements of a frame behind it."""
+    shape, axis = concrete(port.dims, 1), port.axis
+    if axis is None:
+        return 1, 1, math.prod(shape)
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def most_frames(spec: Spec, o: Output) -> int:
+    """Frames that a flush gives at the most."""
+    pulse, best = spec.pulse, o.delay + o.frames
+    period = math.lcm(o.length.period, pulse)
+    far = min(o.length.settled + 2 * period + pulse * (2 + -(-o.delay // max(o.frames, 1))), LOOKED_AT)
+    for total in range(1, far + 1):
+        before = max(total // pulse * o.frames - o.delay, 0)
+        best = max(best, o.length.at(total) - before)
+    return best
+
+
+# ---- the header
+
+
+def header(p: Parts) -> str:
+    spec, up = p.spec, p.upper
+    lines = [f"/* {p.name}: a stream, made by pulsify from {spec.source or 'a model'}. Batch of one. */"]
+    lines += [f"#ifndef {up}_H", f"#define {up}_H", "#include <stdint.h>", "#include <stddef.h>"]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines += [f"#define {up}_PULSE {spec.pulse} /* frames a step takes */"]
+    lines += [f"#define {up}_INPUTS {len(spec.inputs)}", f"#define {up}_OUTPUTS {len(spec.outputs)}"]
+    for i, port in enumerate(spec.inputs):
+        lines.append(f"/* input {i}, {port.name}: {shown(port)}, {port.rate} frames a unit of time */")
+        lines.append(f"#define {up}_IN_{i} {math.prod(concrete(port.dims, 1))} /* elements a pulse */")
+    for i, o in enumerate(spec.outputs):
+        if o.axis is None:
+            lines.append(f"/* output {i}, {o.name}: {shown(o)}, comes out of flush */")
+            lines.append(f"#define {up}_OUT_{i} {math.prod(concrete(o.dims, 1))} /* elements */")
+            lines.append(f"#define {up}_FLUSH_{i} {math.prod(concrete(o.dims, 1))}")
+            continue
+        lead, frames, inner = around(o)
+        lines.append(f"/* output {i}, {o.name}: {shown(o)}, {o.delay} frames late */")
+        lines.append(f"#define {up}_FRAME_{i} {lead * inner} /* elements of a frame */")
+        lines.append(f"#define {up}_OUT_{i} {lead * frames * inner} /* elements that a push gives at the most */")
+        lines.append(f"#define {up}_FLUSH_{i} {max(most_frames(spec, o), 1) * lead * inner} /* and a flush */")
+    lines += ["", *errors(p), "", p.source.structs(p.name), *_state(p), "", *declarations(p), ""]
+    lines += ["#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def shown(port: Input | Output) -> str:
+    dims = ["frames" if i == port.axis else str(d) for i, d in enumerate(concrete(port.dims, 1))]
+    return f"{kind(port)} [{', '.join(dims)}]"
+
+
+def errors(p: Parts) -> list[str]:
+    return [
+        f"#define {p.upper}_WRONG (-1) /* more frames than a pulse, or the stream has ended */",
+        f"#define {p.upper}_LENGTH (-2) /* a length that the model does not take; nothing was taken */",
+    ]
+
+
+def _state(p: Parts) -> list[str]:
+    lines = [
+        f"/* All of a stream: {p.name}_reset first; it may be copied, moved and kept. */",
+        f"typedef struct {p.name}_state {{",
+    ]
+    lines += [f"    const {p.name}_weights *weights;", f"    {p.name}_memory memory;"]
+    lines += [
+        "    int64_t received, pulses, rebased; /* frames that came, steps that ran, by how much counters are back */"
+    ]
+    ports: list[tuple[str, int, Input | Output]] = [("wait", i, x) for i, x in enumerate(p.spec.inputs)]
+    ports += [("made", i, o) for i, o in enumerate(p.spec.outputs)]
+    lines += [f"    {kind(x)} {word}_{i}[{max(math.prod(concrete(x.dims, 1)), 1)}];" for word, i, x in ports]
+    lines += [f"    int32_t given[{p.upper}_OUTPUTS]; /* frames of each output that the last call gave */"]
+    return [*lines, "    int32_t waiting, ended;", f"}} {p.name}_state;"]
+
+
+def arguments(p: Parts, inputs: bool, outputs: list[int]) -> str:
+    """Of push, flush and step."""
+    words = [f"{p.name}_state *s"]
+    if inputs:
+        words += [f"const {kind(port)} *in_{i}" for i, port in enumerate(p.spec.inputs)]
+    return ", ".join(words + [f"{kind(p.spec.outputs[i])} *out_{i}" for i in outputs])
+
+
+def signatures(p: Parts) -> dict[str, str]:
+    every, timed = list(range(len(p.spec.outputs))), [i for i, _ in p.timed]
+    statics = "".join(f", const {p.made.ports[x.name].ctype} *static_{i}" for i, x in enumerate(p.spec.statics))
+    pushed = arguments(p, True, []) + ", int frames" + "".join(f", {kind(p.spec.outputs[i])} *out_{i}" for i in timed)
+    weights = f", const {p.name}_weights *weights" if p.apart else ""
+    return {
+        "reset": f"void {p.name}_reset({p.name}_state *s{weights}{statics})",
+        "push": f"int {p.name}_push({pushed})",
+        "flush": f"int {p.name}_flush({arguments(p, False, every)})",
+        "step": f"void {p.name}_step({arguments(p, True, every)}, int64_t length)",
+    }
+
+
+def declarations(p: Parts) -> list[str]:
+    found = signatures(p)
+    lines = [] if p.apart else [f"extern const {p.name}_weights {p.name}_data;"]
+    return [
+        *lines, "/* A new stream. */", f"{found['reset']};",
+        f"/* Takes 0 to {p.upper}_PULSE frames (all inputs, dense) and gives the frames that are ready: how many. */",
+        f"{found['push']};", "/* Ends the stream: the frames that are left, how many. */", f"{found['flush']};",
+        "/* One bare step: a whole pulse in, a whole pulse out, delays and all. length: the stream's, or -1. */",
+        f"{found['step']};",
+    ]  # fmt: skip
+
+
+# ---- the functions
+
+
+def functions(p: Parts) -> str:
+    lines = [*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_push(p), *_flush(p)]
+    return "\n".join(lines) + "\n"
+
+
+def moving(name: str) -> list[str]:
+    """A function that moves frames from one dense array to another: `lead` rows of them, a frame of `size` bytes."""
+    return [
+        f"static void {name}(const void *from, int has, int first, void *to, int room, int at, int count, int lead,",
+        "                 size_t size) {",
+        "    for (int i = 0; i < lead; i++) {",
+        "        const char *const source = (const char *)from + (size_t)(i * has + first) * size;",
+        "        memcpy((char *)to + (size_t)(i * room + at) * size, source, (size_t)count * size);",
+        "    }",
+        "}",
+        "",
+    ]
+
+
+def count_function(name: str, length: Length) -> Iterator[str]:
+    """How many frames there are at a length."""
+    yield f"static inline int64_t {name}(int64_t n) {{"
+    if length.short:
+        yield f"    static const int32_t first[] = {{{', '.join(map(str, length.short))}}};"
+        yield f"    if (n < {len(length.short)}) return first[n];"
+    if length.table is not None:
+        t = length.table
+        yield f"    static const int32_t table[] = {{{', '.join(map(str, t.values))}}};"
+        yield f"    int64_t x = INT64_C({t.growth}) * (n / {t.period}) + table[n % {t.period}];"
+    else:
+        yield "    int64_t x = n;"
+    for i, (m, c, d) in enumerate(length.steps):
+        yield f"    x = p_floor_div(INT64_C({m}) * x + ({c}), {d});"
+        if i in length.floors:
+            yield "    x = x < 0 ? 0 : x;"
+    yield f"    return {f'x < {length.cap} ? x : {length.cap}' if length.cap is not None else 'x'};"
+    yield "}"
+
+
+def _lengths(p: Parts) -> Iterator[str]:
+    for i, o in enumerate(p.spec.outputs):
+        if o.frames:
+            yield from count_function(f"count_{i}", o.length)
+    for i, c in enumerate(p.spec.conditions):
+        yield from count_function(f"condition_{i}", c.length)
+        if c.equals is not None:
+            yield from count_function(f"equal_{i}", c.equals)
+    yield "static int fits(int64_t n) { /* is it a length the model takes? */"
+    yield f"    if (n < {p.spec.shortest} || n % {p.spec.step}) return 0;"
+    if p.spec.proof.limit is not None:
+        yield f"    if (n > {p.spec.proof.limit}) return 0;"
+    for i, c in enumerate(p.spec.conditions):
+        yield "    {"
+        yield f"        int64_t k = condition_{i}(n); /* {c.node.replace('*/', '')} */"
+        if c.scaled is not None:
+            yield f"        k = (int64_t)((float)k * {float(c.scaled)!r}f);"
+        tests = [f"k < {c.at_least}", f"k % {c.multiple} != 0"]
+        tests += [f"k > {c.at_most}"] if c.at_most is not None else []
+        tests += [f"k != equal_{i}(n)"] if c.equals is not None else []
+        tests += [f"(k >= {c.outside[0]} && k <= {c.outside[1]})"] if c.outside is not None else []
+        yield f"        if ({' || '.join(tests)}) return 0;"
+        yield "    }"
+    yield "    return 1;"
+    yield "}"
+    yield ""
+
+
+def _reset(p: Parts) -> Iterator[str]:
+    yield f"{signatures(p)['reset']} {{"
+    yield "    memset(s, 0, sizeof *s);"
+    yield f"    s->weights = {'weights' if p.apart else f'&{p.name}_data'};"
+    if p.spec.length:
+        yield f"    {p.place(p.spec.length)} = {p.spec.unknown_length};"
+    for i, x in enumerate(p.spec.statics):
+        size = max(math.prod(concrete(x.dims, 1)), 1)
+        yield f"    memcpy(&{p.place(x.name)}, static_{i}, sizeof(*static_{i}) * {size});"
+    yield "}"
+    yield ""
+
+
+def _step(p: Parts) -> Iterator[str]:
+    spec = p.spec
+    names = ", ".join(["s->weights", "&s->memory", *(a.rpartition("*")[2] for a in p.source.arguments)])
+    yield f"{signatures(p)['step']} {{"
+    yield f"    const int64_t position = s->pulses * {spec.pulse} - s->rebased;"
+    yield "    (void)position;"
+    general = [f"{p.name}_step_general({names});"]
+    if spec.position is not None:
+        general.insert(0, f"{p.place(spec.position)} = (int32_t)position;")
+    if spec.length:
+        general.insert(
+            0, f"{p.place(spec.length)} = length < 0 ? {spec.unknown_length} : (int32_t)(length - s->rebased);"
+        )
+    steady = "steady" in p.source.steps
+    if steady:
+        yield f"    if (length < 0 && position >= {p.since * spec.pulse}) {{"
+        yield f"        {p.name}_step_steady({names});"
+        yield "    } else {"
+    yield from (f"    {'    ' * steady}{line}" for line in general)
+    if steady:
+        yield "    }"
+    if not spec.length:
+        yield "    (void)length;"
+    yield "    s->pulses++;"
+    yield "}"
+    yield ""
+
+
+def _counters(p: Parts) -> Iterator[str]:
+    """Counters are 32 bits wide, and set back on endless streams."""
+    spec = p.spec
+    if spec.position is None:
+        return
+    yield f"    const int64_t at = s->pulses * {spec.pulse} - s->rebased;"
+    if not spec.rebase:
+        yield f"    if (at >= {spec.unknown_length - spec.pulse}) return {p.upper}_LENGTH;"
+        return
+    yield f"    if (at >= {spec.unknown_length // 2}) {{"
+    yield f"        s->rebased += at / 2 / {spec.rebase} * {spec.rebase};"
+    yield f"        {p.place(spec.position)} = (int32_t)(s->pulses * {spec.pulse} - s->rebased);"
+    yield "    }"
+
+
+def _stored(p: Parts, first: str, count: str, room_at: str) -> Iterator[str]:
+    """Frames of all inputs to where they wait."""
+    for i, port in enumerate(p.spec.inputs):
+        lead, frames, inner = around(port)
+        rate = Fraction(port.rate)
+        times = "" if rate == 1 else f" * {rate.numerator}"
+        yield (
+            f"    cut(in_{i}, frames{times}, {first}{times}, s->wait_{i}, {frames}, {room_at}{times}, {count}{times}, "
+            f"{lead}, sizeof(*in_{i}) * {inner});"
+        )
+
+
+def _push(p: Parts) -> Iterator[str]:
+    spec, up = p.spec, p.upper
+    yield f"{signatures(p)['push']} {{"
+    yield f"    if (frames < 0 || frames > {up}_PULSE || s->ended) return {up}_WRONG;"
+    for i, c in enumerate(spec.conditions):
+        if c.at_most is not None:
+            yield f"    if (condition_{i}(s->received + frames) > {c.at_most}) return {up}_LENGTH;"
+    yield from _counters(p)
+    yield "    const int before = s->waiting;"
+    yield f"    const int part = frames < {up}_PULSE - before ? frames : {up}_PULSE - before;"
+    yield f"    const int whole = before == 0 && frames == {up}_PULSE;"
+    yield "    s->received += frames;"
+    yield f"    for (int i = 0; i < {up}_OUTPUTS; i++) s->given[i] = 0;"
+    yield "    if (!whole) {"
+    yield from (f"    {line}" for line in _stored(p, "0", "part", "before"))
+    yield f"        if (before + part < {up}_PULSE) {{"
+    yield "            s->waiting = before + part;"
+    yield "            return 0;"
+    yield "        }"
+    yield "    }"
+    given = []
+    for i, o in p.timed:
+        lead, frames, inner = around(o)
+        yield f"    const int64_t begin_{i} = s->pulses * {frames} - {o.delay};"
+        yield f"    const int first_{i} = begin_{i} < 0 ? (begin_{i} < -{frames} ? {frames} : (int)-begin_{i}) : 0;"
+        if o.length.cap is not None:
+            cap = o.length.cap
+            yield f"    int last_{i} = {cap} - begin_{i} < {frames} ? (int)({cap} - begin_{i}) : {frames};"
+            yield f"    last_{i} = last_{i} < first_{i} ? first_{i} : last_{i};"
+        else:
+            yield f"    const int last_{i} = {frames};"
+        yield f"    const int all_{i} = first_{i} == 0 && last_{i} == {frames};"
+        given.append(i)
+    outs = [
+        f"all_{i} ? out_{i} : s->made_{i}" if o.axis is not None else f"s->made_{i}" for i, o in enumerate(spec.outputs)
+    ]
+    ins = [f"whole ? in_{i} : s->wait_{i}" for i in range(len(spec.inputs))]
+    yield f"    {p.name}_step({', '.join(['s', *ins, *outs, '-1'])});"
+    for i, o in p.timed:
+        lead, frames, inner = around(o)
+        yield f"    s->given[{i}] = last_{i} - first_{i};"
+        yield (
+            f"    if (!all_{i}) cut(s->made_{i}, {frames}, first_{i}, out_{i}, s->given[{i}], 0, s->given[{i}], "
+            f"{lead}, sizeof(*out_{i}) * {inner});"
+        )
+    yield "    s->waiting = frames - part;"
+    yield "    if (frames > part) {"
+    yield from (f"    {line}" for line in _stored(p, "part", "(frames - part)", "0"))
+    yield "    }"
+    yield f"    return s->given[{given[0]}];" if given else "    return 0;"
+    yield "}"
+    yield ""
+
+
+def _flush(p: Parts) -> Iterator[str]:
+    spec, up = p.spec, p.upper
+    yield f"#ifndef {up}_PADDING"
+    yield f"#define {up}_PADDING 0.0f /* behind the last frame; it never shows */"
+    yield "#endif"
+    yield f"{signatures(p)['flush']} {{"
+    yield "    const int64_t total = s->received;"
+    yield f"    if (s->ended) return {up}_WRONG;"
+    yield f"    if (total > 0 && !fits(total)) return {up}_LENGTH;"
+    yield f"    for (int i = 0; i < {up}_OUTPUTS; i++) s->given[i] = 0;"
+    yield from _counters(p)
+    yield "    s->ended = 1;"
+    yield "    if (total == 0) return 0;"
+    for i, o in p.timed:
+        cap = "" if o.length.cap is None else f"    from_{i} = from_{i} > {o.length.cap} ? {o.length.cap} : from_{i};"
+        yield f"    const int64_t end_{i} = count_{i}(total) > 0 ? count_{i}(total) : 0;"
+        word = "int64_t" if cap else "const int64_t"
+        yield f"    {word} from_{i} = s->pulses * {o.frames} > {o.delay} ? s->pulses * {o.frames} - {o.delay} : 0;"
+        yield from [cap] if cap else []
+        yield f"    s->given[{i}] = end_{i} > from_{i} ? (int32_t)(end_{i} - from_{i}) : 0;"
+    more = [f"s->pulses * {o.frames} - {o.delay} < {_end(i, o)}" for i, o in enumerate(spec.outputs) if o.frames]
+    yield "    do {"
+    yield from _padded(p)
+    outs, ins = [f"s->made_{i}" for i in range(len(spec.outputs))], [f"s->wait_{i}" for i in range(len(spec.inputs))]
+    for i, o in p.timed:
+        yield f"        const int64_t begin_{i} = s->pulses * {o.frames} - {o.delay};"
+    yield f"        {p.name}_step({', '.join(['s', *ins, *outs, 'total'])});"
+    for i, o in p.timed:
+        lead, frames, inner = around(o)
+        yield f"        const int64_t a_{i} = begin_{i} < from_{i} ? from_{i} : begin_{i};"
+        yield f"        const int64_t b_{i} = begin_{i} + {frames} < end_{i} ? begin_{i} + {frames} : end_{i};"
+        yield (
+            f"        if (b_{i} > a_{i}) cut(s->made_{i}, {frames}, (int)(a_{i} - begin_{i}), out_{i}, s->given[{i}], "
+            f"(int)(a_{i} - from_{i}), (int)(b_{i} - a_{i}), {lead}, sizeof(*out_{i}) * {inner});"
+        )
+    yield "        s->waiting = 0;"
+    yield f"    }} while ({' || '.join(more) or '0'});"
+    for i, o in enumerate(spec.outputs):
+        if o.axis is None:
+            yield f"    memcpy(out_{i}, s->made_{i}, sizeof(*out_{i}) * {math.prod(concrete(o.dims, 1))});"
+    yield f"    return s->given[{p.timed[0][0]}];" if p.timed else "    return 0;"
+    yield "}"
+
+
+def _end(i: int, o: Output) -> str:
+    return f"end_{i}" if o.axis is not None else f"count_{i}(total)"
+
+
+def _padded(p: Parts) -> Iterator[str]:
+    """What no frame has come for: floats are padded, whole numbers go on as the last one."""
+    for i, port in enumerate(p.spec.inputs):
+        lead, frames, inner = around(port)
+        times = Fraction(port.rate).numerator
+        fill = f"({kind(port)}){p.upper}_PADDING" if kind(port) in ("float", "double") else ""
+        yield f"        for (int a = 0; a < {lead}; a++)"
+        yield f"            for (int t = s->waiting * {times}; t < {frames}; t++)"
+        value = (
+            fill
+            or f"t > 0 ? s->wait_{i}[(a * {frames} + t - 1) * {inner} + c] : s->wait_{i}[(a * {frames}) * {inner} + c]"
+        )
+        place = f"s->wait_{i}[(a * {frames} + t) * {inner} + c]"
+        yield f"                for (int c = 0; c < {inner}; c++) {place} = {value};"
