@@ -230,5 +230,22 @@ def test_an_opening_is_compiled_too(length: int) -> None:
     assert stream.opening is not None
     x = frames(1, 2, max(length, stream.spec.shortest))
     close(streamed(stream, x, [1] * x.shape[-1], **NATIVE)["y"], Batch(proto).run({"x": x})["y"])
-    with pytest.raises(pulsify.InvalidArgument, match="opening=False"):
-        stream.export("nowhere", "c")
+
+
+OPENINGS = {
+    "lstm": (models.mirrored_lstm(1), 1),
+    "lstm by 2": (models.mirrored_lstm(1), 2),
+    "conv": (models.mirrored(1), 3),
+}
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+def test_a_c_program_opens_as_a_session_does(name: str, tmp_path: Path) -> None:
+    """Every length up to the second pulse behind the opening, pulse by pulse and ragged, NaN behind the end: the batch model's frames."""
+    proto, pulse = OPENINGS[name]
+    stream, batch = pulsify.stream(proto, pulse=pulse, verify=False), Batch(proto)
+    assert stream.spec.opening > 1
+    shortest, first = stream.spec.shortest, stream.spec.opening * pulse
+    given = [{"x": frames(1, 2, n, seed=n)} for n in range(shortest, first + pulse + 2)]
+    said = run_as_c(stream, tmp_path / "net", batch_vectors(stream, given, [batch.run(x) for x in given]))
+    assert said.endswith("ok\n") and "net_opening" in (tmp_path / "net" / "net.h").read_text()

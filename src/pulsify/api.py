@@ -15,7 +15,18 @@ import onnx_ir as ir
 
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
-from pulsify.backends.seam import Executable, Options, Own, StepProgram, Wired, Wiring, Writing, own_options, plain
+from pulsify.backends.seam import (
+    Executable,
+    Opening,
+    Options,
+    Own,
+    StepProgram,
+    Wired,
+    Wiring,
+    Writing,
+    own_options,
+    plain,
+)
 from pulsify.core.arrays import ArrayLike, Given, Result
 from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
 from pulsify.core.custom import Bodies, write_out
@@ -25,7 +36,7 @@ from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import with_options
+from pulsify.export.registry import with_opening, with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -345,22 +356,18 @@ class Stream:
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share, None if self.opening is None else self.opening.model).write(self.model, self.spec, Path(path))
+        Onnx(share, self._first()).write(self.model, self.spec, Path(path))
 
     def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
         options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
         """
-        chosen = with_options(target, options)
-        if isinstance(chosen, Onnx):
-            self.save(path)
-            return
-        if self.opening is not None:
-            raise InvalidArgument(
-                f"{target!r} takes one graph, and this stream has an opening: convert with opening=False"
-            )
+        chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
+
+    def _first(self) -> Opening | None:
+        return None if self.opening is None else Opening(self.opening.model, self.opening.spec)
 
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)

@@ -97,6 +97,14 @@ class StepProgram:
         return tuple(dict.fromkeys(p.ring for p in self.places.values() if p.ring is not None))
 
 
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """What runs the first pulses of a stream as one: a graph of its own, with the stream's states."""
+
+    model: ir.Model
+    spec: Spec
+
+
 def stream_axis(dims: Dims) -> int | None:
     """The axis along which streams lie one after the other."""
     return next((i for i, d in enumerate(dims) if isinstance(d, str)), None)

@@ -16,7 +16,7 @@ from pulsify.backends.native.fuse import literal
 from pulsify.backends.native.render import HEAD, Source, prelude, render
 from pulsify.backends.native.source import Written, written
 from pulsify.backends.native.views import NUMPY, width
-from pulsify.backends.seam import Array
+from pulsify.backends.seam import Array, Opening
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.spec import Spec
 from pulsify.export import c_files, c_frames
@@ -32,23 +32,26 @@ RESERVED = {
 
 @dataclass(frozen=True)
 class C:
-    """weights: "source" (a C file) or "file" (one aligned binary, to be mapped or flashed). name: of it all."""
+    """weights: "source" (a C file) or "file" (one aligned binary, to be mapped or flashed). name: of it all.
+
+    opening: what runs the first pulses.
+    """
 
     weights: str = "source"
     name: str = ""
+    opening: Opening | None = None
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
         if self.weights not in ("source", "file"):
             raise InvalidArgument(f"weights={self.weights!r}: 'source' (a C file) or 'file' (a binary)")
-        if spec.opening:
-            raise InvalidArgument("C takes one graph, and this stream has an opening: convert with opening=False")
         name = self.name or _plain(path.name)
         if not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
             raise InvalidArgument(f"name={name!r} is no name in C: take letters, digits and _")
         program = BACKEND.lower(model, spec, 1)
-        made = written(program, spec)
-        parts = c_frames.Parts(name, made, render(made), spec, self.weights == "file", program.since)
-        _put(path, _files(parts, vectors(model, spec, program.since)))
+        made = written(program, spec, self.opening)
+        first = None if self.opening is None else self.opening.spec
+        parts = c_frames.Parts(name, made, render(made), spec, self.weights == "file", program.since, first)
+        _put(path, _files(parts, vectors(model, spec, program.since, self.opening)))
 
 
 def _files(p: c_frames.Parts, found: Vectors) -> dict[str, str | bytes]:

@@ -153,14 +153,14 @@ def test(p: Parts, found: Vectors) -> str:
         lines.append(f"        if (!get(static_{i}, sizeof static_{i}, f)) return 2;")
     for i, port in enumerate(spec.inputs):
         size, rate = math.prod(concrete(port.dims, 1)) // port.frames, Fraction(port.rate).numerator
+        lines.append(f"        if (length < 0 || length > {found.inputs[i] // (size * rate)}) return 2;")
         lines.append(
             f"        if (!get(whole_in_{i}, sizeof(*whole_in_{i}) * {size * rate} * (size_t)length, f)) return 2;"
         )
     for i in range(len(spec.outputs)):
         lines.append(f"        int32_t size_{i} = 0;")
-        lines.append(
-            f"        if (!get(&size_{i}, 4, f) || !get(want_{i}, sizeof(*want_{i}) * (size_t)size_{i}, f)) return 2;"
-        )
+        lines.append(f"        if (!get(&size_{i}, 4, f) || size_{i} < 0 || size_{i} > {found.outputs[i]}) return 2;")
+        lines.append(f"        if (!get(want_{i}, sizeof(*want_{i}) * (size_t)size_{i}, f)) return 2;")
     sizes = ", ".join(f"size_{i}" for i in range(len(spec.outputs)))
     lines += [
         "        for (int ragged = 0; ragged < 2; ragged++) {",

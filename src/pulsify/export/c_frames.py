@@ -20,7 +20,7 @@ LOOKED_AT = 1 << 16  # lengths that are tried to see how many frames a flush giv
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """An export. apart: the weights are a file of their own, handed over at reset."""
+    """An export. apart: the weights are a file of their own, handed over at reset. first: the opening's, if any."""
 
     name: str
     made: Written
@@ -28,6 +28,7 @@ class Parts:
     spec: Spec
     apart: bool
     since: int = 0  # the pulse from which on the steady step holds
+    first: Spec | None = None
 
     @property
     def upper(self) -> str:
@@ -36,6 +37,26 @@ class Parts:
     @property
     def timed(self) -> list[tuple[int, Output]]:
         return [(i, o) for i, o in enumerate(self.spec.outputs) if o.axis is not None]
+
+    @property
+    def need(self) -> str:
+        """Frames that the next step takes."""
+        return f"s->pulses > 0 ? {self.upper}_PULSE : {self.upper}_FIRST" if self.first else f"{self.upper}_PULSE"
+
+    def has(self, o: Output) -> str:
+        """Frames that the next step makes."""
+        return f"s->pulses > 0 ? {o.frames} : {o.frames * self.spec.opening}" if self.first else str(o.frames)
+
+    def room(self, port: Input | Output) -> int:
+        """Elements that any step takes or makes at the most."""
+        many = self.spec.opening if port.axis is not None else 0
+        return max(math.prod(concrete(port.dims, 1)) * max(many, 1), 1)
+
+    def call(self, words: list[str]) -> str:
+        """The next step."""
+        args = ", ".join(words)
+        step = f"{self.name}_step({args});"
+        return f"if (s->pulses > 0) {step} else {self.name}_opening({args});" if self.first else step
 
     def place(self, port: str) -> str:
         """Where what stays lies."""
@@ -59,9 +80,10 @@ def most_frames(spec: Spec, o: Output) -> int:
     """Frames that a flush gives at the most."""
     pulse, best = spec.pulse, o.delay + o.frames
     period = math.lcm(o.length.period, pulse)
-    far = min(o.length.settled + 2 * period + pulse * (2 + -(-o.delay // max(o.frames, 1))), LOOKED_AT)
-    for total in range(1, far + 1):
-        before = max(total // pulse * o.frames - o.delay, 0)
+    far = o.length.settled + 2 * period + pulse * (2 + spec.opening + -(-o.delay // max(o.frames, 1)))
+    for total in range(1, min(far, LOOKED_AT) + 1):
+        pulses = total // pulse
+        before = max(pulses * o.frames - o.delay, 0) if pulses >= spec.opening else 0
         best = max(best, o.length.at(total) - before)
     return best
 
@@ -75,6 +97,8 @@ def header(p: Parts) -> str:
     lines += [f"#ifndef {up}_H", f"#define {up}_H", "#include <stdint.h>", "#include <stddef.h>"]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
     lines += [f"#define {up}_PULSE {spec.pulse} /* frames a step takes */"]
+    if p.first:
+        lines.append(f"#define {up}_FIRST {p.first.pulse} /* frames the first step takes, the opening */")
     lines += [f"#define {up}_INPUTS {len(spec.inputs)}", f"#define {up}_OUTPUTS {len(spec.outputs)}"]
     for i, port in enumerate(spec.inputs):
         lines.append(f"/* input {i}, {port.name}: {shown(port)}, {port.rate} frames a unit of time */")
@@ -88,7 +112,8 @@ def header(p: Parts) -> str:
         lead, frames, inner = around(o)
         lines.append(f"/* output {i}, {o.name}: {shown(o)}, {o.delay} frames late */")
         lines.append(f"#define {up}_FRAME_{i} {lead * inner} /* elements of a frame */")
-        lines.append(f"#define {up}_OUT_{i} {lead * frames * inner} /* elements that a push gives at the most */")
+        most = max(frames, frames * spec.opening - o.delay)
+        lines.append(f"#define {up}_OUT_{i} {lead * most * inner} /* elements that a push gives at the most */")
         lines.append(f"#define {up}_FLUSH_{i} {max(most_frames(spec, o), 1) * lead * inner} /* and a flush */")
     lines += ["", *errors(p), "", p.source.structs(p.name), *_state(p), "", *declarations(p), ""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "#endif", ""]
@@ -118,7 +143,7 @@ def _state(p: Parts) -> list[str]:
     ]
     ports: list[tuple[str, int, Input | Output]] = [("wait", i, x) for i, x in enumerate(p.spec.inputs)]
     ports += [("made", i, o) for i, o in enumerate(p.spec.outputs)]
-    lines += [f"    {kind(x)} {word}_{i}[{max(math.prod(concrete(x.dims, 1)), 1)}];" for word, i, x in ports]
+    lines += [f"    {kind(x)} {word}_{i}[{p.room(x)}];" for word, i, x in ports]
     lines += [f"    int32_t given[{p.upper}_OUTPUTS]; /* frames of each output that the last call gave */"]
     return [*lines, "    int32_t waiting, ended;", f"}} {p.name}_state;"]
 
@@ -136,23 +161,26 @@ def signatures(p: Parts) -> dict[str, str]:
     statics = "".join(f", const {p.made.ports[x.name].ctype} *static_{i}" for i, x in enumerate(p.spec.statics))
     pushed = arguments(p, True, []) + ", int frames" + "".join(f", {kind(p.spec.outputs[i])} *out_{i}" for i in timed)
     weights = f", const {p.name}_weights *weights" if p.apart else ""
-    return {
+    bare = f"({arguments(p, True, every)}, int64_t length)"
+    found = {
         "reset": f"void {p.name}_reset({p.name}_state *s{weights}{statics})",
         "push": f"int {p.name}_push({pushed})",
         "flush": f"int {p.name}_flush({arguments(p, False, every)})",
-        "step": f"void {p.name}_step({arguments(p, True, every)}, int64_t length)",
+        "step": f"void {p.name}_step{bare}",
     }
+    return {**found, "opening": f"void {p.name}_opening{bare}"} if p.first else found
 
 
 def declarations(p: Parts) -> list[str]:
     found = signatures(p)
     lines = [] if p.apart else [f"extern const {p.name}_weights {p.name}_data;"]
+    opening = [f"/* The first bare step: {p.upper}_FIRST frames in. */", f"{found['opening']};"] if p.first else []
     return [
         *lines, "/* A new stream. */", f"{found['reset']};",
         f"/* Takes 0 to {p.upper}_PULSE frames (all inputs, dense) and gives the frames that are ready: how many. */",
         f"{found['push']};", "/* Ends the stream: the frames that are left, how many. */", f"{found['flush']};",
         "/* One bare step: a whole pulse in, a whole pulse out, delays and all. length: the stream's, or -1. */",
-        f"{found['step']};",
+        f"{found['step']};", *opening,
     ]  # fmt: skip
 
 
@@ -160,7 +188,7 @@ def declarations(p: Parts) -> list[str]:
 
 
 def functions(p: Parts) -> str:
-    lines = [*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_push(p), *_flush(p)]
+    lines = [*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_opening(p), *_push(p), *_flush(p)]
     return "\n".join(lines) + "\n"
 
 
@@ -267,6 +295,22 @@ def _step(p: Parts) -> Iterator[str]:
     yield ""
 
 
+def _opening(p: Parts) -> Iterator[str]:
+    """The first pulses as one, on the same memory: what it remembers is the stream's."""
+    if p.first is None:
+        return
+    names = ", ".join(["s->weights", "&s->memory", *(a.rpartition("*")[2] for a in p.source.arguments)])
+    yield f"{signatures(p)['opening']} {{"
+    if p.first.length:
+        yield f"    {p.place(p.first.length)} = length < 0 ? {p.first.unknown_length} : (int32_t)length;"
+    else:
+        yield "    (void)length;"
+    yield f"    {p.name}_step_opening({names});"
+    yield f"    s->pulses += {p.spec.opening};"
+    yield "}"
+    yield ""
+
+
 def _counters(p: Parts) -> Iterator[str]:
     """Counters are 32 bits wide, and set back on endless streams."""
     spec = p.spec
@@ -282,14 +326,14 @@ def _counters(p: Parts) -> Iterator[str]:
     yield "    }"
 
 
-def _stored(p: Parts, first: str, count: str, room_at: str) -> Iterator[str]:
-    """Frames of all inputs to where they wait."""
+def _stored(p: Parts, first: str, count: str, room: str, at: str) -> Iterator[str]:
+    """Frames of all inputs to where they wait, `room` of them for the next step."""
     for i, port in enumerate(p.spec.inputs):
-        lead, frames, inner = around(port)
+        lead, _, inner = around(port)
         rate = Fraction(port.rate)
         times = "" if rate == 1 else f" * {rate.numerator}"
         yield (
-            f"    cut(in_{i}, frames{times}, {first}{times}, s->wait_{i}, {frames}, {room_at}{times}, {count}{times}, "
+            f"    cut(in_{i}, frames{times}, {first}{times}, s->wait_{i}, {room}{times}, {at}{times}, {count}{times}, "
             f"{lead}, sizeof(*in_{i}) * {inner});"
         )
 
@@ -302,46 +346,47 @@ def _push(p: Parts) -> Iterator[str]:
         if c.at_most is not None:
             yield f"    if (condition_{i}(s->received + frames) > {c.at_most}) return {up}_LENGTH;"
     yield from _counters(p)
+    yield f"    const int need = {p.need};"
     yield "    const int before = s->waiting;"
-    yield f"    const int part = frames < {up}_PULSE - before ? frames : {up}_PULSE - before;"
-    yield f"    const int whole = before == 0 && frames == {up}_PULSE;"
+    yield "    const int part = frames < need - before ? frames : need - before;"
+    yield "    const int whole = before == 0 && frames == need;"
     yield "    s->received += frames;"
     yield f"    for (int i = 0; i < {up}_OUTPUTS; i++) s->given[i] = 0;"
     yield "    if (!whole) {"
-    yield from (f"    {line}" for line in _stored(p, "0", "part", "before"))
-    yield f"        if (before + part < {up}_PULSE) {{"
+    yield from (f"    {line}" for line in _stored(p, "0", "part", "need", "before"))
+    yield "        if (before + part < need) {"
     yield "            s->waiting = before + part;"
     yield "            return 0;"
     yield "        }"
     yield "    }"
     given = []
     for i, o in p.timed:
-        lead, frames, inner = around(o)
-        yield f"    const int64_t begin_{i} = s->pulses * {frames} - {o.delay};"
-        yield f"    const int first_{i} = begin_{i} < 0 ? (begin_{i} < -{frames} ? {frames} : (int)-begin_{i}) : 0;"
+        yield f"    const int has_{i} = {p.has(o)};"
+        yield f"    const int64_t begin_{i} = s->pulses * {o.frames} - {o.delay};"
+        yield f"    const int first_{i} = begin_{i} < 0 ? (begin_{i} < -has_{i} ? has_{i} : (int)-begin_{i}) : 0;"
         if o.length.cap is not None:
             cap = o.length.cap
-            yield f"    int last_{i} = {cap} - begin_{i} < {frames} ? (int)({cap} - begin_{i}) : {frames};"
+            yield f"    int last_{i} = {cap} - begin_{i} < has_{i} ? (int)({cap} - begin_{i}) : has_{i};"
             yield f"    last_{i} = last_{i} < first_{i} ? first_{i} : last_{i};"
         else:
-            yield f"    const int last_{i} = {frames};"
-        yield f"    const int all_{i} = first_{i} == 0 && last_{i} == {frames};"
+            yield f"    const int last_{i} = has_{i};"
+        yield f"    const int all_{i} = first_{i} == 0 && last_{i} == has_{i};"
         given.append(i)
     outs = [
         f"all_{i} ? out_{i} : s->made_{i}" if o.axis is not None else f"s->made_{i}" for i, o in enumerate(spec.outputs)
     ]
     ins = [f"whole ? in_{i} : s->wait_{i}" for i in range(len(spec.inputs))]
-    yield f"    {p.name}_step({', '.join(['s', *ins, *outs, '-1'])});"
+    yield f"    {p.call(['s', *ins, *outs, '-1'])}"
     for i, o in p.timed:
-        lead, frames, inner = around(o)
+        lead, _, inner = around(o)
         yield f"    s->given[{i}] = last_{i} - first_{i};"
         yield (
-            f"    if (!all_{i}) cut(s->made_{i}, {frames}, first_{i}, out_{i}, s->given[{i}], 0, s->given[{i}], "
+            f"    if (!all_{i}) cut(s->made_{i}, has_{i}, first_{i}, out_{i}, s->given[{i}], 0, s->given[{i}], "
             f"{lead}, sizeof(*out_{i}) * {inner});"
         )
     yield "    s->waiting = frames - part;"
     yield "    if (frames > part) {"
-    yield from (f"    {line}" for line in _stored(p, "part", "(frames - part)", "0"))
+    yield from (f"    {line}" for line in _stored(p, "part", "(frames - part)", f"{up}_PULSE", "0"))
     yield "    }"
     yield f"    return s->given[{given[0]}];" if given else "    return 0;"
     yield "}"
@@ -370,17 +415,19 @@ def _flush(p: Parts) -> Iterator[str]:
         yield f"    s->given[{i}] = end_{i} > from_{i} ? (int32_t)(end_{i} - from_{i}) : 0;"
     more = [f"s->pulses * {o.frames} - {o.delay} < {_end(i, o)}" for i, o in enumerate(spec.outputs) if o.frames]
     yield "    do {"
+    yield f"        const int need = {p.need};"
     yield from _padded(p)
     outs, ins = [f"s->made_{i}" for i in range(len(spec.outputs))], [f"s->wait_{i}" for i in range(len(spec.inputs))]
     for i, o in p.timed:
+        yield f"        const int has_{i} = {p.has(o)};"
         yield f"        const int64_t begin_{i} = s->pulses * {o.frames} - {o.delay};"
-    yield f"        {p.name}_step({', '.join(['s', *ins, *outs, 'total'])});"
+    yield f"        {p.call(['s', *ins, *outs, 'total'])}"
     for i, o in p.timed:
-        lead, frames, inner = around(o)
+        lead, _, inner = around(o)
         yield f"        const int64_t a_{i} = begin_{i} < from_{i} ? from_{i} : begin_{i};"
-        yield f"        const int64_t b_{i} = begin_{i} + {frames} < end_{i} ? begin_{i} + {frames} : end_{i};"
+        yield f"        const int64_t b_{i} = begin_{i} + has_{i} < end_{i} ? begin_{i} + has_{i} : end_{i};"
         yield (
-            f"        if (b_{i} > a_{i}) cut(s->made_{i}, {frames}, (int)(a_{i} - begin_{i}), out_{i}, s->given[{i}], "
+            f"        if (b_{i} > a_{i}) cut(s->made_{i}, has_{i}, (int)(a_{i} - begin_{i}), out_{i}, s->given[{i}], "
             f"(int)(a_{i} - from_{i}), (int)(b_{i} - a_{i}), {lead}, sizeof(*out_{i}) * {inner});"
         )
     yield "        s->waiting = 0;"
@@ -399,14 +446,14 @@ def _end(i: int, o: Output) -> str:
 def _padded(p: Parts) -> Iterator[str]:
     """What no frame has come for: floats are padded, whole numbers go on as the last one."""
     for i, port in enumerate(p.spec.inputs):
-        lead, frames, inner = around(port)
+        lead, _, inner = around(port)
         times = Fraction(port.rate).numerator
+        room = "need" if times == 1 else f"need * {times}"
         fill = f"({kind(port)}){p.upper}_PADDING" if kind(port) in ("float", "double") else ""
         yield f"        for (int a = 0; a < {lead}; a++)"
-        yield f"            for (int t = s->waiting * {times}; t < {frames}; t++)"
+        yield f"            for (int t = s->waiting * {times}; t < {room}; t++)"
         value = (
-            fill
-            or f"t > 0 ? s->wait_{i}[(a * {frames} + t - 1) * {inner} + c] : s->wait_{i}[(a * {frames}) * {inner} + c]"
+            fill or f"t > 0 ? s->wait_{i}[(a * {room} + t - 1) * {inner} + c] : s->wait_{i}[(a * {room}) * {inner} + c]"
         )
-        place = f"s->wait_{i}[(a * {frames} + t) * {inner} + c]"
+        place = f"s->wait_{i}[(a * {room} + t) * {inner} + c]"
         yield f"                for (int c = 0; c < {inner}; c++) {place} = {value};"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from pulsify.backends.seam import Opening
 from pulsify.core.spec import OPENING, Spec
 from pulsify.core.weights import write
 from pulsify.export.registry import Target
@@ -18,7 +19,7 @@ class Onnx:
     """share: weights that lie beside the file already are read there. opening: what runs the first pulses."""
 
     share: bool = True
-    opening: ir.Model | None = None
+    opening: Opening | None = None
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
         if self.opening is None:
@@ -28,7 +29,7 @@ class Onnx:
         said = model.metadata_props[OPENING]
         model.metadata_props[OPENING] = json.dumps({"file": beside.name, "pulses": spec.opening})
         try:
-            write({path: model, beside: self.opening}, self.share)
+            write({path: model, beside: self.opening.model}, self.share)
         finally:
             model.metadata_props[OPENING] = said
 

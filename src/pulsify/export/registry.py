@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 import onnx_ir as ir
 
+from pulsify.backends.seam import Opening
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.named import Entry, imported
 from pulsify.core.spec import Spec
@@ -18,7 +19,10 @@ class Target(Protocol):
     """Writes a stream down for somebody who does not have pulsify."""
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
-        """model: the step graph, to be left as it is. spec: everything else about the stream. path: where to."""
+        """model: the step graph, to be left as it is. spec: everything else about the stream. path: where to.
+
+        One that holds streams with an opening has a field for it, `opening`.
+        """
         ...
 
 
@@ -51,3 +55,13 @@ def with_options(name: str, options: Mapping[str, str]) -> Target:
         raise InvalidArgument(f"unknown {unknown}: the target {name!r} {has}")
     settled: Any = found
     return replace(settled, **options) if options else found
+
+
+def with_opening(name: str, chosen: Target, opening: Opening | None) -> Target:
+    """The target with what runs the first pulses of the stream; InvalidArgument if it holds one graph only."""
+    if opening is None:
+        return chosen
+    if not is_dataclass(chosen) or "opening" not in [f.name for f in fields(chosen)]:
+        raise InvalidArgument(f"{name!r} takes one graph, and this stream has an opening: convert with opening=False")
+    held: Any = chosen
+    return cast(Target, replace(held, opening=opening))

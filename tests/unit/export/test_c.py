@@ -22,6 +22,7 @@ STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-psabi"]
 MACHINES = Path(__file__).parents[2] / "machines"
 MODELS = {"look_ahead": models.look_ahead(1), "causal": models.causal(1), "with_length": models.with_length(1)}
+OPENS = {"opens": models.mirrored_lstm(1)}
 CORTEX = {"cortex-m4": ("fpv4-sp-d16", "mps2-an386"), "cortex-m7": ("fpv5-sp-d16", "mps2-an500")}
 
 
@@ -33,7 +34,9 @@ def tool(*names: str) -> None:
 
 def exported(name: str, tmp_path: Path, **options: str) -> Path:
     folder = tmp_path / name
-    pulsify.stream(MODELS[name], pulse=4, verify=False).export(folder, "c", name="net", **options)
+    stream = pulsify.stream({**MODELS, **OPENS}[name], pulse=2 if name in OPENS else 4, verify=False)
+    assert (stream.opening is not None) is (name in OPENS)
+    stream.export(folder, "c", name="net", **options)
     return folder
 
 
@@ -47,7 +50,7 @@ def ran(*command: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *OPENS])
 @pytest.mark.parametrize("weights", ["source", "file"])
 def test_vectors_pass_under_sanitizers_with_every_warning(name: str, weights: str, tmp_path: Path) -> None:
     tool("gcc")
@@ -56,7 +59,7 @@ def test_vectors_pass_under_sanitizers_with_every_warning(name: str, weights: st
     assert ran(str(folder / "t"), str(folder)).endswith("ok\n")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *OPENS])
 def test_a_second_compiler(name: str, tmp_path: Path) -> None:
     tool("clang")
     folder = exported(name, tmp_path)

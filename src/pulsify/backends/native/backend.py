@@ -230,7 +230,7 @@ def _finite(made: Written) -> str:
     """Are all numbers of the inputs finite? What is not is no zero when taken from itself."""
     lines = [
         f"for (int i = 0; i < {b.size}; i++) bad |= ((({b.ctype} *)f[{2 + k}])[i] - (({b.ctype} *)f[{2 + k}])[i]) != 0;"
-        for k, b in enumerate(made.inputs)
+        for k, b in enumerate(made.steps[0].inputs)
         if b.ctype in FLOATING
     ]
     return "\n".join([f"int {NAME}_finite(void **f) {{", "(void)f;", "int bad = 0;", *lines, "return !bad;", "}\n"])

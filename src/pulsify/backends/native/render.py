@@ -98,13 +98,13 @@ def render(made: Written) -> Source:
         part = made.weights.arena(f.ctype).view(np.uint8)
         image[f.offset : f.offset + part.size] = part
     names = _Names()
+    first = made.steps[0]
     arguments = tuple(
         f"{'const ' if b.kind == 'in' else ''}{b.ctype} *{b.kind}_{i}"
-        for many in (made.inputs, made.outputs)
+        for many in (first.inputs, first.outputs)
         for i, b in enumerate(many)
     )
-    places = {b: f"{b.kind}_{i}" for many in (made.inputs, made.outputs) for i, b in enumerate(many)}
-    steps = {step.name: _step(step, names, places, arguments) for step in made.steps}
+    steps = {step.name: _step(step, names, arguments) for step in made.steps}
     return Source("\n".join(names.texts), steps, memory, weights, image, arguments)
 
 
@@ -126,7 +126,8 @@ class _Names:
         return self.known[key]
 
 
-def _step(step: Step, names: _Names, places: Mapping[Buffer, str], arguments: Sequence[str]) -> str:
+def _step(step: Step, names: _Names, arguments: Sequence[str]) -> str:
+    places = {b: f"{b.kind}_{i}" for many in (step.inputs, step.outputs) for i, b in enumerate(many)}
     lines = [
         f"static void @NAME@_step_{step.name}(const @NAME@_weights *w, @NAME@_memory *s, {', '.join(arguments)}) {{"
     ]

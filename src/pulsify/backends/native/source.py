@@ -13,7 +13,7 @@ from pulsify.backends.native.fuse import copy, groups, write_chain
 from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Site, Uncovered, Weights, axis_of
 from pulsify.backends.native.table import expressions, operators, table
 from pulsify.backends.native.views import C_TYPES, Buffer, View, row_major
-from pulsify.backends.seam import Array, StepProgram
+from pulsify.backends.seam import Array, Opening, StepProgram
 from pulsify.core.errors import NotSupported
 from pulsify.core.spec import Spec, concrete
 from pulsify.optimize.constants import FoldConstants
@@ -22,21 +22,24 @@ from pulsify.optimize.sized import ForStreams
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step: what it calls, in order, and what it needs for that beside what stays. work: elements by type."""
+    """One step: what it calls, in order, and what it needs for that beside what stays. work: elements by type.
+
+    inputs, outputs: as the caller has them.
+    """
 
     name: str
     calls: tuple[Call, ...]
     work: Mapping[str, int]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """All steps of a program. ports: what stays from pulse to pulse. inputs, outputs: as the caller has them."""
+    """All steps of a program, the general one first. ports: what stays from pulse to pulse."""
 
     steps: tuple[Step, ...]
     ports: Mapping[str, Port]
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
     weights: Weights
 
 
@@ -55,8 +58,8 @@ def prepared(model: ir.Model) -> ir.Model:
     return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
 
 
-def written(program: StepProgram, spec: Spec) -> Written:
-    """The program as calls of kernels, or NotSupported that names the node."""
+def written(program: StepProgram, spec: Spec, opening: Opening | None = None) -> Written:
+    """The program as calls of kernels, or NotSupported that names the node. opening: one more step, `opening`."""
     growing = next((s for s in spec.states if s.grows), None)
     if growing is not None:
         raise NotSupported(
@@ -64,20 +67,21 @@ def written(program: StepProgram, spec: Spec) -> Written:
             target="C", hint="convert with unbounded=N, which keeps the last N frames",
         )  # fmt: skip
     weights, ports = Weights(), _ports(spec)
-    inputs = tuple(_outside("in", i.name, i.dims, i.dtype) for i in spec.inputs)
-    outputs = tuple(_outside("out", o.name, o.dims, o.dtype) for o in spec.outputs)
-    models = {"general": program.general, "steady": program.steady}
+    models = [("general", program.general, spec), ("steady", program.steady, spec)]
+    models += [] if opening is None else [("opening", opening.model, opening.spec)]
     steps = []
-    for name, model in models.items():
+    for name, model, own in models:
         if model is not None:
-            scope = _lowered(prepared(model), spec, weights, ports, inputs, outputs)
-            steps.append(Step(name, tuple(scope.calls), plan(scope.calls)))
+            inputs = tuple(_outside("in", i.name, i.dims, i.dtype) for i in own.inputs)
+            outputs = tuple(_outside("out", o.name, o.dims, o.dtype) for o in own.outputs)
+            scope = _lowered(prepared(model), own, weights, ports, inputs, outputs)
+            steps.append(Step(name, tuple(scope.calls), plan(scope.calls), inputs, outputs))
     at: dict[str, int] = {}
     for port in ports.values():
         buffer = port.view().buffer
         buffer.offset = at.get(port.ctype, 0)
         at[port.ctype] = buffer.offset + max(buffer.size, 1)
-    return Written(tuple(steps), ports, inputs, outputs, weights)
+    return Written(tuple(steps), ports, weights)
 
 
 def _outside(kind: str, name: str, dims: tuple[int | str, ...], dtype: object) -> Buffer:
