@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import onnx_ir as ir
 
@@ -34,7 +35,7 @@ from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
-from pulsify.core.spec import Condition, Output, Spec, latency
+from pulsify.core.spec import Condition, Filled, Output, Spec, latency
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, TooLarge
@@ -316,10 +317,15 @@ def _is_data(traces: Traces, node: Node) -> bool:
 def _require_seen_lengths(ctx: Context) -> None:
     """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
     traces, tracer = ctx.ask.traces, ctx.ask.traces.tracer
-    if traces.step == tracer.time.step:
+    declared = tracer.time.lengths
+    if declared.least > 1:
+        ctx.ask.ledger.require("", Length(), at_least=declared.least)
+    if declared.remainder:
+        ctx.ask.ledger.require("", Length().then(add=-declared.remainder), multiple=declared.every)
+    if traces.step == declared.every:
         return
     base = traces.lengths[0]
-    near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
+    near = range(base, base + min(2 * traces.step, 64 * declared.every), declared.every)
     if any(tracer.works(s) != all(c.met(s) for c in ctx.ask.ledger.conditions if c.at_most is None) for s in near):
         ctx.ask.ledger.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
 
@@ -365,7 +371,8 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
     graph, named = assemble(ctx, outputs, states, unknown)
-    static = [p.name for p in ctx.ask.model.inputs if p.name not in time.streams and p.name not in time.bound]
+    given = {*time.streams, *time.bound, *time.filled}
+    static = [p.name for p in ctx.ask.model.inputs if p.name not in given]
     spec = Spec(
         pulse=pulse,
         granularity=math.lcm(*ctx.ask.ledger.denominators, 1),
@@ -386,6 +393,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
         proof=ctx.ask.ledger.proof(),
         exact_up_to=ctx.ask.ledger.kept,
+        filled=tuple(Filled(n, axis, Fraction(per), value) for n, (axis, per, value) in time.filled.items()),
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx))

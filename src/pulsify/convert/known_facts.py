@@ -41,7 +41,10 @@ def known_fact(ctx: Context, name: str) -> Fact:
     axes = ctx.ask.time_axes(name)
     if not axes:
         return _without_time(ctx, name, node)
-    assert node is not None
+    if node is None:  # an input that is bound to ones
+        sizes = _sizes(ctx, name, axes[0])
+        frame = np.full([s or 1 for s in sizes], ctx.ask.traces.runs[0][name].array.flat[0])
+        return constant_wire(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axes[0]))
     try:  # a formula of the position holds at every length
         ctx.node_rule(ctx, node)
         return ctx.ask.facts[name]

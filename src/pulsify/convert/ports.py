@@ -21,9 +21,9 @@ from pulsify.frontend.time import TimeSpec
 
 def file_inputs(ctx: Context, time: TimeSpec) -> None:
     for port in ctx.ask.model.inputs:
-        dims = list(declared(port.name, ctx, time))
-        if port.name in time.bound:
+        if port.name in time.bound or port.name in time.filled:
             continue
+        dims = list(declared(port.name, ctx, time))
         if port.name not in time.streams:
             ctx.ask.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
             continue

@@ -96,6 +96,15 @@ def runnable(source: Source) -> Source:
     return graph
 
 
+def undeclared(source: Source) -> ir.Model:
+    """The model without the shapes that it declares for what its nodes make: exporters get some of them wrong."""
+    graph = read(source)
+    for node in graph.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None
+    return graph
+
+
 def _check(graph: ir.Model) -> None:
     """What the rest takes for granted: there are nodes, and whatever is read was made before."""
     main = graph.graph
@@ -206,7 +215,7 @@ def plain_node(n: ir.Node, version: int, rename: dict[str, str] | None = None) -
     domain = "" if n.domain == "ai.onnx" else n.domain
     name = n.name or f"{n.op_type}_{outputs[0]}"
     body = _body(attrs["body"], name, version, rename) if domain == "" and n.op_type in ("Scan", "Loop") else None
-    return Node(name, n.op_type, domain, version, inputs, outputs, attrs, proto, body)
+    return Node(name, n.op_type, domain, version, inputs, outputs, attrs, proto, body, rename)
 
 
 def _body(graph: ir.Graph, name: str, version: int, outer: dict[str, str]) -> Body:

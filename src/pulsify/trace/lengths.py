@@ -11,6 +11,7 @@ from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
 from pulsify.trace.made import Made
+from pulsify.trace.tied import tied
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
@@ -56,6 +57,9 @@ class Tracer:
             dims = self.time.dims(port, length, batch)
             if port.name in self.time.bound:
                 out[port.name] = known(np.full(dims, length, port.dtype.numpy()))
+            elif port.name in self.time.filled:
+                value = np.array(self.time.filled[port.name][2], port.dtype.numpy())
+                out[port.name] = known(np.broadcast_to(value, dims))
             else:
                 out[port.name] = Traced(port.dtype, dims, False)
         return out
@@ -84,16 +88,22 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
 
     step is 1 unless the model takes only some lengths (multiples of a number, say).
     """
-    given = tracer.time.step
+    lengths = tracer.time.lengths
+    given = lengths.every
+    at_least = max(at_least, lengths.least if lengths.least > 1 else 0)
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     near = [s for s in scales if s <= 16 * scales[0]]
+    if not tracer.works(lengths.next(scales[0] + 3)):
+        refusal = tied(tracer.at, given, (*BATCHES, 1) if tracer.time.batch else (1,))
+        if refusal is not None:
+            raise refusal
     for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
-        start = -(-(scale + 3) // given) * given
+        start = lengths.next(scale + 3)
         if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
     for scale in scales[:3]:
-        start = -(-(scale + 3) // given) * given
+        start = lengths.next(scale + 3)
         base = next((s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)), None)
         if base is None:
             continue

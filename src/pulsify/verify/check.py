@@ -23,11 +23,14 @@ from pulsify.runtime.whole import run_whole
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
 
+UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
 Run = tuple[int, Arrays, Arrays]  # length, inputs, outputs
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}  # relative to the output's scale; others are equal
+FILLED = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
+          "tensor(bool)": np.bool_, **{f"tensor({t})": np.dtype(t) for t in ("int8", "uint8", "int16", "int32", "int64")}}  # fmt: skip
 AS_WRITTEN = (
     "compared with the batch model as it is written: what ONNX Runtime's optimiser makes of it is another model"
 )
@@ -107,12 +110,13 @@ def _side_by_side(
     on: Machine = HERE,
 ) -> Report:
     rng = np.random.default_rng(seed)
-    runs = _batch_runs(source, stream, wished, rng)
+    source, runs, notes = _runs(source, stream, wished, rng)
     if wished and not runs:
         raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", Report())
     report = _compared(stream, runs, chunkings, tolerance, rng, on)
     if report.wrong and (written := _as_written(source, stream, runs, tolerance)):
-        report = replace(_compared(stream, written, chunkings, tolerance, rng, on), notes=(AS_WRITTEN,))
+        report, notes = _compared(stream, written, chunkings, tolerance, rng, on), (*notes, AS_WRITTEN)
+    report = replace(report, notes=notes)
     if on.low is not None and not report.judged:
         report = replace(report, notes=(*report.notes, low_text(on.low)))
     if (most := stream.spec.exact_up_to) is not None:
@@ -120,6 +124,22 @@ def _side_by_side(
     if report.wrong:
         _raise(report, stream, source, rng, on)
     return report
+
+
+def _runs(
+    source: Any, stream: Subject, wished: list[int], rng: np.random.Generator
+) -> tuple[Any, list[Run], tuple[str, ...]]:
+    """The batch model's own results; without the shapes it declares inside, if it fails for those."""
+    from pulsify.frontend.load import undeclared
+
+    try:
+        return source, _batch_runs(source, stream, wished, rng), ()
+    except InvalidModel as problem:
+        try:
+            bare = undeclared(source)
+            return bare, _batch_runs(bare, stream, wished, rng), (UNDECLARED,)
+        except InvalidModel:
+            raise problem from None
 
 
 def _compared(
@@ -167,6 +187,7 @@ def _check_ports(batch: Any, stream: Subject) -> None:
     """The batch model must be one this stream can have been made from."""
     streamed = [*(i.name for i in stream.spec.inputs), *(s.name for s in stream.spec.statics)]
     integers = {i.name for i in batch.get_inputs() if i.type in ("tensor(int32)", "tensor(int64)")}
+    integers |= {f.name for f in stream.spec.filled}
     given, made = [i.name for i in batch.get_inputs()], [o.name for o in batch.get_outputs()]
     wanted = [o.name for o in stream.spec.outputs]
     if not set(streamed) <= set(given) <= {*streamed, *integers} or not set(wanted) <= set(made):
@@ -257,7 +278,7 @@ def valid_length(stream: Subject, wished: int) -> int | None:
     """The next length from `wished` on that the batch model takes (it may kill the process at others)."""
     spec = stream.spec
     start = max(wished, spec.shortest)
-    for length in range(start, start + 4096):
+    for length in range(start, start + max(4096, *(2 * c.multiple for c in spec.conditions), 0)):
         if length % spec.step == 0 and all(c.met(length) for c in spec.conditions):
             return length
     return None
@@ -277,6 +298,7 @@ def make_inputs(batch: Any, stream: Subject, length: int, rng: np.random.Generat
     spec = stream.spec
     streams = {i.name: i for i in spec.inputs}
     statics = {s.name: s for s in spec.statics}
+    filled = {f.name: f for f in spec.filled}
     feeds = {}
     for port in batch.get_inputs():
         if port.name in streams:
@@ -287,6 +309,11 @@ def make_inputs(batch: Any, stream: Subject, length: int, rng: np.random.Generat
         elif port.name in statics:
             s = statics[port.name]
             feeds[port.name] = random_array(concrete(s.dims, 1), s.dtype, rng)
+        elif port.name in filled:
+            f = filled[port.name]
+            dims = [d if isinstance(d, int) else 1 for d in port.shape]
+            dims[f.axis] = int(length * f.rate)
+            feeds[port.name] = np.full(dims, f.value, FILLED[port.type])
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
             feeds[port.name] = np.full([1] * len(port.shape), length, dtype)

@@ -51,13 +51,13 @@ def _follower(ask: Questions) -> Follower:
             sizes,
             lambda name, batch: traces.tracer.at(first.length, batch)[name],
             first=lambda name: first[name],
-            _found={name: _filled(first[name], sizes(name)) for name in traces.tracer.time.bound},
+            _found={n: _filled(first[n], sizes(n)) for n in (*traces.tracer.time.bound, *traces.tracer.time.filled)},
         )
     return ask.batch_follower
 
 
 def _filled(value: Traced, sizes: tuple[Series, ...]) -> Value:
-    """An input that holds the length, once for every stream."""
+    """An input that holds the length, once for every stream, or is the same throughout."""
     item = float(value.array.reshape(-1)[0])
     return Spread(sizes, lo=item, hi=item)
 

@@ -71,6 +71,7 @@ def follower(ask: Questions) -> Follower:
             frozenset(traces.tracer.time.bound),
             longest(ask),
             first=lambda name: traces.runs[0][name],
+            filled={name: value for name, (*_, value) in traces.tracer.time.filled.items()},
         )
     return ask.follower
 
@@ -91,7 +92,7 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     unit = ask.traces.tracer.time.step
     dims, fact = ask.dims(name, 0), ask.facts.get(name)
     times = ask.time_axes(name)
-    port = ask.traces.tracer.time.streams.get(name)
+    port = ask.traces.tracer.time.time_axis(name)
     out = [constant(d, unit) for d in dims]
     if port is not None:
         out[port[0]] = one.length_itself(unit, port[1], longest(ask))
@@ -294,7 +295,7 @@ def as_expected(ask: Questions, node: Node, name: str, axis: int, size: Series, 
     off = one.subtract(size, expected)
     if off.constant and not off.item:
         return
-    if off.growth or off.period > 1 or off.values[-1] or off.settled > SHORT:
+    if off.growth or off.period > 1 or off.values[-1] or off.settled > max(SHORT, ask.traces.tracer.time.lengths.least):
         n = int(np.flatnonzero(off.look(off.horizon + off.period + 1))[-1])
         raise NotStreamable(
             f"axis {axis} of its output '{name}' changes with the length of the stream ({size.at((n + 1) * size.unit)} "
