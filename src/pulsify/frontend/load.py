@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -22,6 +23,7 @@ DROPPED = {  # gone before any rule is asked, with what docs/operators.md says o
     "Constant": "becomes a constant of the model",
     "Identity": "taken out; where it stays (an input given out again) the rule above holds",
     "Dropout": "taken out where it does not train",
+    "Compress": "a Gather of the places its mask shows, which must not depend on the data",
 }
 OLDEST_OPSET = 13
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
@@ -43,6 +45,7 @@ def load(source: Source) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
+        _compress_to_gather,
         loops_to_scans,
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         _drop_identities,
@@ -147,6 +150,29 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
                 f"({str(error)[:120]}); export the model again with opset 17"
             ) from error
     return graph
+
+
+def _compress_to_gather(graph: ir.Model) -> None:
+    """What a mask keeps is what its places show."""
+    for node in [n for n in graph.graph.all_nodes() if n.op_type == "Compress" and n.domain in ("", "ai.onnx")]:
+        x, mask = node.inputs
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else None
+        within, zero, flat = node.graph, ir.tensor(np.array([0])), ir.tensor(np.array([-1]))
+        assert isinstance(within, ir.Graph) and x is not None
+
+        def op(kind: str, inputs: Sequence[ir.Value | None], attrs: Sequence[ir.Attr] = (), of: ir.Node = node) -> ir.Value:
+            made = ir.Node("", kind, inputs, attrs, name=f"{of.name or of.op_type}/{kind}")
+            within.insert_before(of, made)
+            return made.outputs[0]
+
+        if axis is None:
+            x = op("Reshape", [x, op("Constant", [], [ir.AttrTensor("value", flat)])])
+        places = op("Squeeze", [op("NonZero", [mask]), op("Constant", [], [ir.AttrTensor("value", zero)])])
+        taken = op("Gather", [x, places], [ir.AttrInt64("axis", axis or 0)])
+        name, node.outputs[0].name = node.outputs[0].name, None
+        taken.name = name
+        node.outputs[0].replace_all_uses_with(taken, replace_graph_outputs=True)
+        within.remove(node, safe=True)
 
 
 def _drop_identities(graph: ir.Model) -> None:

@@ -28,7 +28,7 @@ EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, l
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 COORDINATES = "coordinate_transformation_mode"
 COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
-SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
+SAME_SHAPE = ("MeanVarianceNormalization", "GroupNormalization")  # as their input; inference does not know them
 Array = np.ndarray
 
 
@@ -302,14 +302,13 @@ class Evaluator:
             if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
                 data[name] = numpy_helper.from_array(np.asarray(v.array, order="C"), name)
         _check_shapes(node, ins)
+        own = _own_shape(node, ins)
+        if own is not None and ins[0] is not None:
+            return {name: (ins[0].dtype, own) for name in node.outputs if name}
         inferred = _infer_types(self.model, node, types, data)
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
         for name in node.outputs:
             if not name:
-                continue
-            own = _own_shape(node, ins)
-            if own is not None and ins[0] is not None:
-                out[name] = (ins[0].dtype, own)
                 continue
             t = inferred[name].tensor_type if name in inferred else None
             if t is None or not t.HasField("shape"):
@@ -384,6 +383,9 @@ def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
     x = ins[0]
     if x is not None and node.op in ("Resize", "Upsample"):
         return _scaled(node, x, ins[1:])
+    if x is not None and node.op == "ConvTranspose" and node.attr("output_shape") and ins[1] is not None:
+        fixed = tuple(node.attr("output_shape"))[2 - len(x.dims) :]
+        return (x.dims[0], ins[1].dims[1] * node.attr("group", 1), *fixed)
     if x is None or node.op not in (*SAME_SHAPE, "STFT"):
         return None
     if node.op in SAME_SHAPE:

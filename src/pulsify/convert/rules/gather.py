@@ -334,9 +334,3 @@ def gather_elements(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)
 
-
-@rule("Compress", says="of values without a time axis")
-def compress(ctx: Context, node: Node) -> Plan | None:
-    if any(ctx.ask.wire(n) for n in node.inputs):
-        ctx.ask.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
-    return static(ctx, node)

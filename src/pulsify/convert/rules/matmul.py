@@ -8,6 +8,7 @@ from pulsify.convert.plan import Plan
 from pulsify.convert.rules.axes import guard
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
+from pulsify.core.equation import explicit
 from pulsify.frontend.model import Node
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
@@ -47,11 +48,8 @@ def gemm(ctx: Context, node: Node) -> Plan | None:
 
 @rule("Einsum", says="time on an index that stays in the result")
 def einsum(ctx: Context, node: Node) -> Plan | None:
-    equation = str(node.attr("equation")).replace(" ", "")
-    terms, _, result = equation.partition("->")
+    terms, _, result = explicit(str(node.attr("equation")), [len(ctx.ask.dims(i)) for i in node.inputs]).partition("->")
     letters = set()
-    if "..." in equation or "->" not in equation:
-        ctx.ask.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
     for name, term in zip(node.inputs, terms.split(","), strict=True):
         wire = ctx.ask.wire(name)
         if wire is None:
