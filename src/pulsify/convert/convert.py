@@ -36,6 +36,7 @@ from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.spec import Condition, Filled, Output, Spec, latency
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, TooLarge
@@ -95,8 +96,16 @@ def unfitting(
 ) -> InvalidPulse:
     """Why a pulse does not fit, and which do."""
     chosen = natural(tracer, unbounded, proof)
-    chunk = problem.chunk if isinstance(problem, OutOfStep) else 0
-    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(chunk, chosen.granularity) if chunk else 0)
+    if isinstance(problem, OutOfStep):
+        return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(problem.chunk, chosen.granularity))
+    node = problem.node
+    groups = f"{node.op} node '{node.name}' puts {problem.multiple} frames together and" if node and _groups(node) else ""
+    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, by=groups)
+
+
+def _groups(node: Node) -> bool:
+    """Does it put frames together, without a stride?"""
+    return traits(node.op, node.domain).regroups or node.op == "SpaceToDepth"
 
 
 @dataclass(frozen=True)

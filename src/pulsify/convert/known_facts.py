@@ -125,12 +125,12 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
     b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    parts = [b.op("Mul", _streams(ctx), b.ints(-s)) if s < -1 else _streams(ctx) if s < 0 else b.ints(s) for s in sizes]
+    parts = [b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s) for s in sizes]
     whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
     return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
 
 
-def _streams(ctx: Context) -> ir.Value:
+def streams_in_step(ctx: Context) -> ir.Value:
     """How many streams go in step, int64 [1]."""
     other = ctx.ask.traces.other_batch
     assert other is not None

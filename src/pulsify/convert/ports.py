@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Static, Varying, Window, Wire
+from pulsify.convert.known_facts import streams_in_step
 from pulsify.convert.primitives.boundary import waits
+from pulsify.convert.proof.batches import by_streams
 from pulsify.convert.proof.numbers import length_of, numbers, same_series, size_length
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -116,26 +118,45 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
 
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
-    """An output that follows from the length alone (encoded_lengths): right once the length is known."""
+    """An output that follows from the length alone (encoded_lengths, a Shape): right once the length is known."""
     node, dtype = ctx.ask.model.producers[name], ctx.ask.dtype(name)
     cells = numbers(ctx.ask, node, name).reshape(-1)
-    if not dtype.is_integer() or not all(same_series(c, cells[0]) for c in cells):
+    own = ctx.ask.sizes_static(name)
+    alike = all(same_series(c, cells[0]) for c in cells)
+    streams = by_streams(ctx.ask, name) if all(s >= 0 for s in own) else [0] * len(cells)
+    irregular = any(n and not c.constant for n, c in zip(streams, cells, strict=True))
+    if not dtype.is_integer() or irregular or (not alike and any(s < 0 for s in own)):
         raise NotStreamable(
             f"output '{name}' depends on the total length in an irregular way",
             node=node.name,
             op=node.op,
             hint="compute it outside the model, after the stream",
         )
-    length = length_of(ctx.ask, node, cells[0])
-    b, sizes = ctx.builder, ctx.ask.sizes_static(name)
+    dims = _open_dims(ctx, own)
+    if alike and not any(streams):
+        length = length_of(ctx.ask, node, cells[0])
+        x = _spread(ctx, _number(ctx, length, dtype, every=any(s < 0 for s in own)), own)
+        return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), x
+    b = ctx.builder
+    parts = [
+        b.op("Mul", streams_in_step(ctx), b.ints(n)) if n else _number(ctx, length_of(ctx.ask, node, c), ir.DataType.INT64)
+        for n, c in zip(streams, cells, strict=True)
+    ]
+    whole = b.op("Cast", b.op("Concat", *parts, axis=0), to=int(dtype))
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), b.reshape(whole, own)
+
+
+def _number(ctx: Context, length: Length, dtype: ir.DataType, every: bool = False) -> ir.Value:
+    """A length as one number [1] for all streams of a session, which end together; every: one a stream, [B, 1]."""
+    b = ctx.builder
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
-    if ctx.clock.batch is not None and all(
-        s >= 0 for s in sizes
-    ):  # one for all streams of a session, which end together
+    if ctx.clock.batch is not None and not every:
         x = b.op("Gather", x, b.ints(0), axis=0)
-    x = (
-        b.reshape(x, [max(s, -1) for s in sizes])
-        if any(s < 0 for s in sizes) or math.prod(sizes) == 1
-        else b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))
-    )
-    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), _open_dims(ctx, sizes), length), x
+    return x if every else b.reshape(x, [1])
+
+
+def _spread(ctx: Context, x: ir.Value, sizes: tuple[int, ...]) -> ir.Value:
+    b = ctx.builder
+    if any(s < 0 for s in sizes) or math.prod(sizes) == 1:
+        return b.reshape(x, [max(s, -1) for s in sizes])
+    return b.op("Expand", b.reshape(x, [1] * len(sizes)), b.ints(*sizes))

@@ -15,6 +15,7 @@ from onnx_ir.passes import common
 
 from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
+from pulsify.core.runner import given_out
 from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
@@ -45,6 +46,7 @@ def load(source: Source) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
+        _give_out_inputs,
         _compress_to_gather,
         loops_to_scans,
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -152,6 +154,18 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
     return graph
 
 
+def _give_out_inputs(graph: ir.Model) -> None:
+    """An input that is an output too comes out under a name of its own."""
+    main = graph.graph
+    for i, value in enumerate(main.outputs):
+        if value.is_graph_input():
+            made = ir.Node("", "Identity", [value], name=given_out(str(value.name)))
+            made.outputs[0].name = given_out(str(value.name))
+            made.outputs[0].shape, made.outputs[0].type = value.shape, value.type
+            main.append(made)
+            main.outputs[i] = made.outputs[0]
+
+
 def _compress_to_gather(graph: ir.Model) -> None:
     """What a mask keeps is what its places show."""
     for node in [n for n in graph.graph.all_nodes() if n.op_type == "Compress" and n.domain in ("", "ai.onnx")]:
@@ -200,18 +214,9 @@ def _hands_on(node: ir.Node) -> bool:
     return node.op_type == "Identity" or (node.op_type == "Dropout" and inference)
 
 
-def _check_ports(main: ir.Graph) -> None:
-    both = {str(v.name) for v in main.inputs} & {str(v.name) for v in main.outputs}
-    if both:
-        raise InvalidModel(
-            f"{sorted(both)} is an input and an output at once; give it out through an Identity of its own"
-        )
-
-
 def flatten(graph: ir.Model, source: Any, functions: Bodies | None = None) -> Model:
     """onnx_ir's graph as plain nodes. Nodes with subgraphs keep them in `attrs` and `proto`."""
     main = graph.graph
-    _check_ports(main)
     opsets = dict(graph.opset_imports)
     version = opsets.get("", 0)
     return Model(

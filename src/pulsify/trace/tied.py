@@ -44,7 +44,8 @@ def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
                 continue
             fixed = sorted({x for x, y in zip(_numbers(a), _numbers(b), strict=False) if x == y})
             for length, size, width in _candidates(a, b, first, second, step):
-                if _only(run, length, [width * step, 16 * width * step, length, *(n * step for n in fixed)], batch):
+                further = [width * step, length, *(n * width * step for n in (16, *fixed))]
+                if _only(run, length, further, batch):
                     return _refusal(a, length, size, batch if _problem(run, length, batches[0]) else None)
     return None
 

@@ -16,7 +16,7 @@ from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
 from pulsify.core.report import Deviation, Report, exact_text, low_text
-from pulsify.core.runner import error_text, open_model, run_model
+from pulsify.core.runner import error_text, open_model, output_names, run_model
 from pulsify.core.spec import concrete
 from pulsify.runtime.whole import run_whole
 
@@ -188,7 +188,7 @@ def _check_ports(batch: Any, stream: Subject) -> None:
     streamed = [*(i.name for i in stream.spec.inputs), *(s.name for s in stream.spec.statics)]
     integers = {i.name for i in batch.get_inputs() if i.type in ("tensor(int32)", "tensor(int64)")}
     integers |= {f.name for f in stream.spec.filled}
-    given, made = [i.name for i in batch.get_inputs()], [o.name for o in batch.get_outputs()]
+    given, made = [i.name for i in batch.get_inputs()], output_names(batch)
     wanted = [o.name for o in stream.spec.outputs]
     if not set(streamed) <= set(given) <= {*streamed, *integers} or not set(wanted) <= set(made):
         raise InvalidArgument(

@@ -83,6 +83,22 @@ def by_batch(ask: Questions, name: str) -> bool:
         return True
 
 
+def by_streams(ask: Questions, name: str) -> list[int]:
+    """For every entry of a known value, how many times the number of streams it is; 0: it does not follow from it."""
+    first, other = ask.traces.runs[0], ask.traces.other_batch
+    here = first[name].array.reshape(-1)
+    if other is None or not by_batch(ask, name):
+        return [0] * len(here)
+    value, node = _follower(ask).value(name), ask.model.producers.get(name)
+    if not isinstance(value, Few) or not _regular(value):
+        _refuse(ask, node, name, "it changes otherwise than by growing with the batch")
+    pairs = zip(here.tolist(), other[name].array.reshape(-1).tolist(), strict=True)
+    times = [(x - y) // (first.batch - other.batch) for x, y in pairs]
+    if any(n and n * first.batch != x for n, x in zip(times, here.tolist(), strict=True)):
+        _refuse(ask, node, name, "it is no multiple of the batch size")
+    return times
+
+
 def check_batches(ask: Questions, nodes: list[Node]) -> None:
     """Known values that some nodes read grow with the batch, or not at all; whatever else is refused."""
     if ask.traces.other_batch is None:

@@ -122,7 +122,7 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     if not wires:
         return static(ctx, node)
     check_operands(ctx, node, wires)
-    outers = {w.layout.outer for w in wires.values()}
+    outers = {w.layout.outer for w in wires.values() if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
             node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
@@ -131,6 +131,10 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
+        first = next((i for i, w in wires.items() if w.constant_frame is None), None)
+        for i, w in wires.items():
+            if first is not None and w.constant_frame is not None and w.layout.outer != outer:
+                given[i] = _as_many(ctx, w, given[first], wires[first])
         return clone(
             ctx, node, [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
         )
@@ -139,6 +143,14 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     reads = tuple(Read(w) for w in wires.values())
     copies = node.op == "Transpose" and reads[0].wire.copies
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, copies=copies)
+
+
+def _as_many(ctx: Context, wire: Wire, beside: ir.Value, other: Wire) -> ir.Value:
+    """A wire of equal frames, as many of them as another has with all that is folded in front of time."""
+    b = ctx.builder
+    parts = [b.ints(1)] * wire.layout.rank
+    parts[wire.layout.axis] = b.size(beside, other.layout.axis)
+    return b.op("Expand", wire.constant_frame, b.op("Concat", *parts, axis=0))
 
 
 def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
 from pulsify.convert.proof.numbers import uncertain
@@ -55,6 +55,9 @@ def apply_rule(ctx: Context, node: Node) -> None:
         _apply(ctx, node)
     except Unsure as problem:
         uncertain(ctx.ask, node, node.outputs[0], problem)
+    except Misaligned as problem:
+        problem.node = problem.node or node
+        raise
 
 
 def _apply(ctx: Context, node: Node) -> None:

@@ -23,6 +23,7 @@ from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import check_target, measured, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
 
@@ -71,6 +72,8 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         if num > 1:
             ctx.ask.ledger.require(node.name, wire.length, multiple=num // math.gcd(num, den))
 
+    if length is not None:
+        _check_frames(ctx, node, layout, length)
     if node.op == "Reshape":
         _check_shape(ctx, node, wire, layout, den, num)
 
@@ -80,6 +83,20 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> None:
+    """Rows of elements must hold whole frames: [C, T] read as [T, C] puts frames of all channels into each row."""
+    name = node.outputs[0]
+    for run in ctx.ask.traces.runs:
+        want, got = layout.outer[0] * length.at(run.length), run[name].dims[layout.axis]
+        if want != got:
+            ctx.ask.refuse(
+                node,
+                f"it scrambles time: at {run.length} frames {list(run[node.inputs[0]].dims)} is read as "
+                f"{list(run[name].dims)}, so that which frames a row holds depends on the length",
+                "transpose first, so that axes keep their order",
+            )
 
 
 def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
