@@ -21,7 +21,7 @@ from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
-from pulsify.convert.rules.slice import table_rows
+from pulsify.convert.rules.slice import not_folded, table_rows
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
@@ -169,6 +169,8 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if ctx.ask.known(index) is None:
         ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.ask.time_axes(index)
+    if not grown:
+        not_folded(ctx, node, wire)
     if not grown and ctx.ask.dims(index) in ((), (1,)) and not fixed_value(ctx.ask, node, index, "index").any():
         ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
         return None
