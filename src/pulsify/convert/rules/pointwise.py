@@ -14,6 +14,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Layout, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.rules.registry import rule
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -47,17 +48,16 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             for i, n in enumerate(node.inputs)
         ]
         if node.op in ("Div", "Mod") and 1 in given and wires[1].dtype.is_integer():
-            inputs[1] = _not_zero(ctx, wires[1], inputs[1])
+            inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
         return clone(ctx, node, inputs)
 
     layouts = (target, *(None for _ in node.outputs[1:]))
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
 
 
-def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:
+def not_zero(b: Builder, dtype: ir.DataType, divisor: ir.Value | None) -> ir.Value:
     """Frames that are not real may divide by zero, which ends the process for whole numbers. Real ones never do."""
-    b = ctx.builder
-    none, one = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (0, 1))
+    none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
     return b.op("Where", b.op("Equal", divisor, none), one, divisor)
 
 
