@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -40,7 +40,7 @@ from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, TooLarge
-from pulsify.trace.lengths import Tracer, Traces, choose
+from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
@@ -237,30 +237,60 @@ def analyse(
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
-    for _ in range(LOOKS):
-        try:
-            traces = choose(tracer, at_least)
-        except NotStreamable as error:
-            raise problem or error from None
-        nothing_longer = problem is not None and traces.lengths[0] < at_least
-        if problem is not None and nothing_longer and not problem.look:
-            raise problem
+
+    def look(traces: Traces, nothing_longer: bool) -> Analysed:
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
         ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
+        except NotStreamable:
+            ctx.release()
+            raise
+
+    for _ in range(LOOKS):
+        try:
+            traces = choose(tracer, at_least)
+        except NotStreamable as error:
+            raise problem or error from None
+        limited = traces.lengths[0] < at_least  # it takes nothing that long
+        nothing_longer = problem is not None and limited
+        if problem is not None and nothing_longer and not problem.look:
+            return _at_its_end(look, traces, problem, pulse)
+        try:
+            return look(traces, nothing_longer)
         except Unclear as error:
             widest = _widest_field(traces) / traces.lengths[-1]
-            ctx.release()
             tracer.forget()
             problem, longer = error, max(LONGER * traces.lengths[0], 256)
             at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
             if nothing_longer or 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
                 break
+        except NotStreamable as error:
+            if not limited:
+                raise
+            return _at_its_end(look, traces, error, pulse)
     assert problem is not None
     raise problem
+
+
+def _at_its_end(
+    look: Callable[[Traces, bool], Analysed], traces: Traces, problem: NotStreamable, pulse: int
+) -> Analysed:
+    """A model that takes no long streams, looked at its longest ones; what is refused then says how short they are."""
+    near = nearly_longest(traces)
+    if near is not None:
+        with suppress(NotStreamable):
+            return look(near, True)
+    longest = (near or traces).lengths[-1]
+    shorter = f"choose a shorter pulse ({max(longest // 8, 1)} frames), or " if 4 * pulse > longest else ""
+    raise NotStreamable(
+        f"{problem.reason} (at {longest} frames, the longest stream that was found to run)",
+        node=problem.node,
+        op=problem.op,
+        hint=f"{shorter}{problem.hint}",
+    ) from problem
 
 
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:

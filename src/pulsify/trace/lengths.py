@@ -113,6 +113,35 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     raise _no_length(tracer, scales[0])
 
 
+def nearly_longest(traces: Traces) -> Traces | None:
+    """The longest lengths of a model that takes none as long as wished for (a table of positions ends).
+
+    As far apart as a fifth, where that shows the same axes growing: what a window of frames bounds shows as well.
+    """
+    tracer, step = traces.tracer, traces.step
+    low, high = traces.lengths[-1] // step, 2 * traces.lengths[-1] // step
+    rest = traces.lengths[-1] % step
+    while tracer.works(high * step + rest):
+        low, high = high, 2 * high
+        if high * step > SCALES[-1]:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tracer.works(middle * step + rest) else (low, middle)
+    base, far = (low - max(low // 5, 2)) * step + rest, low * step + rest
+    if base <= traces.lengths[0] or not all(tracer.works(s) for s in (base, base + step)):
+        return None
+    other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
+    lengths = (base, base + step, far)
+    found = Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
+    return found if all(_grows(found, n) == _grows(traces, n) for n in traces.runs[0].values) else None
+
+
+def _grows(traces: Traces, name: str) -> list[bool]:
+    """Which axes of a value differ between the shortest and the longest trace."""
+    return [x != y for x, y in zip(traces.runs[0][name].dims, traces.longest[name].dims, strict=True)]
+
+
 def _shorter(scale: int) -> list[int]:
     """For models that take nothing so long (a short table of positions): half of it, a quarter, ..."""
     return [scale >> n for n in range(1, scale.bit_length() - 1)]

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pulsify.core.errors import NotStreamable
 from pulsify.trace.evaluate import CannotRun
 
-SCALES = (64, 1024, 16384)  # frames: of the two lengths, the first of which may be too short for other reasons
+SCALES = (64, 1024, 16384)  # frames: of the two lengths
+WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT", "Pad")  # they may just need more frames
 CANDIDATES = 24  # lengths that are tried
 NUMBERS = 16  # entries of a known value that may be sizes
 HINT = (
@@ -33,6 +34,7 @@ def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
     """
     for scale in SCALES:
         first, second = (-(-(n * scale + 3) // step) * step for n in (1, 2))
+        problem: CannotRun | None = None
         for batch in batches:
             problems = [_problem(run, n, batch) for n in (first, second)]
             if None in problems and batch == batches[0]:
@@ -40,13 +42,16 @@ def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
             if problems == [None, None]:
                 return _one_batch(run, first, batches[0])
             a, b = problems
+            problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
                 continue
             fixed = sorted({x for x, y in zip(_numbers(a), _numbers(b), strict=False) if x == y})
             for length, size, width in _candidates(a, b, first, second, step):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
-                    return _refusal(a, length, size, batch if _problem(run, length, batches[0]) else None)
+                    return _refusal(a, (length, width), size, batch if _problem(run, length, batches[0]) else None)
+        if problem is None or problem.node.op not in WINDOWS:  # it is not too short there
+            break
     return None
 
 
@@ -96,10 +101,11 @@ def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
     return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in others if 0 < n != length)
 
 
-def _refusal(problem: CannotRun, length: int, size: int, batch: int | None) -> NotStreamable:
+def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | None) -> NotStreamable:
     streams = f" of {batch} streams" if batch is not None else ""
+    near = f"within {at[1]} of " if at[1] > 1 else ""
     return NotStreamable(
-        f"the model was exported for one length: it runs at {length} frames{streams} and at no other, because a size "
+        f"the model was exported for one length: it runs at {near}{at[0]} frames{streams} and at no other, because a size "
         f"({size}) that should go with the length is written into it here",
         node=problem.node.name,
         op=problem.node.op,
