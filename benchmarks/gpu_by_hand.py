@@ -20,9 +20,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from examples.fastconformer.model import AFTER, BEFORE, STRIDE, Encoder, Layer, PaddedConv2d, shrunk
-from pulsify.backends.torch.functions import aligned
 
 Caches = list[Tensor]
+
+
+def aligned(x: Tensor) -> Tensor:
+    """The same in memory of its own, rows of whole 32 bytes: kernels of attention read them in large pieces."""
+    width = x.shape[-1]
+    return F.pad(x, (0, -width % 16))[..., :width]
 
 
 class ByHand:

@@ -146,7 +146,7 @@ class Options:
 class Placement:
     """Where a node of a step runs. reason: why it is not on the device. nbytes: what crosses there and back, a pulse.
 
-    step: "general" (every pulse) or "steady" (away from both ends).
+    step: "general" (every pulse) or "steady" (away from both ends). note: of an attention, who computes it.
     """
 
     node: str
@@ -155,6 +155,7 @@ class Placement:
     reason: str = ""
     nbytes: int = 0
     step: str = "general"
+    note: str = ""
 
 
 class Stepper(Protocol):

@@ -9,6 +9,7 @@ from pulsify.cli.asr import asr
 from pulsify.cli.bench import bench
 from pulsify.cli.demo import demo
 from pulsify.cli.inspect import inspect
+from pulsify.cli.kernels import kernels
 from pulsify.cli.run import run
 from pulsify.cli.stream import stream
 from pulsify.cli.verify import verify
@@ -43,7 +44,7 @@ def main() -> None:
     """
 
 
-for command in (stream, inspect, verify, run, asr, bench, demo):
+for command in (stream, inspect, verify, run, asr, bench, kernels, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

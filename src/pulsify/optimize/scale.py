@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.roles import mark, role
 from pulsify.optimize.builder import Builder
 from pulsify.optimize.rewriting import NodeChange
 from pulsify.optimize.views import constant, only_reader, sizes, small_weights
@@ -41,7 +42,10 @@ class FoldScale(NodeChange):
         inputs = list(product.inputs)
         inputs[side] = b.constant(f"{node.name}/weights", weights * factor)
         out = node.outputs[0]
-        b.replace(out, b.op("MatMul", inputs, sizes(out), out.dtype))
+        made = b.op("MatMul", inputs, sizes(out), out.dtype)
+        if (meant := role(product)) is not None:
+            mark(made, meant)
+        b.replace(out, made)
 
 
 def _factor(node: ir.Node) -> tuple[np.float32 | None, ir.Value | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import torch
 
 from pulsify.backends.torch.source import Function, Source
@@ -23,12 +22,12 @@ NEEDS = {
 }
 
 
-def compiled(step: Function, made: Source, device: Any) -> Function:
-    """The same step, compiled; InvalidArgument with a way out if torch cannot."""
+def compiled(step: Function, made: Source, device: Any, rows: int | None = None) -> Function:
+    """The same step, compiled; InvalidArgument with a way out if torch cannot. rows: in the memory of rings."""
     space: dict[str, Any] = getattr(step, "__globals__")  # noqa: B009  of this step alone
     space.update({name: torch.compiler.disable(_called(space[name])) for name in made.islands})
     done: Function = torch.compile(step, dynamic=False)
-    given = [_zeros(made, value, device) for value in made.model.graph.inputs]
+    given = _zeros(made, device, rows)
     try:
         with torch.inference_mode(), full_precision():
             done(*given)
@@ -46,6 +45,19 @@ def _called(island: Function) -> Function:
     return lambda *wires: island(*wires)
 
 
-def _zeros(made: Source, value: ir.Value, device: Any) -> Wire:
-    assert value.shape is not None and value.dtype is not None
-    return to_wire(np.zeros(value.shape.numpy(), value.dtype.numpy()), made.kinds[str(value.name)], device)
+def _zeros(made: Source, device: Any, rows: int | None) -> list[Wire]:
+    """What a step takes, of the sizes that it takes."""
+    ports, rings = {str(v.name): v for v in made.model.graph.inputs}, {r.state: r for r in made.plan.rings}
+    out: list[Wire] = []
+    for name in made.takes:
+        value = ports.get(name)
+        if name in rings:
+            dims: tuple[int, ...] = (rows or 1, *rings[name].row)
+        elif value is None:  # one number a stream
+            dims = (made.streams,)
+        else:
+            assert value.shape is not None
+            dims = tuple(value.shape.numpy())
+        kind = np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
+        out.append(to_wire(np.zeros(dims, kind), made.kinds[name], device))
+    return out

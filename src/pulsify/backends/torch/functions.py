@@ -11,8 +11,20 @@ import torch.nn.functional as F
 from pulsify.backends.torch.cells import gru, lstm, rnn
 from pulsify.backends.torch.layers import gru_layer, lstm_layer
 from pulsify.backends.torch.layouts import by_head, each_channel, join, tap_by_tap
+from pulsify.kernels.depthwise.operator import depthwise
 
-__all__ = ["by_head", "each_channel", "gru", "gru_layer", "join", "lstm", "lstm_layer", "rnn", "tap_by_tap"]
+__all__ = [
+    "by_head",
+    "depthwise",
+    "each_channel",
+    "gru",
+    "gru_layer",
+    "join",
+    "lstm",
+    "lstm_layer",
+    "rnn",
+    "tap_by_tap",
+]
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -145,9 +157,3 @@ def loop(body: Body, count: int, states: Sequence[Tensor], device: str) -> tuple
         now = tuple(out[: len(now)])
         made.append(tuple(out[len(now) :]))
     return (*now, *(torch.stack(list(parts)) for parts in zip(*made, strict=True)))
-
-
-def aligned(x: Tensor) -> Tensor:
-    """The same in memory of its own, rows of whole 32 bytes: kernels of attention read them in large pieces."""
-    width = x.shape[-1]
-    return F.pad(x, (0, -width % 16))[..., :width]

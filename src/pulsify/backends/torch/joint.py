@@ -2,7 +2,7 @@
 
 Sigmoid, Mul                   F.silu        Split, Sigmoid, Mul         F.glu
 MatMul, Add                    F.linear      Mul, Add                    torch.add(..., alpha=...)
-MatMul, Mul, Add, Softmax, MatMul            F.scaled_dot_product_attention, in a lower type
+MatMul, Mul, Add, Softmax, MatMul            the kernel `stream_attention` (`attention`)
 
 A node that anybody else reads, or that is on the CPU, is written by itself.
 """
@@ -14,17 +14,21 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pulsify.backends.torch.attention import Writer
+from pulsify.backends.torch.rings import Ring
 from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, Uncovered, literal
 from pulsify.backends.torch.table import Code
+from pulsify.optimize.attention import Apart, read
 from pulsify.optimize.views import only_reader, sizes
 
 
 @dataclass(frozen=True)
 class Joint:
-    """nodes: those that are inside, without the last one."""
+    """nodes: those that are inside, without the last one. rings: caches that it writes to by itself."""
 
     nodes: tuple[ir.Node, ...]
     code: Code
+    rings: tuple[Ring, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,48 +138,16 @@ def _times(g: Group, node: ir.Node) -> tuple[float | None, int]:
 # ---- attention
 
 
-def _attention(g: Group) -> Wrote:
-    """In float32 it stays as it is: the card's own kernel does not keep all of its products in float32."""
-    softmax = g.maker(g.last.inputs[0], "Softmax") if g.scope.low else None
-    if softmax is None or g.site(softmax).axis(default=-1) != 3 or g.site(softmax).rank() != 4:
-        return None
-    inside, bias = [softmax], "None"
-    scores = softmax.inputs[0]
-    if (add := g.maker(scores, "Add")) is not None:
-        at = next((i for i in (0, 1) if g.maker(add.inputs[i], "MatMul", "Mul") is not None), None)
-        if at is None or not _bias_fits(add, at):
-            return None
-        inside, bias, scores = [*inside, add], f"op.aligned({g.site(add).x(1 - at)})", add.inputs[at]
-    scale: float | None = 1.0
-    if (mul := g.maker(scores, "Mul")) is not None:
-        scale, at = _times(g, mul)
-        inside, scores = [*inside, mul], mul.inputs[at]
-    product = g.maker(scores, "MatMul")
-    if product is None or scale is None or not _heads_agree(product, g.last):
-        return None
-    site, values = g.site(product), g.site(g.last).x(1)
-    text = f"{site.x(0)}, {site.x(1)}.transpose(2, 3), {values}, attn_mask={bias}, scale={literal(scale)}"
-    return [*inside, product], f"F.scaled_dot_product_attention({text})"
-
-
-def _bias_fits(add: ir.Node, at: int) -> bool:
-    """[1 or B, 1 or H, q, k] beside scores of the sum's own size."""
-    scores, bias, whole = sizes(add.inputs[at]), sizes(add.inputs[1 - at]), sizes(add.outputs[0])
-    if scores is None or bias is None or scores != whole or len(bias) != 4:
-        return False
-    return bias[2:] == scores[2:] and all(b in (1, s) for b, s in zip(bias[:2], scores[:2], strict=True))
-
-
-def _heads_agree(product: ir.Node, end: ir.Node) -> bool:
-    """[B, H, q, d], [B, H, d, k] and [B, H, k, d]: nothing is repeated."""
-    q, k, v = (sizes(x) for x in (*product.inputs, end.inputs[1]))
-    if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
-        return False
-    return q[:2] == k[:2] == v[:2] and q[3] == k[2] == v[3] and k[3] == v[2]
+def attended(last: ir.Node, codes: Mapping[ir.Node, Code], scope: Scope) -> Joint:
+    """The attention that ends with this node as one line; `Apart` or `Uncovered` with the reason if it is not."""
+    group = Group(last, scope, codes, {})
+    nodes, text, rings = Writer(read(last), scope, group.needs).text()
+    if (elsewhere := next((n for n in nodes if n not in codes), None)) is not None:
+        raise Apart(f"a part of it ({elsewhere.op_type}) is not on the device")
+    return Joint(tuple(nodes), Code((f"{group.site(last).out()} = {text}",), dict(group.needs)), rings)
 
 
 FORMS: dict[str, tuple[Writes, ...]] = {
     "Mul": (_silu, _glu),
     "Add": (_linear, _scaled_sum),
-    "MatMul": (_attention,),
 }

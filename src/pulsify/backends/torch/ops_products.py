@@ -9,6 +9,7 @@ import numpy as np
 from pulsify.backends.torch.ops_shapes import turned
 from pulsify.backends.torch.site import Site, Uncovered, literal
 from pulsify.backends.torch.table import Written, op
+from pulsify.kernels.targets import chosen
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 TAPS = 32  # of a convolution up to which a compiler is given the sum
@@ -94,6 +95,9 @@ def conv(n: Site) -> Written:
     channels, x, named = n.sizes()[1], n.x(), ""
     if groups == 1 and set(weights[2:]) == set(strides) == {1} and not any(pads):
         return _over_channels(n, axes)
+    if groups == channels == weights[0] and axes == 1 and weights[2] <= TAPS and _has_kernel(n):
+        steps = f"stride={strides[0]}, dilation={dilations[0]}"
+        return f"op.depthwise({padded(n, pads)}, {n.x(1)}[:, 0], {n.maybe(2)}, {steps})"
     if groups == channels and (channels == 1 or weights[0] == channels):
         few = n.scope.compiled and math.prod(weights[2:]) <= TAPS
         given = f"{padded(n, pads)}, {n.x(1)}, {n.maybe(2)}, {strides}, {dilations}"
@@ -106,6 +110,11 @@ def conv(n: Site) -> Written:
     named += f", dilation={dilations}" if set(dilations) != {1} else ""
     named += f", groups={groups}" if groups != 1 else ""
     return f"F.conv{axes}d({x}, {n.x(1)}, {n.maybe(2)}{named})"
+
+
+def _has_kernel(n: Site) -> bool:
+    """Of every channel by itself: sums are float32 there."""
+    return chosen(n.device) == "triton" and n.kind() in ("float32", "float16", "bfloat16")
 
 
 def _over_channels(n: Site, axes: int) -> str:

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from pulsify.backends.seam import Placement
-from pulsify.backends.torch.joint import joint
+from pulsify.backends.torch.joint import Joint, attended, joint
+from pulsify.backends.torch.rings import Ring
 from pulsify.backends.torch.scope import reads
-from pulsify.backends.torch.site import Scope
+from pulsify.backends.torch.site import Scope, Uncovered
 from pulsify.backends.torch.table import Code, Reason, written
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.roles import VALUES, role
+from pulsify.optimize.attention import Apart
 
 Fault = Callable[[ir.Node, Code, Scope], str]
 FORCE = "PULSIFY_FORCE_CPU"  # name parts, separated by commas
@@ -40,13 +43,16 @@ class Part:
 class Plan:
     """A step in the order in which it runs: nodes on the device, with their lines, and islands.
 
-    inside: by a node, those in front of it that its lines stand for too; they have none of their own.
+    inside: by a node, those in front of it that its lines stand for too; they have none of their own. notes: who
+    computes an attention, or why it is not one line. rings: caches that are written to where they lie.
     """
 
     order: tuple[ir.Node | Part, ...]
     codes: Mapping[ir.Node, Code]
     reasons: Mapping[ir.Node, Reason]
     inside: Mapping[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
+    notes: Mapping[ir.Node, str] = field(default_factory=dict)
+    rings: tuple[Ring, ...] = ()
 
     @property
     def islands(self) -> tuple[Part, ...]:
@@ -95,19 +101,40 @@ def planned(
     for phase in range(max(phases.values(), default=0) + 1):
         here = [n for n in nodes if phases[n] == phase]
         order += here if phase % 2 == 0 else [_part(group, scope) for group in _connected(here)]
-    return Plan(tuple(order), codes, reasons, _joined(nodes, codes, scope) if fuse else {})
+    inside, notes, rings = _joined(nodes, codes, scope) if fuse else ({}, {}, [])
+    return Plan(tuple(order), codes, reasons, inside, notes, tuple(rings))
 
 
-def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) -> dict[ir.Node, tuple[ir.Node, ...]]:
+Inside = dict[ir.Node, tuple[ir.Node, ...]]
+Notes = dict[ir.Node, str]
+
+
+def _joined(nodes: Sequence[ir.Node], codes: dict[ir.Node, Code], scope: Scope) -> tuple[Inside, Notes, list[Ring]]:
     """Nodes that one line is enough for; codes: changed. The longest first: what ends late takes in the most."""
-    inside: dict[ir.Node, tuple[ir.Node, ...]] = {}
+    inside, notes, rings = Inside(), Notes(), list[Ring]()
     for node in reversed(nodes):
-        if node in codes and (found := joint(node, codes, scope)) is not None:
+        found = None
+        if node in codes and role(node) == VALUES:
+            found, notes[node] = _attended(node, codes, scope)
+        elif node in codes:
+            found = joint(node, codes, scope)
+        if found is not None:
             inside[node] = found.nodes
             for other in found.nodes:
                 del codes[other]
             codes[node] = found.code
-    return inside
+            rings += found.rings
+    return inside, notes, rings
+
+
+def _attended(node: ir.Node, codes: Mapping[ir.Node, Code], scope: Scope) -> tuple[Joint | None, str]:
+    """An attention as one line, and who computes it; None, and why it is not."""
+    if scope.attention is None:
+        return None, "attention as it is written: no kernel for it here"
+    try:
+        return attended(node, codes, scope), f"stream_attention by {scope.attention}"
+    except (Apart, Uncovered) as reason:
+        return None, f"attention as it is written: {reason}"
 
 
 def _phases(nodes: Sequence[ir.Node], cpu: Mapping[ir.Node, Reason]) -> dict[ir.Node, int]:
@@ -168,7 +195,7 @@ def placements(plan: Plan, step: str, device: str) -> Iterator[Placement]:
     """Node by node. A wire that crosses counts once, with the first node of an island that takes it."""
     for item in plan.order:
         if not isinstance(item, Part):
-            yield Placement(title(item), item.op_type, device, "", 0, step)
+            yield Placement(title(item), item.op_type, device, "", 0, step, plan.notes.get(item, ""))
             continue
         seen: set[ir.Value] = set()
         for node in item.nodes:

@@ -12,9 +12,10 @@ import torch
 from pulsify.backends.seam import Array, Rows
 from pulsify.backends.torch.graphs import Body
 from pulsify.backends.torch.mirror import Mirror, Sent, wait
+from pulsify.backends.torch.rings import READ, TURN, WRITE, in_order, put_back
 from pulsify.backends.torch.step import at_full_precision
 from pulsify.backends.torch.tensors import Wire, to_array, to_wire
-from pulsify.core.spec import concrete
+from pulsify.core.spec import State, concrete
 
 if TYPE_CHECKING:
     from pulsify.backends.torch.backend import Executable, Form
@@ -24,7 +25,7 @@ class RecordedStep:
     """A pulse allocates nothing and waits for its results alone, or for nothing where they stay on the device."""
 
     def __init__(self, on: Executable, batch: int, statics: Mapping[str, Array]) -> None:
-        spec, forms = on.spec, on.forms(batch)
+        spec, forms = on.spec, on.forms(batch, batch)
         self._on, self._batch, self._forms, self.placement = on, batch, forms, forms.placement
         self._kinds, self.device = forms.general.source.kinds, on.weights.device
         self._inputs = {i.name: Mirror(concrete(i.dims, batch), i.dtype, self.device) for i in spec.inputs}
@@ -32,8 +33,11 @@ class RecordedStep:
         self.inputs = {name: mirror.here for name, mirror in self._inputs.items()}
         self.outputs = {name: mirror.here for name, mirror in self._outputs.items()}
         self._statics = {name: to_wire(array, self._kinds.get(name), self.device) for name, array in statics.items()}
-        starts = {s.name: np.zeros(concrete(s.shape, batch), s.dtype) for s in spec.states}
+        self._rings = {} if forms.steady is None else forms.steady.rings
+        starts = {s.name: np.zeros(self._shape(s), s.dtype) for s in spec.states}
         self._states: dict[str, Any] = {n: to_wire(a, self._kinds[n], self.device) for n, a in starts.items()}
+        self._rows = torch.arange(batch, device=self.device)
+        self._turn = torch.zeros(batch, dtype=torch.int64, device=self.device)  # pulses since the rings were filled
         self._clock = Sent((2,), self.device)  # position and length, where the host knows better
         self._told: int | None = None
         self._at, self._counted = 0, True
@@ -73,19 +77,28 @@ class RecordedStep:
         assert form is not None
         if not self._starts:
             self._arrange()
-        before = {name: tensor.clone() for name, tensor in self._states.items()}
+        places = [*self._states.values(), self._turn]
+        before = [tensor.clone() for tensor in places]
         start = self._record(self._body(form))
-        for name, tensor in before.items():
-            self._states[name].copy_(tensor)
+        for place, tensor in zip(places, before, strict=True):
+            place.copy_(tensor)
         return start
+
+    def _shape(self, state: State) -> tuple[int, ...]:
+        """In memory: a ring is a row a stream."""
+        ring = self._rings.get(state.name)
+        return concrete(state.shape, self._batch) if ring is None else (self._batch, *ring.row)
 
     def _arrange(self) -> None:
         """States lie in memory as the step that runs all the time makes them, unless a compiler asked for an order."""
         if self._on.chosen.mode == "compile":
             return
+        rings = {name: self._states[name].clone() for name in self._rings}
         made = self._made(self._forms.steady or self._forms.general)
+        for name, tensor in rings.items():
+            self._states[name].copy_(tensor)
         for s in self._on.spec.states:
-            if s.after in made and made[s.after].shape == self._states[s.name].shape:
+            if s.after in made and s.name not in self._rings and made[s.after].shape == self._states[s.name].shape:
                 order = torch.empty_like(made[s.after], memory_format=torch.preserve_format)
                 self._states[s.name] = order.copy_(self._states[s.name])
 
@@ -94,6 +107,10 @@ class RecordedStep:
         spec, source = self._on.spec, form.source
         given: dict[str, Wire] = {**self._statics, **self._states}
         with at_full_precision():
+            if form.rings:
+                given |= {READ: self._rows, WRITE: self._rows, TURN: self._turn}
+            else:
+                given |= {n: in_order(r, self._states[n], self._rows, self._turn) for n, r in self._rings.items()}
             for name, mirror in self._inputs.items():
                 given[name] = mirror.there.to(getattr(torch, str(source.kinds[name])))
             if spec.length is not None:
@@ -113,8 +130,11 @@ class RecordedStep:
                 for name, mirror in self._outputs.items():
                     if name in made:
                         mirror.there.copy_(made[name])
+                self._turn += 1
                 for s in spec.states:
-                    if s.after in made:
+                    if s.after in made and s.name in self._rings:
+                        put_back(self._rings[s.name], self._states[s.name], self._rows, self._turn, made[s.after])
+                    elif s.after in made:
                         self._states[s.name].copy_(made[s.after])
 
         return body
@@ -128,18 +148,25 @@ class RecordedStep:
 
     def reset(self) -> None:
         self._at, self._counted = 0, True
-        for tensor in self._states.values():
+        for tensor in (*self._states.values(), self._turn):
             tensor.zero_()
 
     def states(self) -> dict[str, Array]:
-        out = {s.name: to_array(self._states[s.name], s.dtype).copy() for s in self._on.spec.states}
+        kept = dict(self._states)
+        kept |= {n: in_order(r, kept[n], self._rows, self._turn) for n, r in self._rings.items()}
+        out = {s.name: to_array(kept[s.name], s.dtype).copy() for s in self._on.spec.states}
         position = self._on.spec.position
         return out | ({position: np.full((self._batch, 1), self._at, np.int32)} if position else {})
 
     def restore(self, states: Mapping[str, Array], position: int) -> None:
         self._at, self._counted = position, True
+        self._turn.zero_()
         for name, tensor in self._states.items():
-            tensor.copy_(to_wire(states[name], self._kinds[name], self.device))
+            wire = to_wire(states[name], self._kinds[name], self.device)
+            if name in self._rings:
+                put_back(self._rings[name], tensor, self._rows, self._turn, wire)
+            else:
+                tensor.copy_(wire)
 
     def rebase(self, by: int) -> None:
         self._at, self._counted = self._at - by, False

@@ -34,13 +34,25 @@ def reads(node: ir.Node) -> list[ir.Value]:
     return list(dict.fromkeys(found))
 
 
-def scope_of(model: ir.Model, spec: Spec, device: str, low: str | None, compiled: bool = False) -> Scope:
+def scope_of(
+    model: ir.Model,
+    spec: Spec,
+    device: str,
+    low: str | None,
+    compiled: bool = False,
+    attention: str | None = None,
+    streams: int | None = None,
+) -> Scope:
+    """streams: so many, with the caches of attention in rings."""
     constants = dict(_constants(model.graph))
     nodes = list(model.graph)
     opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
     exact = _exact(model, spec, constants.keys()) if low else frozenset[ir.Value]()
     host = _from_sizes(nodes, constants.keys())
-    return Scope(device, opset, low, exact, host, constants=constants, compiled=compiled)
+    keeps = None if streams is None else (spec, streams)
+    return Scope(
+        device, opset, low, exact, host, constants=constants, compiled=compiled, attention=attention, keeps=keeps
+    )
 
 
 def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

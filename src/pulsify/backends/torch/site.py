@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.seam import Array
+from pulsify.core.spec import Spec
 
 TORCH = {
     ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64", ir.DataType.FLOAT16: "float16",
@@ -24,7 +25,20 @@ TORCH = {
     ir.DataType.INT64: "int64", ir.DataType.UINT8: "uint8", ir.DataType.BOOL: "bool",
 }  # fmt: skip
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-RESERVED = {"torch", "F", "op", "device", "step", "_", *keyword.kwlist, *dir(builtins)}
+RESERVED = {
+    "torch",
+    "F",
+    "op",
+    "device",
+    "step",
+    "_",
+    "attend",
+    "ring_read",
+    "ring_write",
+    "ring_turn",
+    *keyword.kwlist,
+    *dir(builtins),
+}
 
 
 class Uncovered(Exception):
@@ -76,7 +90,8 @@ class Scope:
 
     low: the type that stands for float32, if not that itself. exact: values that stay as they are: those that follow
     from the clock alone, and what is carried from pulse to pulse. host: those that follow from sizes alone, which stay
-    with the CPU. compiled: what lies between products becomes one kernel.
+    with the CPU. compiled: what lies between products becomes one kernel. attention: who has that kernel here.
+    keeps: the stream, and for how many, if caches of attention are rings.
     """
 
     device: str
@@ -87,6 +102,8 @@ class Scope:
     names: Names = field(default_factory=Names)
     constants: Mapping[ir.Value, ir.TensorProtocol] = field(default_factory=dict)
     compiled: bool = False
+    attention: str | None = None
+    keeps: tuple[Spec, int] | None = None
 
     def array(self, value: ir.Value | None) -> Array | None:
         """A constant's elements."""

@@ -2,6 +2,7 @@
 
 arena    [most + 2, *one stream's shape]    a row a slot, then zeros, then a sink that nobody reads
 batch    read -> step -> write              rows by index; a block says which, and where each stream is and ends
+rings    step                               caches of attention: the steady step reads and writes them where they lie
 sizes    1, 2, 4, ...                       what is missing is the first stream once more, written to the sink
 
 A new stream reads the row of zeros, so that whatever its slot held is never seen. Read, step and write are one body
@@ -23,15 +24,16 @@ from pulsify.backends.neighbours import COUNT, Scene, kept_apart, mixed_places, 
 from pulsify.backends.seam import Array, Rows, Which, joined, parted
 from pulsify.backends.torch.graphs import Body
 from pulsify.backends.torch.mirror import Mirror, Sent, shared, wait
+from pulsify.backends.torch.rings import PER_STREAM, in_order, put_back
 from pulsify.backends.torch.step import at_full_precision
 from pulsify.backends.torch.tensors import Wire, to_array, to_wire
-from pulsify.core.spec import Dims, concrete
+from pulsify.core.spec import Dims, State, concrete
 
 if TYPE_CHECKING:
     from pulsify.backends.torch.backend import Executable, Form
 
 BATCH_BYTES = 4 << 30  # of states read for one batch, at the most
-READ, WRITE, POSITION, LENGTH = range(4)
+READ, WRITE, POSITION, LENGTH, TURN = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +41,9 @@ class Call:
     """A form of the step for so many streams, bound to the pool's memory."""
 
     size: int
-    block: Sent  # [READ, WRITE, POSITION, LENGTH] x streams
+    block: Sent  # [READ, WRITE, POSITION, LENGTH, TURN] x streams
     start: Body
-    recorded: bool
+    whole: bool  # nothing can be told of its states once it has begun
 
 
 class Slots:
@@ -56,13 +58,10 @@ class Slots:
         forms = on.as_written().forms(1)
         kinds, self.placement = forms.general.source.kinds, forms.placement
         self._kept = {s.name: s for s in spec.states if s.name != spec.position}
-        self._arena: dict[str, Any] = {
-            name: torch.zeros(
-                (most + 2, *concrete(s.shape, 1)), dtype=getattr(torch, str(kinds[name])), device=self.device
-            )
-            for name, s in self._kept.items()
-        }
         self._kinds = kinds
+        self._rings = on.rings()
+        self._arena: dict[str, Any] = {name: self._memory(s, most + 2) for name, s in self._kept.items()}
+        self._turns = np.zeros(most, np.int64)  # pulses since a slot's rings were filled
         self._zeros, self._sink = most, most + 1
         self._new = np.ones(most, bool)  # reads zeros
         self.together = self.mixed = most > 1
@@ -76,6 +75,11 @@ class Slots:
         self._recorder = on.recorder()
         self._since: float = on.program.since * spec.pulse if on.program.steady is not None else math.inf
         self.intact = True
+
+    def _memory(self, state: State, rows: int) -> Any:
+        ring = self._rings.get(state.name)
+        each = concrete(state.shape, 1) if ring is None else ring.row
+        return torch.zeros((rows, *each), dtype=getattr(torch, str(self._kinds[state.name])), device=self.device)
 
     def _largest(self) -> int:
         """A power of two, or all of them."""
@@ -110,18 +114,23 @@ class Slots:
         size = min(1 << (count - 1).bit_length(), self.largest)
         steady = bool(self._steady(positions[:1], None if lengths is None else lengths[:1])[0])
         stays = fed is not None and all(isinstance(v, torch.Tensor) for v in fed.values())
-        block = np.empty((4, size), np.int64)
+        block = np.empty((5, size), np.int64)
         block[READ, :count] = np.where(self._new[slots], self._zeros, slots)
         block[WRITE, :count], block[WRITE, count:] = slots, self._sink
         block[POSITION, :count] = positions
         block[LENGTH, :count] = self._spec.unknown_length if lengths is None else lengths
+        block[TURN, :count] = self._turns[slots]
         block[READ, count:], block[POSITION:, count:] = block[READ, 0], block[POSITION:, :1]
         self._load(slots, fed, stays, size)
         call = self._calls.get((steady, size)) or self._called(steady, size, block)
         call.block.send(block)
-        self.intact = not call.recorded
+        if steady and self._rings and (new := slots[self._new[slots]]).size:  # only what is new is written to a ring
+            for name in self._rings:
+                self._arena[name][torch.from_numpy(new).to(self.device)] = 0
+        self.intact = not call.whole
         call.start()
         self._new[slots] = False
+        self._turns[slots] += 1
         made = self._given(count, stays, steady)
         self.intact = True  # no call from here on: whoever asked has the outputs, or states are not worth anything
         return made
@@ -159,17 +168,19 @@ class Slots:
 
     def _called(self, steady: bool, size: int, block: Array) -> Call:
         """Made when it is first needed. Recording runs it: on what these streams read, with nothing kept."""
-        forms = self._on.forms(size)
+        forms = self._on.forms(size, self._most + 2)
         form = forms.steady if steady else forms.general
+        if steady and form is not None and form.rings and form.rings != self._rings:
+            form = self._on.forms(size).steady  # other caches in rings than the pool's
         assert form is not None
-        sent = Sent((4, size), self.device)
+        sent = Sent((5, size), self.device)
         body = self._body(form, size, sent.there)
         if form.recorded:
             idle = block.copy()
             idle[WRITE] = self._sink
             sent.send(idle)
             body = self._recorder(body)
-        made = self._calls[steady, size] = Call(size, sent, body, form.recorded)
+        made = self._calls[steady, size] = Call(size, sent, body, form.recorded or bool(form.rings))
         return made
 
     def _body(self, form: Form, size: int, block: Any) -> Body:
@@ -179,10 +190,8 @@ class Slots:
 
         def body() -> None:
             with at_full_precision():
-                given: dict[str, Wire] = {
-                    name: joined(arena.index_select(0, block[READ]), self._kept[name].shape, size)
-                    for name, arena in self._arena.items()
-                }
+                given: dict[str, Wire] = {name: self._taken(name, form, size, block) for name in self._arena}
+                given |= dict(zip(PER_STREAM, (block[READ], block[WRITE], block[TURN]), strict=True))
                 for i in spec.inputs:
                     kind = getattr(torch, str(source.kinds[i.name]))
                     # a copy: what is kept must not be a view of memory that the next batch is written to
@@ -194,30 +203,57 @@ class Slots:
                 self.intact = False
                 for name, value in made.items():
                     if name in after:
-                        kept = self._kept[after[name]]
-                        rows = parted(value, kept.shape, size).to(self._arena[kept.name].dtype)
-                        self._arena[kept.name].index_copy_(0, block[WRITE], rows)
+                        self._kept_on(after[name], value, size, block)
                     elif name in outputs:
                         self._outputs[name].there[:size].copy_(parted(value, outputs[name], size))
 
         return body
 
+    def _taken(self, name: str, form: Form, size: int, block: Any) -> Any:
+        """A state of a batch: all slots if it is a ring that the step takes as such."""
+        arena, ring = self._arena[name], self._rings.get(name)
+        if ring is None:
+            return joined(arena.index_select(0, block[READ]), self._kept[name].shape, size)
+        return arena if form.rings else in_order(ring, arena, block[READ], block[TURN])
+
+    def _kept_on(self, name: str, value: Any, size: int, block: Any) -> None:
+        arena, ring = self._arena[name], self._rings.get(name)
+        if ring is not None:
+            put_back(ring, arena, block[WRITE], block[TURN] + 1, value)
+            return
+        arena.index_copy_(0, block[WRITE], parted(value, self._kept[name].shape, size).to(arena.dtype))
+
     # ---- single slots
 
     def reset(self, slot: int) -> None:
-        self._new[slot] = True
+        self._new[slot], self._turns[slot] = True, 0
 
     def states(self, slot: int, position: int) -> dict[str, Array]:
         """Copies, as the portable model has them."""
         row = self._zeros if self._new[slot] else slot
-        out = {name: to_array(self._arena[name][row], s.dtype).copy() for name, s in self._kept.items()}
+        out = {
+            name: to_array(self._one(name, row, self._turns[slot]), s.dtype).copy() for name, s in self._kept.items()
+        }
         counter = self._spec.position
         return out | ({counter: np.full((1, 1), position, np.int32)} if counter else {})
 
     def restore(self, slot: int, states: Mapping[str, Array], position: int) -> None:
+        self._turns[slot] = 0
         for name, arena in self._arena.items():
-            arena[slot] = to_wire(states[name], self._kinds[name], self.device)
+            wire = to_wire(states[name], self._kinds[name], self.device)
+            if (ring := self._rings.get(name)) is None:
+                arena[slot] = wire
+            else:
+                put_back(ring, arena, self._at(slot), self._at(0), wire)
         self._new[slot] = False
+
+    def _one(self, name: str, row: int, turn: int) -> Any:
+        """A stream's state as the portable model has it."""
+        arena, ring = self._arena[name], self._rings.get(name)
+        return arena[row] if ring is None else in_order(ring, arena, self._at(row), self._at(turn))
+
+    def _at(self, number: int) -> Any:
+        return torch.tensor([number], device=self.device)
 
 
 def pooled(on: Executable, most: int) -> Slots | None:

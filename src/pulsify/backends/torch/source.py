@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from pulsify.backends.torch import functions
 from pulsify.backends.torch.island import Island, opened
 from pulsify.backends.torch.passes import Joined, quicker
 from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
+from pulsify.backends.torch.rings import PER_STREAM, starts
 from pulsify.backends.torch.scope import reads, scope_of
 from pulsify.backends.torch.site import Need, Scope, Uncovered
 from pulsify.backends.torch.tensors import Weights, Wire
@@ -42,6 +44,7 @@ class Source:
     plan: Plan
     scope: Scope
     model: ir.Model
+    streams: int
 
 
 def sized(model: ir.Model, batch: int, joined: Joined | None = None) -> ir.Model:
@@ -69,26 +72,33 @@ def source(
     joined: Joined | None = None,
     compiled: bool = False,
     wires: bool = False,
+    attention: str | None = None,
+    ringed: bool = False,
 ) -> Source:
     """The step as text. said: what stands over it. fault: says what is wrong with a node on the device (`trial`).
 
     joined: see `sized`. Without it every operator is a line, as it is written. compiled: the text is for a compiler.
-    wires: it gives all wires, behind its own results.
+    wires: it gives all wires, behind its own results. attention: who has the kernel for it, "triton" or "torch".
+    ringed: caches of attention are rings, where they can be.
     """
     made = sized(model, batch, joined)
-    scope = scope_of(made, spec, device, low, compiled)
+    scope = scope_of(made, spec, device, low, compiled, attention, batch if ringed else None)
     arguments = [scope.names.name(v) for v in made.graph.inputs]
     takes = tuple(str(v.name) for v in made.graph.inputs)
     plan = planned(made, scope, force, fault, joined is not None)
-    outputs = [*made.graph.outputs, *(inner(plan) if wires else ())]
+    written = {r.after for r in plan.rings}  # where they lie
+    outputs = [*(v for v in made.graph.outputs if v.name not in written), *(inner(plan) if wires else ())]
     lines, needs, islands = _body(plan, scope, {*made.graph.inputs, *outputs})
     results = [_result(value, scope, needs) for value in outputs]
+    if plan.rings:
+        arguments, takes = [*arguments, *PER_STREAM], (*takes, *PER_STREAM)
     text = [f"def step({', '.join(arguments)}):", *([f'    """{said}"""'] if said else [])]
-    text += [f"    {line}" for line in lines]
+    text += [f"    {line}" for line in (*starts(plan.rings), *lines)]
     text += [f"    return {', '.join(results)}{',' * (len(results) == 1)}", ""]
     ports = {str(v.name): _kind(scope, v) for v in (*made.graph.inputs, *outputs)}
+    ports |= dict.fromkeys(PER_STREAM if plan.rings else (), "int64")
     gives = tuple(str(v.name) for v in outputs)
-    return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made)
+    return Source("\n".join(text), takes, gives, ports, needs, islands, plan, scope, made, batch)
 
 
 def inner(plan: Plan) -> list[ir.Value]:
@@ -130,6 +140,8 @@ def _body(plan: Plan, scope: Scope, kept: set[ir.Value]) -> tuple[list[str], dic
             *said, last = code.lines
             ops = dict.fromkeys(n.op_type for n in (*reversed(plan.inside.get(item, ())), item))
             comment = f"  # {', '.join(ops)} {title(item)}"
+            if item in plan.notes and item not in plan.inside:
+                comment += f" ({plan.notes[item]})"
         freed = f"; del {', '.join(over)}" if over else ""
         lines += [*said, f"{last}{freed}{comment}"]
     return lines, needs, islands
@@ -171,6 +183,8 @@ def function(made: Source, weights: Weights, threads: int = 1, fuse: bool = True
         name: opened(part, made.model, made.scope, weights.device, threads, fuse) for name, part in made.islands.items()
     }
     space: dict[str, Any] = {"torch": torch, "F": F, "op": functions, "device": weights.device}
+    if made.scope.attention is not None:
+        space["attend"] = import_module("pulsify.kernels.stream_attention.operator").stream_attention
     space |= islands | {name: weights.tensor(need) for name, need in made.needs.items()}
     file = f"<step {next(NUMBERS)}>"
     linecache.cache[file] = len(made.text), None, made.text.splitlines(keepends=True), file

@@ -23,6 +23,7 @@ from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.rules.pointwise import clone
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.roles import VALUES, mark
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace
 
@@ -85,7 +86,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
             given[o.index] = bounded_wire(ctx, value).take(view.cols)
         else:
             given[o.index] = ctx.ask.operand(node, o.name)
-    out = clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0]
+    out = mark(clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0], VALUES)
     ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), length, view.rows)
     ctx.ask.cells.clear()  # they grow with the square of the length
 

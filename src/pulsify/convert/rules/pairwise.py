@@ -23,6 +23,7 @@ from pulsify.convert.rules.field_sum import field_sum
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import horizon
 from pulsify.convert.rules.pointwise import aligned, clone
+from pulsify.core.roles import SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 
@@ -144,7 +145,12 @@ def _emit(
         return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
     if node.op in ("Softmax", "LogSoftmax"):
         inputs[0] = _masked(ctx, node, operands[0], inputs[0], windows)
-    return clone(ctx, node, inputs)
+    made = clone(ctx, node, inputs)
+    if node.op == "Softmax":
+        mark(made[0], WEIGHTS)
+    elif node.op in ("MatMul", "Einsum") and sum(isinstance(o.fact, Wire) for o in operands) == 2:
+        mark(made[0], SCORES)
+    return made
 
 
 def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:

@@ -19,6 +19,7 @@ from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.pointwise import clone
 from pulsify.convert.rules.shift import Moves, lengths_and_places
+from pulsify.core.roles import POSITIONS, SHIFTED, mark
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array
 
@@ -48,7 +49,7 @@ def skewed(
     assert isinstance(wire, Wire)
     inputs: list[ir.Value | None] = [None, None]
     inputs[data], inputs[at] = wire.take(rows), ctx.builder.constant(table, product.inputs[at])
-    raw = clone(ctx, product, inputs)[0]
+    raw = mark(clone(ctx, product, inputs)[0], POSITIONS)
     return _skew(ctx, raw, origin.sizes, row, rows.frames, cols.frames)
 
 
@@ -61,7 +62,7 @@ def _skew(ctx: Context, raw: ir.Value, sizes: tuple[int, ...], axis: int, rows: 
     flat = b.reshape(raw, [*lead, rows * n, *rest])
     cut = b.slice(flat, axis, rows - 1, rows - 1 + rows * (n - 1))
     back = b.reshape(cut, [*lead, rows, n - 1, *rest])
-    return back if n - 1 == cols else b.slice(back, axis + 1, 0, cols)
+    return mark(back if n - 1 == cols else b.slice(back, axis + 1, 0, cols), SHIFTED)
 
 
 def _by_offset(

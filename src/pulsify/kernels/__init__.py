@@ -1,0 +1,1 @@
+"""Kernels: a specification in numpy, cases made from it, implementations by target."""

@@ -1,0 +1,112 @@
+"""Caches of attention as rings in a pool: each stream is what it would be alone, whatever its age.
+
+On a card the kernel is Triton's. Elsewhere torch's own operators stand in for it, with the very same rings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pulsify
+from tests.attention.graphs import WIDTH, Case, build
+from tests.attention.masks import Mask
+from tests.models import Array, close, frames, run_batch
+from tests.test_pool import PULSE, come_and_go
+
+torch = pytest.importorskip("torch")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BY = "pulsify.backends.torch.backend.attention_by"
+MODES = ["eager", "graph"] if DEVICE == "cuda" else ["eager"]
+HERE: dict[str, Any] = {"backend": "torch", "options": {"device": DEVICE}}
+CASES: dict[str, Case] = {
+    "chunks": Case(Mask("chunk", 4, left=2), batch="B"),
+    "tokens": Case(Mask("token", left=7), batch="B", applied="add_inf"),
+    "window within a pulse": Case(Mask("token", left=2), batch="B"),  # fewer frames are kept than are new
+    "shift": Case(Mask("chunk", 4, left=2), batch="B", scheme="xl_nemo_slice", scale="after"),
+    "two layers": Case((Mask("chunk", 4, left=1), Mask("chunk", 4, left=3)), batch="B"),
+    "one head": Case(Mask("chunk", 4, left=2), batch="B", layout="single"),
+}
+
+
+@pytest.fixture
+def rings(monkeypatch: pytest.MonkeyPatch) -> Callable[[pulsify.Pool], int]:
+    """How many caches of a pool are rings, with somebody who keeps them so."""
+    monkeypatch.setattr(BY, lambda device, low: "triton")
+    return lambda pool: len(pool._slots._rings)  # type: ignore[attr-defined]
+
+
+def test_which_caches_are_rings(rings: Callable[[pulsify.Pool], int]) -> None:
+    found = {}
+    for name, case in CASES.items():
+        pool = pulsify.Pool(pulsify.stream(build(case).model, pulse=PULSE, verify=False), 3, **HERE)
+        pool.open()
+        found[name] = rings(pool)
+    assert found == {name: 4 if name == "two layers" else 2 for name in CASES}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_streams_come_and_go(name: str, mode: str, seed: int) -> None:
+    """Starts, middles and ends in one batch, padding that is NaN, slots used anew."""
+    proto = build(CASES[name]).model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BY, lambda device, low: "triton")
+        stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+        options = {"device": DEVICE, "mode": mode}
+        pool = pulsify.Pool(stream, 3, padding=float("nan"), backend="torch", options=options)
+        driven = come_and_go(pool, (1, -1, WIDTH), 1, seed)
+    for d in driven:
+        close(np.concatenate(d.out, 1), run_batch(proto, d.x)["y"])
+
+
+@pytest.mark.usefixtures("rings")
+@pytest.mark.parametrize("name", CASES)
+def test_a_stream_moves_between_a_ring_and_what_has_none(name: str) -> None:
+    proto, x = build(CASES[name]).model, frames(1, 61, WIDTH)
+    stream = pulsify.stream(proto, pulse=PULSE, verify=False)
+    pools = [pulsify.Pool(stream, 2, **HERE), pulsify.Pool(stream, 2), pulsify.Pool(stream, 3, **HERE)]
+    parts, state, cuts = list[Array](), b"", [0, 21, 27, 48, 61]
+    for turn, (start, end) in enumerate(pairwise(cuts)):
+        pool = pools[turn % 3]
+        other, lane = pool.open(), pool.open()
+        other.push(frames(1, 4 * turn + 9, WIDTH, seed=turn))
+        if state:
+            lane.restore(state)
+        lane.push(x[:, start:end])
+        parts.append(pool.run()[lane])
+        state = lane.state()
+        if end < 61:
+            lane.close()
+            other.close()
+    lane.flush()
+    parts.append(pool.run()[lane])
+    close(np.concatenate(parts, 1), run_batch(proto, x)["y"])
+
+
+@pytest.mark.usefixtures("rings")
+def test_nan_in_one_stream_stays_there_and_leaves_with_it() -> None:
+    proto = build(CASES["chunks"]).model
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, check=False, **HERE)
+    lanes, x = [pool.open() for _ in range(3)], frames(3, 40, WIDTH)
+    x[1, 17:] = np.nan
+    for n in range(0, 40, PULSE):
+        made = pool.exchange(lanes, x[:, n : n + PULSE])
+        assert all(np.isfinite(made.of(i)).all() for i in (0, 2))
+    assert np.isnan(made.of(1)).all()
+    slot = lanes[1].slot
+    lanes[1].close()
+    again = pool.open()
+    assert again.slot == slot
+    again.push(x[0][None])
+    again.flush()
+    close(pool.run()[again], run_batch(proto, x[:1])["y"])
