@@ -99,7 +99,9 @@ def unfitting(
     if isinstance(problem, OutOfStep):
         return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(problem.chunk, chosen.granularity))
     node = problem.node
-    groups = f"{node.op} node '{node.name}' puts {problem.multiple} frames together and" if node and _groups(node) else ""
+    groups = (
+        f"{node.op} node '{node.name}' puts {problem.multiple} frames together and" if node and _groups(node) else ""
+    )
     return InvalidPulse(pulse, chosen.granularity, chosen.pulse, by=groups)
 
 
@@ -432,7 +434,10 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
         proof=ctx.ask.ledger.proof(),
         exact_up_to=ctx.ask.ledger.kept,
-        filled=tuple(Filled(n, axis, Fraction(per), value) for n, (axis, per, value) in time.filled.items()),
+        filled=tuple(
+            Filled(name, axis, Fraction(per), value, ctx.ask.dtype(name).numpy())
+            for name, (axis, per, value) in time.filled.items()
+        ),
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx))

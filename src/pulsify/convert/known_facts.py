@@ -125,7 +125,10 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
     b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    parts = [b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s) for s in sizes]
+    parts = [
+        b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s)
+        for s in sizes
+    ]
     whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
     return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
 

@@ -139,7 +139,9 @@ def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
         return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), x
     b = ctx.builder
     parts = [
-        b.op("Mul", streams_in_step(ctx), b.ints(n)) if n else _number(ctx, length_of(ctx.ask, node, c), ir.DataType.INT64)
+        b.op("Mul", streams_in_step(ctx), b.ints(n))
+        if n
+        else _number(ctx, length_of(ctx.ask, node, c), ir.DataType.INT64)
         for n, c in zip(streams, cells, strict=True)
     ]
     whole = b.op("Cast", b.op("Concat", *parts, axis=0), to=int(dtype))

@@ -58,6 +58,7 @@ class Filled:
     axis: int
     rate: Fraction
     value: int
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)

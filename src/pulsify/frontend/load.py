@@ -171,22 +171,30 @@ def _compress_to_gather(graph: ir.Model) -> None:
     for node in [n for n in graph.graph.all_nodes() if n.op_type == "Compress" and n.domain in ("", "ai.onnx")]:
         x, mask = node.inputs
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else None
-        within, zero, flat = node.graph, ir.tensor(np.array([0])), ir.tensor(np.array([-1]))
-        assert isinstance(within, ir.Graph) and x is not None
-
-        def op(kind: str, inputs: Sequence[ir.Value | None], attrs: Sequence[ir.Attr] = (), of: ir.Node = node) -> ir.Value:
-            made = ir.Node("", kind, inputs, attrs, name=f"{of.name or of.op_type}/{kind}")
-            within.insert_before(of, made)
-            return made.outputs[0]
-
         if axis is None:
-            x = op("Reshape", [x, op("Constant", [], [ir.AttrTensor("value", flat)])])
-        places = op("Squeeze", [op("NonZero", [mask]), op("Constant", [], [ir.AttrTensor("value", zero)])])
-        taken = op("Gather", [x, places], [ir.AttrInt64("axis", axis or 0)])
-        name, node.outputs[0].name = node.outputs[0].name, None
-        taken.name = name
+            x = _before(node, "Reshape", [x, _ints_before(node, -1)])
+        places = _before(node, "Squeeze", [_before(node, "NonZero", [mask]), _ints_before(node, 0)])
+        taken = _before(node, "Gather", [x, places], axis=axis or 0)
+        taken.name, node.outputs[0].name = node.outputs[0].name, None
         node.outputs[0].replace_all_uses_with(taken, replace_graph_outputs=True)
-        within.remove(node, safe=True)
+        assert isinstance(node.graph, ir.Graph)
+        node.graph.remove(node, safe=True)
+
+
+def _before(node: ir.Node, op: str, inputs: Sequence[ir.Value | None], **attrs: int) -> ir.Value:
+    """A node in front of another, named after it: refusals lead there."""
+    attributes = [ir.AttrInt64(k, v) for k, v in attrs.items()]
+    made = ir.Node("", op, inputs, attributes, name=f"{node.name or node.op_type}/{op}")
+    assert isinstance(node.graph, ir.Graph)
+    node.graph.insert_before(node, made)
+    return made.outputs[0]
+
+
+def _ints_before(node: ir.Node, *values: int) -> ir.Value:
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array(values, np.int64)))])
+    assert isinstance(node.graph, ir.Graph)
+    node.graph.insert_before(node, made)
+    return made.outputs[0]
 
 
 def _drop_identities(graph: ir.Model) -> None:

@@ -139,7 +139,10 @@ def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, in
         if MASK_NAMES.fullmatch(p.name) and _whole(p) and len(p.dims) == 2 and not isinstance(p.dims[1], int)
         if any(len(q.dims) > 1 and q is not p and q.dims[1] == p.dims[1] for q in model.inputs)
     }
-    return {**{n: v for n, v in found.items() if n not in given}, **{n: FILLS[s] for n, s in given.items() if s in FILLS}}
+    return {
+        **{n: v for n, v in found.items() if n not in given},
+        **{n: FILLS[s] for n, s in given.items() if s in FILLS},
+    }
 
 
 def _whole(port: Port) -> bool:

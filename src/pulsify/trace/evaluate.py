@@ -170,7 +170,7 @@ class Evaluator:
         return result
 
     def _made_of_constants(self) -> dict[str, Traced]:
-        """What no input of the model has a part in: the same at every length (a mask that was drawn while exporting)."""
+        """What no input has a part in is the same at every length (a mask that was drawn while exporting)."""
         if self._lasting is None:
             values = dict(self.constants())
             for node in self.model.nodes:

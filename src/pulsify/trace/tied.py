@@ -105,8 +105,8 @@ def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | No
     streams = f" of {batch} streams" if batch is not None else ""
     near = f"within {at[1]} of " if at[1] > 1 else ""
     return NotStreamable(
-        f"the model was exported for one length: it runs at {near}{at[0]} frames{streams} and at no other, because a size "
-        f"({size}) that should go with the length is written into it here",
+        f"the model was exported for one length: it runs at {near}{at[0]} frames{streams} and at no other, because a "
+        f"size ({size}) that should go with the length is written into it here",
         node=problem.node.name,
         op=problem.node.op,
         hint=HINT,
@@ -115,7 +115,9 @@ def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | No
 
 def _one_batch(run: Run, length: int, batch: int) -> NotStreamable | None:
     problem = _problem(run, length, batch)
-    return problem and NotStreamable(
+    if problem is None:
+        return None
+    return NotStreamable(
         f"the model does not take {batch} streams at once, though its batch is symbolic: {problem.reason}",
         node=problem.node.name,
         op=problem.node.op,

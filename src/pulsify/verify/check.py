@@ -31,8 +31,6 @@ FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, t
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}  # relative to the output's scale; others are equal
-FILLED = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
-          "tensor(bool)": np.bool_, **{f"tensor({t})": np.dtype(t) for t in ("int8", "uint8", "int16", "int32", "int64")}}  # fmt: skip
 AS_WRITTEN = (
     "compared with the batch model as it is written: what ONNX Runtime's optimiser makes of it is another model"
 )
@@ -346,7 +344,7 @@ def make_inputs(batch: Any, stream: Subject, length: int, rng: np.random.Generat
             f = filled[port.name]
             dims = [d if isinstance(d, int) else 1 for d in port.shape]
             dims[f.axis] = int(length * f.rate)
-            feeds[port.name] = np.full(dims, f.value, FILLED[port.type])
+            feeds[port.name] = np.full(dims, f.value, f.dtype)
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
             feeds[port.name] = np.full([1] * len(port.shape), length, dtype)

@@ -53,6 +53,6 @@ def _refuse(decision: Decision, series: Series, n: int) -> None:
         f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
         node=decision.node,
         op=decision.op,
-        hint='export the model with the branch for long inputs only, or declare the lengths you use: '
+        hint="export the model with the branch for long inputs only, or declare the lengths you use: "
         f'set={{"T": "{_lengths(series)}"}}',
     )

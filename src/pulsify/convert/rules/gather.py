@@ -19,7 +19,7 @@ from pulsify.convert.proof.claims import Claim, fixed_value, holds_everywhere, p
 from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
-from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.convert.rules.slice import not_folded, table_rows
 from pulsify.core.length import Length
@@ -335,4 +335,3 @@ def gather_elements(ctx: Context, node: Node) -> Plan | None:
     if (wires[0] is None) != (wires[1] is None):
         ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)
-

@@ -229,7 +229,11 @@ class _Iterations:
         found: dict[str, ir.Value] = {**{k: v for k, v in self.captured.items() if v is not None}, **names}
         for n in self.body.nodes:
             inputs = [found[i] if i else None for i in n.inputs]
-            if n.op in ("Div", "Mod") and n.inputs[1] not in self.captured and self.types[n.inputs[1]].dtype.is_integer():
+            if (
+                n.op in ("Div", "Mod")
+                and n.inputs[1] not in self.captured
+                and self.types[n.inputs[1]].dtype.is_integer()
+            ):
                 inputs[1] = not_zero(b, self.types[n.inputs[1]].dtype, inputs[1])
             made = b.ops(n.op, inputs, n.attrs, outputs=len(n.outputs), domain=n.domain, name=n.name)
             found |= {name: value for name, value in zip(n.outputs, made, strict=True) if name}
