@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.convert.primitives.boundary import along
-from pulsify.convert.proof.batches import by_batch
+from pulsify.convert.proof.batches import by_batch, one_number
 from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
 from pulsify.convert.proof.numbers import length_of, runs_from, size_length
 from pulsify.convert.proof.values import known_at
@@ -103,6 +103,9 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     b = ctx.builder
     if node.op in ("Shape", "Size"):
         return Static(_shape(ctx, node))
+    if one_number(ctx.ask, name):
+        number = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1]
+        return Static(b.op("Expand", b.constant(number, name), _counted(ctx, ctx.ask.sizes_static(name))))
     inputs: list[ir.Value | None] = []
     for i in node.inputs:
         if not i:
@@ -125,12 +128,18 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
     b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
+    whole = _counted(ctx, sizes)
+    return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
+
+
+def _counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
+    """Sizes as numbers of the streaming graph; those that go with the batch are worked out."""
+    b = ctx.builder
     parts = [
         b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s)
         for s in sizes
     ]
-    whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
-    return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
+    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
 
 
 def streams_in_step(ctx: Context) -> ir.Value:

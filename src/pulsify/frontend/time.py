@@ -137,7 +137,7 @@ def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, in
         p.name: FILLS["ones"]
         for p in model.inputs
         if MASK_NAMES.fullmatch(p.name) and _whole(p) and len(p.dims) == 2 and not isinstance(p.dims[1], int)
-        if any(len(q.dims) > 1 and q is not p and q.dims[1] == p.dims[1] for q in model.inputs)
+        if any(q is not p and p.dims[1] in q.dims for q in model.inputs)
     }
     return {
         **{n: v for n, v in found.items() if n not in given},

@@ -83,6 +83,15 @@ def by_batch(ask: Questions, name: str) -> bool:
         return True
 
 
+def one_number(ask: Questions, name: str) -> bool:
+    """Is a known value the same number throughout, however many streams there are?"""
+    try:
+        value = _follower(ask).value(name)
+    except Unsure:
+        return False
+    return isinstance(value, Spread) and value.lo == value.hi and not value.slope and value.drift.none
+
+
 def by_streams(ask: Questions, name: str) -> list[int]:
     """For every entry of a known value, how many times the number of streams it is; 0: it does not follow from it."""
     first, other = ask.traces.runs[0], ask.traces.other_batch
