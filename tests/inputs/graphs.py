@@ -123,8 +123,8 @@ def folded(*between: onnx.NodeProto, heads: int = 1) -> onnx.ModelProto:
         node("Reshape", "g back", "y"),
     ]
     given = {
-        "zero": ints(0), "one": ints(1), "two": ints(2), "rest": ints(-1), "width": ints(4 // heads), "rows": ints(-1, 4),
-        "w": weights(4, 5), "half": ints(-1, 2), "first": np.array(0),
+        "zero": ints(0), "one": ints(1), "two": ints(2), "rest": ints(-1), "width": ints(4 // heads),
+        "rows": ints(-1, 4), "w": weights(4, 5), "half": ints(-1, 2), "first": np.array(0),
     }  # fmt: skip
     return model(nodes, {"x": ["T", "B", 4]}, ["y"], given)
 

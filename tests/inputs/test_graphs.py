@@ -277,7 +277,8 @@ BAKED = {
 def test_an_export_for_one_length_is_named_at_once(name: str) -> None:
     nodes, where, length = BAKED[name]
     given = {
-        "to": ints(40, 4), "w": weights(4, 4), "table": weights(1, 4, 40), "v": weights(4, 4, 2), "half": ints(1, 4, 20),
+        "to": ints(40, 4), "w": weights(4, 4), "table": weights(1, 4, 40), "v": weights(4, 4, 2),
+        "half": ints(1, 4, 20),
     }  # fmt: skip
     dims = [1, "T", 4] if name == "reshape" else [1, 4, "T"]
     read = {i for n in nodes for i in n.input}

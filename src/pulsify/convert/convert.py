@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,6 +16,7 @@ from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
+from pulsify.convert.ledger import shortest_length
 from pulsify.convert.opening import leads_to, pulses, sooner
 from pulsify.convert.ports import (
     file_inputs,
@@ -479,20 +480,3 @@ def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:
     if time.longest is not None:
         found[Condition("", Length(), at_most=time.longest)] = None
     return tuple(found)
-
-
-def shortest_length(conditions: Iterable[Condition], step: int) -> int:
-    """The shortest stream the batch model takes (all conditions are on numbers that grow with the length)."""
-    low, high = 0, 1
-    floors = [r for r in conditions if r.at_least]
-    while not all(r.length.at(high) >= r.at_least for r in floors):
-        high *= 2
-        if high > 1 << 40:
-            break
-    while high - low > 1:
-        middle = (low + high) // 2
-        if all(r.length.at(middle) >= r.at_least for r in floors):
-            high = middle
-        else:
-            low = middle
-    return max(-(-high // step) * step, 1)
