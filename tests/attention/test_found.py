@@ -133,3 +133,19 @@ def test_pulses_that_are_no_multiple_of_the_chunk_run_for_ever() -> None:
 def test_a_table_of_masks_that_ends_is_looked_at_to_its_end(chunk: Mask) -> None:
     """Behind a stride its last row is that of two lengths."""
     check(build(Case(chunk, writing=Writing("buffer"), subsample=True)).model, 2, (1, 7, 40))
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_a_slope_over_a_growing_past_is_the_same_for_all_streams(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distances of several streams met the slopes of several heads on one axis."""
+    options: dict[str, Any] = {"backend": backend}
+    if backend == "torch":
+        pytest.importorskip("torch")
+        monkeypatch.setattr("pulsify.backends.torch.backend.attention_by", lambda device, low: "torch")
+        options["device"] = "cpu"
+    built = build(Case(Mask("causal"), batch="B", scheme="alibi"))
+    stream = pulsify.stream(built.model, pulse=4, unbounded="grow", verify=False)
+    session, feeds = stream.session(batch=3, **options), built.feeds(21)
+    made = [session.push(feeds["x"][:, n : n + 5]) for n in range(0, 21, 5)]
+    got = np.concatenate([*made, session.flush()], 1)
+    np.testing.assert_allclose(got, Batch(built.model).run(feeds)["y"], atol=1e-5)

@@ -19,6 +19,7 @@ from pulsify.core.roles import POSITIONS, SCORES, SHIFTED, VALUES, WEIGHTS, role
 from pulsify.optimize.views import Array, constant, only_reader, sizes
 
 FAR = 16  # nodes between a sum and its scores, at the most
+MOST_BEHIND = 500  # values looked at behind a mask or a bias
 
 
 class Apart(Exception):
@@ -120,6 +121,26 @@ def attentions(model: ir.Model) -> Iterator[ir.Node]:
     return (node for node in model.graph if role(node) == VALUES)
 
 
+def reasons(model: ir.Model) -> dict[str, str]:
+    """Every attention of a step by the node that ends it, and why it is not of this form; nothing if it is."""
+    if not any(attentions(model)):
+        return {}
+    from onnx_ir.passes import Sequential
+
+    from pulsify.optimize.constants import FoldConstants
+    from pulsify.optimize.sized import ForStreams
+    from pulsify.optimize.tidy import DropNeutral
+
+    found: dict[str, str] = {}
+    for last in attentions(Sequential(ForStreams(1), FoldConstants(), DropNeutral())(model).model):
+        try:
+            read(last)
+            found[str(last.name)] = ""
+        except Apart as reason:
+            found[str(last.name)] = str(reason)
+    return found
+
+
 def read(last: ir.Node) -> Attention:
     """The attention that ends with this node, or `Apart` with the reason."""
     if last.op_type != "MatMul":
@@ -189,7 +210,7 @@ def _scores(walk: _Walk, x: ir.Value) -> ir.Node:
         at = _leads(node, SCORES)
         inner = node.inputs[at]
         assert inner is not None
-        if _size(inner) != _size(node.outputs[0]):
+        if not _as_large(inner, node.outputs[0]):
             raise Apart(f"its scores are not as large as what {node.op_type} makes of them")
         if node.op_type == "Where":
             _hide(walk, node, at)
@@ -263,15 +284,17 @@ def _leads(node: ir.Node, wanted: str) -> int:
 
 
 def _stands_behind(value: ir.Value, wanted: str) -> bool:
-    todo, seen = [value], 0
-    while todo and seen <= 4 * FAR:
-        node, seen = todo.pop().producer(), seen + 1
-        if node is None or role(node) == VALUES:  # another attention's result
+    todo, seen = [value], {value}
+    for found in todo:  # the nearest first
+        node = found.producer()
+        if node is None or role(node) == VALUES or len(seen) > MOST_BEHIND:  # another attention's result
             continue
         if role(node) == wanted:
             return True
         if role(node) not in (SCORES, POSITIONS):
-            todo += [v for v in node.inputs if v is not None]
+            fresh = [v for v in node.inputs if v is not None and v not in seen]
+            seen.update(fresh)
+            todo += fresh
     return False
 
 
@@ -281,6 +304,14 @@ def _number(value: ir.Value | None) -> float | None:
         return None
     first = array.reshape(-1)[0]
     return float(first) if (array == first).all() else None
+
+
+def _as_large(one: ir.Value, other: ir.Value) -> bool:
+    """Sizes that are not known (of columns that grow) are not known in both."""
+    a, b = _size(one), _size(other)
+    if a is None or b is None or len(a) != len(b):
+        return False
+    return all(x == y if isinstance(x, int) else not isinstance(y, int) for x, y in zip(a, b, strict=True))
 
 
 def _size(value: ir.Value) -> tuple[object, ...] | None:

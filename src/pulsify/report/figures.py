@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from pulsify.optimize.attention import attentions, reasons
+from pulsify.optimize.steady import steady_form
 from pulsify.verify.check import valid_length
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
         "state_bytes": stream.state_bytes,
         "takes_length": spec.length,
         "nodes": sum(1 for _ in stream.model.graph),
+        "attentions": _attentions(stream),
         "constant_bytes": _constant_bytes(stream),
     }
 
@@ -148,6 +151,15 @@ def verified_figures(report: Report) -> Figures:
         "departs": report.departs,
         "notes": list(report.notes),
     }
+
+
+def _attentions(stream: Stream) -> list[Figures]:
+    """Those of the step that runs all the time. as_written: why one is not a single kernel on a card."""
+    if not any(attentions(stream.model)):
+        return []
+    warm = steady_form(stream.model, stream.spec)
+    found = reasons(stream.model if warm is None else warm.model)
+    return [{"node": node, "as_written": why or None} for node, why in found.items()]
 
 
 def _constant_bytes(stream: Stream) -> int:

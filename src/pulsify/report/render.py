@@ -46,7 +46,17 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
         lines.append(("opening", opening_text(facts)))
     lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
     lines.append(("step graph", f"{count(facts['nodes'], 'node')}, {size(facts['constant_bytes'])} of constants"))
-    return lines
+    return lines + attention_lines(facts)
+
+
+def attention_lines(facts: Figures) -> list[tuple[str, str]]:
+    """Which attentions are one kernel on a card, and why others are not."""
+    found = facts["attentions"]
+    apart = [a for a in found if a["as_written"]]
+    if not found:
+        return []
+    text = f"{len(found) - len(apart)} of {len(found)} are one kernel on a card"
+    return [("attention", text), *(("", f"'{a['node']}' is computed as written: {a['as_written']}") for a in apart[:5])]
 
 
 def natural_lines(facts: Figures) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from pulsify.core.roles import KEY, POSITIONS, SCORES, SHIFTED, VALUES, WEIGHTS, mark, role
-from pulsify.optimize.attention import Apart, Attention, attentions, read
+from pulsify.optimize.attention import Apart, Attention, attentions, read, reasons
 from tests.models import weights
 from tests.unit.graphs import graph
 
@@ -122,3 +122,11 @@ def test_what_somebody_else_reads_stays_as_it_is() -> None:
     (last,) = attentions(marked("MatMul q k > m; Softmax m > p axis=-1; MatMul p v > y", "y p"))
     with pytest.raises(Apart, match="something else reads 'p' too"):
         read(last)
+
+
+def test_reasons_by_node() -> None:
+    plain = marked("MatMul q k > m; Softmax m > p axis=-1; MatMul p v > y")
+    assert list(reasons(plain).values()) == [""]
+    other = marked("MatMul q k > m; Tanh m > t; Softmax t > p axis=-1; MatMul p v > y")
+    assert list(reasons(other).values()) == ["scores pass through Tanh"]
+    assert reasons(graph("Relu q > y", {"q": [2]}, "y", {})) == {}

@@ -202,7 +202,8 @@ def _slope(
 ) -> ir.Value:
     b, dtype = ctx.builder, ctx.ask.dtype(name)
     row, col = axes
-    r, c = ctx.clock.frames(windows[row]), ctx.clock.frames(windows[col])
+    # rows and columns count from the same start in all streams: the first one's distances are everybody's
+    r, c = (b.slice(ctx.clock.frames(windows[a]), 0, 0, 1) for a in axes)
     other = 1 if row < col else 2
     distance = b.op("Sub", b.op("Unsqueeze", c, b.ints(other)), b.op("Unsqueeze", r, b.ints(3 - other)))  # [B, ., .]
     lead = [a for a in range(1, max(rank, 3)) if a not in (row, col)]

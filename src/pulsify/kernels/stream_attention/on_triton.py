@@ -24,6 +24,7 @@ ONE_TILE = 128  # columns
 MOST_QUERIES = 64  # of one program
 LEAST_SHARE = 256  # columns, of those that several programs share
 SHARED = 160 * 1024  # bytes on chip for what is read ahead; there is more, but not for this alone
+MANY = 4  # programs a processor from which on none of them waits alone
 WAVES = 8  # so many programs a processor keep its memory busy
 APART = (
     256  # queries of all streams from which on products with the table are made beforehand, with the table read once
@@ -69,16 +70,16 @@ def stream_attention(
     spread = None if bias is None else bias.expand(whole)
     shown = None if mask is None else mask.expand(whole).view(torch.uint8)
     with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-        moved, table = _beforehand(size, q, table, v)
         triton_kernels.attend[(size.batch * size.heads, blocks, plan.split)](
-            q, keys, values, *new, out, *parts, table, moved, u, v, spread, shown, start, first, last, read, write,
+            q, keys, values, *new, out, *parts, table, u, v, spread, shown, start, first, last, read, write,
             q.stride(), keys.stride(), values.stride(), _steps(new_keys, 4), _steps(new_values, 4), out.stride(),
             _steps(table, 3), _steps(u, 2), _steps(v, 2), _steps(spread, 4), _steps(shown, 4),
-            size.queries, size.width, size.new, _offsets(table, moved), shift, scale, fill,
+            size.queries, size.width, size.new, 0 if table is None else table.shape[1], shift, scale, fill,
             _share(size, plan), HIDDEN=fill == -math.inf, ONE_QUERY=size.queries == 1,
             ONE_TILE=size.columns <= plan.columns and plan.split == 1,
-            FAR=min(size.queries, plan.queries) - 1 + min(size.columns, plan.columns) > plan.columns,
-            BLOCK_Q=plan.queries, BLOCK_C=plan.columns, BLOCK_N=_power(min(size.new, 64)), **shared,
+            FAR=_far(size, plan),
+            CARRIED=_carried(size, plan) and table is not None, BLOCK_Q=plan.queries, BLOCK_C=plan.columns,
+            BLOCK_N=_power(min(size.new, 64)), **shared,
             num_warps=plan.warps, num_stages=plan.stages,
         )  # fmt: skip
         if parts[0] is not None:
@@ -90,23 +91,14 @@ def stream_attention(
     return out
 
 
-def _beforehand(size: Sizes, q: Tensor, table: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Products of all queries with the table, and the table if they are made in the kernel instead."""
-    rows = size.batch * size.queries
-    if table is None or size.queries == 1 or rows < APART:
-        return None, table
-    offsets = table.shape[1]
-    moved = q.new_empty(size.batch, size.heads, size.queries, offsets, dtype=torch.float32)
-    triton_kernels.multiply[(size.heads, -(-rows // 64))](
-        q, table, v, moved, q.stride(), table.stride(), _steps(v, 2), rows, size.queries, offsets,
-        HEADS=size.heads, DEPTH=size.depth, BLOCK_D=_power(size.depth), BLOCK_R=64, BLOCK_O=32,
-        num_warps=4, num_stages=2,
-    )  # fmt: skip
-    return moved, None
+def _far(size: Sizes, plan: Plan) -> bool:
+    """Does a block read more offsets than it has columns?"""
+    return min(size.queries, plan.queries) - 1 + min(size.columns, plan.columns) > plan.columns
 
 
-def _offsets(table: Tensor, moved: Tensor) -> int:
-    return table.shape[1] if table is not None else 0 if moved is None else moved.shape[3]
+def _carried(size: Sizes, plan: Plan) -> bool:
+    """Are the last offsets of a block the first ones of the next?"""
+    return _far(size, plan) and plan.queries == plan.columns and size.queries > 1
 
 
 def planned(size: Sizes, bytes_each: int, processors: int, relative: bool = True) -> Plan:
@@ -115,7 +107,11 @@ def planned(size: Sizes, bytes_each: int, processors: int, relative: bool = True
     queries = _power(min(size.queries, MOST_QUERIES if small else 16))
     depth, value_depth = _power(size.depth), _power(size.value_depth)
     if size.columns <= ONE_TILE and small and not deep:
-        return Plan(queries, _power(size.columns), depth, value_depth, 1, 8 if queries > 32 else 4, 1)
+        if (
+            size.batch * size.heads >= MANY * processors and queries == 16
+        ):  # memory is what counts: small tiles, read ahead
+            return Plan(queries, 16, depth, value_depth, 1, 1, 2)
+        return Plan(queries, _power(size.columns), depth, value_depth, 1, 8, 1)
     columns = min(_power(size.columns), (32 if deep else 64) if small else (16 if deep else 32))
     programs = size.batch * size.heads * -(-size.queries // queries)
     split = max(1, min(WAVES * processors // programs, size.columns // LEAST_SHARE))

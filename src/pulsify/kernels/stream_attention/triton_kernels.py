@@ -15,12 +15,12 @@ MANY = tl.constexpr(192.0)  # more than a tile has columns; its square is a floa
 
 @triton.jit(do_not_specialize=NUMBERS)
 def attend(
-    q, keys, values, new_keys, new_values, out, sums, most, total, table, moved, u, v, bias, mask, start, first, last,
-    read, write, q_at, keys_at, values_at, new_keys_at, new_values_at, out_at, table_at, u_at, v_at, bias_at, mask_at,
+    q, keys, values, new_keys, new_values, out, sums, most, total, table, u, v, bias, mask, start, first, last, read,
+    write, q_at, keys_at, values_at, new_keys_at, new_values_at, out_at, table_at, u_at, v_at, bias_at, mask_at,
     queries, width, new, offsets, shift, scale, fill, share,
     HEADS: tl.constexpr, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     HOLLOW: tl.constexpr, HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, ONE_TILE: tl.constexpr, FAR: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr,
+    CARRIED: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One head of one stream: a block of queries over a share of the columns."""
     stream, head = tl.program_id(0) // HEADS, (tl.program_id(0) % HEADS).to(tl.int64)
@@ -46,28 +46,31 @@ def attend(
     more_keys = None if new_keys is None else new_keys + wide * new_keys_at[0] + head * new_keys_at[1]
     more_values = None if new_values is None else new_values + wide * new_values_at[0] + head * new_values_at[1]
     offset_rows = None if table is None else table + head * table_at[0]
-    products = None if moved is None else moved + tl.program_id(0).to(tl.int64) * queries * offsets
     added = None if bias is None else bias + wide * bias_at[0] + head * bias_at[1]
     shown = None if mask is None else mask + wide * mask_at[0] + head * mask_at[1]
 
     top = tl.full([BLOCK_Q], -INFINITE, tl.float32)
     weight = tl.zeros([BLOCK_Q], tl.float32)
     value = tl.zeros([BLOCK_Q, BLOCK_V], tl.float32)
+    near = tl.zeros([BLOCK_Q, BLOCK_C], tl.float32)
     if ONE_TILE:
-        top, weight, value = _block(
-            0, query, i, d, content, position, top, weight, value, kept_keys, more_keys, kept_values, more_values,
-            offset_rows, products, added, shown, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at,
+        top, weight, value, near = _block(
+            0, query, i, d, content, position, top, weight, value, near, kept_keys, more_keys, kept_values, more_values,
+            offset_rows, added, shown, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at,
             mask_at, queries, width, begin, low, high, offsets, shift, scale, fill,
-            DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C,
+            DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, False, BLOCK_Q, BLOCK_C,
         )  # fmt: skip
     else:
         from_column = tl.maximum(part * share, low // BLOCK_C * BLOCK_C)
+        if CARRIED:
+            first_offset = from_column - query - tl.minimum(queries - query, BLOCK_Q) + 1 + shift
+            near = _offsets(position, offset_rows, table_at, first_offset + tl.arange(0, BLOCK_C), d, offsets, DEPTH)
         for column in range(from_column, tl.minimum((part + 1) * share, high), BLOCK_C):
-            top, weight, value = _block(
-                column, query, i, d, content, position, top, weight, value, kept_keys, more_keys, kept_values,
-                more_values, offset_rows, products, added, shown, keys_at, new_keys_at, values_at, new_values_at,
+            top, weight, value, near = _block(
+                column, query, i, d, content, position, top, weight, value, near, kept_keys, more_keys, kept_values,
+                more_values, offset_rows, added, shown, keys_at, new_keys_at, values_at, new_values_at,
                 table_at, bias_at, mask_at, queries, width, begin, low, high, offsets, shift, scale, fill,
-                DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C,
+                DEPTH, VALUE_DEPTH, BLOCK_V, HIDDEN, ONE_QUERY, FAR, CARRIED, BLOCK_Q, BLOCK_C,
             )  # fmt: skip
 
     e = tl.arange(0, BLOCK_V)
@@ -100,26 +103,6 @@ def attend(
         tl.store(sums + cell[:, None] * VALUE_DEPTH + e[None, :], value, mask=there)
         tl.store(most + cell, top, mask=i < queries)
         tl.store(total + cell, weight, mask=i < queries)
-
-
-@triton.jit
-def multiply(
-    q, table, v, moved, q_at, table_at, v_at, rows, queries, offsets,
-    HEADS: tl.constexpr, DEPTH: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr,
-):  # fmt: skip
-    """Queries of many streams times all offsets of one head, [streams, heads, queries, offsets]."""
-    head = tl.program_id(0)
-    row, d = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_D)
-    stream, i = (row // queries).to(tl.int64), row % queries
-    here = q + stream * q_at[0] + head * q_at[1] + i * q_at[2]
-    there = (row < rows)[:, None] & (d < DEPTH)[None, :]
-    asked = tl.load(here[:, None] + d[None, :] * q_at[3], mask=there, other=0.0)
-    position = asked if v is None else _biased(asked, v + head * v_at[0], v_at[1], d, DEPTH)
-    place = moved + ((stream * HEADS + head) * queries + i) * offsets
-    for begin in range(0, offsets, BLOCK_O):
-        o = begin + tl.arange(0, BLOCK_O)
-        product = _offsets(position, table + head * table_at[0], table_at, o, d, offsets, DEPTH)
-        tl.store(place[:, None] + o[None, :], product, mask=(row < rows)[:, None] & (o < offsets)[None, :])
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -167,12 +150,16 @@ def combine(
 
 @triton.jit
 def _block(
-    column, query, i, d, content, position, top, weight, value, keys, new_keys, values, new_values, table, moved, bias,
+    column, query, i, d, content, position, top, weight, value, near, keys, new_keys, values, new_values, table, bias,
     mask, keys_at, new_keys_at, values_at, new_values_at, table_at, bias_at, mask_at, queries, width, begin, low, high,
     offsets, shift, scale, fill, DEPTH: tl.constexpr, VALUE_DEPTH: tl.constexpr, BLOCK_V: tl.constexpr,
-    HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    HIDDEN: tl.constexpr, ONE_QUERY: tl.constexpr, FAR: tl.constexpr, CARRIED: tl.constexpr, BLOCK_Q: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """A block of columns more: each row's highest score so far, the sums of weights and values relative to it."""
+    """A block of columns more: each row's highest score so far, the sums of weights and values relative to it.
+
+    near: products with the block's first offsets, if they are carried from block to block.
+    """
     j, e = column + tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_V)
     valid = (j >= low) & (j < high)
     k = _tile(keys, new_keys, keys_at, new_keys_at, j, d, width, begin, valid, DEPTH)
@@ -180,10 +167,11 @@ def _block(
     if table is not None:
         rows = tl.minimum(queries - query, BLOCK_Q)
         nearest = column - query - rows + 1 + shift
-        score += _moved(position, table, table_at, nearest, rows, d, offsets, DEPTH, ONE_QUERY, FAR, BLOCK_Q, BLOCK_C)
+        moved, near = _moved(
+            position, near, table, table_at, nearest, rows, d, offsets, DEPTH, ONE_QUERY, FAR, CARRIED, BLOCK_Q, BLOCK_C
+        )
+        score += moved
     there = (i < queries)[:, None] & valid[None, :]
-    if moved is not None:  # made beforehand: its diagonals are read where they lie
-        score += tl.load(moved + i[:, None] * (offsets - 1) + j[None, :] + shift, mask=there, other=0.0)
     score = score * scale
     if bias is not None:
         cells = bias + i[:, None].to(tl.int64) * bias_at[2] + j[None, :] * bias_at[3]
@@ -207,29 +195,34 @@ def _block(
     if HIDDEN and mask is not None:  # noqa: SIM102  (known when compiled, the other when run)
         if tl.max((tl.abs(taken) < INFINITE).to(tl.int32) ^ 1) != 0:  # rare: NaN or an infinity among them
             taken = _apart(weights, part, x)
-    return highest, weight * kept + tl.sum(weights, 1), value * kept[:, None] + taken
+    return highest, weight * kept + tl.sum(weights, 1), value * kept[:, None] + taken, near
 
 
 @triton.jit
 def _moved(
-    position, table, table_at, nearest, rows, d, offsets, DEPTH: tl.constexpr, ONE_QUERY: tl.constexpr,
-    FAR: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    position, near, table, table_at, nearest, rows, d, offsets, DEPTH: tl.constexpr, ONE_QUERY: tl.constexpr,
+    FAR: tl.constexpr, CARRIED: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The scores of relative positions: products with the offsets that a block reads, then its diagonals.
 
-    Row i, column j reads offset j - i, which is j - i + rows - 1 from the nearest that the block needs.
+    Row i, column j reads offset j - i, which is j - i + rows - 1 from the nearest that the block needs. Where as many
+    offsets lie behind a block as it has columns, they are the first ones of the next: carried on.
     """
-    c = tl.arange(0, BLOCK_C)
-    product = _offsets(position, table, table_at, nearest + c, d, offsets, DEPTH)
-    if ONE_QUERY:
-        return product
-    at = c[None, :] - tl.arange(0, BLOCK_Q)[:, None] + rows - 1
-    made = tl.gather(product, tl.minimum(tl.maximum(at, 0), BLOCK_C - 1), 1)
-    if FAR:
-        product = _offsets(position, table, table_at, nearest + BLOCK_C + tl.arange(0, BLOCK_Q), d, offsets, DEPTH)
-        beyond = tl.gather(product, tl.minimum(tl.maximum(at - BLOCK_C, 0), BLOCK_Q - 1), 1)
-        made = tl.where(at < BLOCK_C, made, beyond)
-    return made
+    c, far = tl.arange(0, BLOCK_C), near
+    if not CARRIED:
+        near = _offsets(position, table, table_at, nearest + c, d, offsets, DEPTH)
+    made = near
+    if not ONE_QUERY:
+        at = c[None, :] - tl.arange(0, BLOCK_Q)[:, None] + rows - 1
+        made = tl.gather(near, tl.minimum(tl.maximum(at, 0), BLOCK_C - 1), 1)
+        if FAR:
+            behind = nearest + BLOCK_C + tl.arange(0, BLOCK_Q)
+            product = _offsets(position, table, table_at, behind, d, offsets, DEPTH)
+            beyond = tl.gather(product, tl.minimum(tl.maximum(at - BLOCK_C, 0), BLOCK_Q - 1), 1)
+            made = tl.where(at < BLOCK_C, made, beyond)
+            if CARRIED:
+                far = product
+    return made, far
 
 
 @triton.jit
