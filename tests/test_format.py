@@ -13,6 +13,7 @@ import pytest
 import pulsify
 from tests import models
 from tests.attention.test_graphs import framed_causal
+from tests.inputs.graphs import masked
 from tests.test_tables import cut_by_a_table
 
 PAGE = (Path(__file__).parent.parent / "docs" / "format.md").read_text()
@@ -40,6 +41,7 @@ def written(folder: Path) -> list[dict[str, str]]:
         pulsify.stream(framed_causal(), pulse=4, unbounded="grow"),
         pulsify.stream(cut_by_a_table(), pulse=4),
         pulsify.stream(models.mirrored(), pulse=2),
+        pulsify.stream(masked(), pulse=4),
     ]
     out = []
     for i, stream in enumerate(streams):

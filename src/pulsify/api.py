@@ -394,7 +394,9 @@ def stream(
     source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
     pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
     the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that
-    hold the length. set: fixes other dimensions, or declares lengths ({"T": "8*n"}, {"T": "<=3000"}).
+    hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros"); an
+    attention_mask is found by itself, None leaves it a stream. set: fixes other dimensions, or declares lengths
+    ({"T": "8*n"}, {"T": "320*n+80"}, {"T": "16000+n"}, {"T": "<=3000"}).
     unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
     `spec.exact_up_to`).

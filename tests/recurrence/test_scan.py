@@ -446,21 +446,35 @@ def inner_branch(body: Body, h: str) -> str:
     return "chosen"
 
 
-@pytest.mark.parametrize("inner", [inner_loop, inner_branch])
-def test_nested(inner: Callable[[Body, str], str]) -> None:
+def within(inner: Callable[[Body, str], str]) -> Write:
+    """A loop over frames with another inside."""
+
     def turn(body: Body, t: str, states: Names, x: str, frames: str) -> tuple[Names, Names]:
         h = inner(body, decay(body, states[0], body.op("Gather", x, t, axis=1)))
         return [h], [h]
 
-    says(looping(turn), "inside its body")
+    return looping(turn)
+
+
+def around(inner: Callable[[Body, str], str]) -> Write:
+    """A loop that turns three times over all frames, with another inside."""
 
     def write(b: Builder) -> Names:
         x = b.input("x", b.batch, WIDTH, "T")
         return loop(b, lambda body, t, states: ([inner(body, states[0])], []), b.scalar(3), [x])
 
+    return write
+
+
+@pytest.mark.parametrize("outer", [within, around])
+def test_a_loop_inside_a_loop_is_written_out(outer: Callable[[Callable[[Body, str], str]], Write]) -> None:
     for batch in (1, "B"):
-        error = refusal(write, batch)
-        assert error.node == "s" and "inside its body" in error.reason
+        check(built(outer(inner_loop), batch=batch), 4)
+
+
+@pytest.mark.parametrize("outer", [within, around])
+def test_a_branch_on_data_inside_a_loop(outer: Callable[[Callable[[Body, str], str]], Write]) -> None:
+    says(outer(inner_branch), "the condition depends on the data", "If", "s/chosen")
 
 
 def one_before(body: Body, t: str, frames: str) -> str:

@@ -74,11 +74,11 @@ def meaning(command: Command) -> Command:
         ),
         click.option(
             "--set", "fixed", multiple=True, callback=parse_set, metavar="NAME=N",
-            help="Fix another symbolic dimension (B=1), or declare lengths ('T=8*n', 'T=<=3000'). Repeatable.",
+            help="Fix another symbolic dimension (B=1), or declare lengths ('T=8*n', 'T=320*n+80', 'T=<=3000').",
         ),
         click.option(
-            "--bind", multiple=True, callback=parse_bind, metavar="INPUT=T",
-            help="An integer input that holds the length. Found by itself where obvious. Repeatable.",
+            "--bind", multiple=True, callback=parse_bind, metavar="INPUT=T|ones",
+            help="An input that holds the length, or a mask of ones (or zeros). Found by itself where obvious.",
         ),
         click.option(
             "--time", multiple=True, callback=parse_time, metavar="T|INPUT=AXIS",

@@ -23,10 +23,11 @@ Over = Callable[[int], bool]  # need it be waited for no longer, once so many pu
 
 
 class Misaligned(Exception):
-    """A wire would get a fraction of a frame per pulse; the pulse must be a multiple of `multiple`."""
+    """A wire would get a fraction of a frame per pulse; the pulse must be a multiple of `multiple`. node: makes it."""
 
     def __init__(self, multiple: int) -> None:
         self.multiple = multiple
+        self.node: Node | None = None
         super().__init__(multiple)
 
 

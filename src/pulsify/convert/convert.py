@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import onnx_ir as ir
 
@@ -15,6 +16,7 @@ from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
+from pulsify.convert.ledger import shortest_length
 from pulsify.convert.opening import leads_to, pulses, sooner
 from pulsify.convert.ports import (
     file_inputs,
@@ -35,11 +37,12 @@ from pulsify.convert.rules.latch import latched
 from pulsify.convert.rules.registry import apply_rule
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
-from pulsify.core.spec import Condition, Output, Spec, latency
+from pulsify.core.spec import Condition, Filled, Output, Spec, latency
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import CannotRun, TooLarge
-from pulsify.trace.lengths import Tracer, Traces, choose
+from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
@@ -95,8 +98,18 @@ def unfitting(
 ) -> InvalidPulse:
     """Why a pulse does not fit, and which do."""
     chosen = natural(tracer, unbounded, proof)
-    chunk = problem.chunk if isinstance(problem, OutOfStep) else 0
-    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(chunk, chosen.granularity) if chunk else 0)
+    if isinstance(problem, OutOfStep):
+        return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(problem.chunk, chosen.granularity))
+    node = problem.node
+    groups = (
+        f"{node.op} node '{node.name}' puts {problem.multiple} frames together and" if node and _groups(node) else ""
+    )
+    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, by=groups)
+
+
+def _groups(node: Node) -> bool:
+    """Does it put frames together, without a stride?"""
+    return traits(node.op, node.domain).regroups or node.op == "SpaceToDepth"
 
 
 @dataclass(frozen=True)
@@ -228,30 +241,60 @@ def analyse(
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
-    for _ in range(LOOKS):
-        try:
-            traces = choose(tracer, at_least)
-        except NotStreamable as error:
-            raise problem or error from None
-        nothing_longer = problem is not None and traces.lengths[0] < at_least
-        if problem is not None and nothing_longer and not problem.look:
-            raise problem
+
+    def look(traces: Traces, nothing_longer: bool) -> Analysed:
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
         ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
+        except NotStreamable:
+            ctx.release()
+            raise
+
+    for _ in range(LOOKS):
+        try:
+            traces = choose(tracer, at_least)
+        except NotStreamable as error:
+            raise problem or error from None
+        limited = traces.lengths[0] < at_least  # it takes nothing that long
+        nothing_longer = problem is not None and limited
+        if problem is not None and nothing_longer and not problem.look:
+            return _at_its_end(look, traces, problem, pulse)
+        try:
+            return look(traces, nothing_longer)
         except Unclear as error:
             widest = _widest_field(traces) / traces.lengths[-1]
-            ctx.release()
             tracer.forget()
             problem, longer = error, max(LONGER * traces.lengths[0], 256)
             at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
             if nothing_longer or 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
                 break
+        except NotStreamable as error:
+            if not limited:
+                raise
+            return _at_its_end(look, traces, error, pulse)
     assert problem is not None
     raise problem
+
+
+def _at_its_end(
+    look: Callable[[Traces, bool], Analysed], traces: Traces, problem: NotStreamable, pulse: int
+) -> Analysed:
+    """A model that takes no long streams, looked at its longest ones; what is refused then says how short they are."""
+    near = nearly_longest(traces)
+    if near is not None:
+        with suppress(NotStreamable):
+            return look(near, True)
+    longest = (near or traces).lengths[-1]
+    shorter = f"choose a shorter pulse ({max(longest // 8, 1)} frames), or " if 4 * pulse > longest else ""
+    raise NotStreamable(
+        f"{problem.reason} (at {longest} frames, the longest stream that was found to run)",
+        node=problem.node,
+        op=problem.op,
+        hint=f"{shorter}{problem.hint}",
+    ) from problem
 
 
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
@@ -318,10 +361,15 @@ def _is_data(traces: Traces, node: Node) -> bool:
 def _require_seen_lengths(ctx: Context) -> None:
     """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
     traces, tracer = ctx.ask.traces, ctx.ask.traces.tracer
-    if traces.step == tracer.time.step:
+    declared = tracer.time.lengths
+    if declared.least > 1:
+        ctx.ask.ledger.require("", Length(), at_least=declared.least)
+    if declared.remainder:
+        ctx.ask.ledger.require("", Length().then(add=-declared.remainder), multiple=declared.every)
+    if traces.step == declared.every:
         return
     base = traces.lengths[0]
-    near = range(base, base + min(2 * traces.step, 64 * tracer.time.step), tracer.time.step)
+    near = range(base, base + min(2 * traces.step, 64 * declared.every), declared.every)
     if any(tracer.works(s) != all(c.met(s) for c in ctx.ask.ledger.conditions if c.at_most is None) for s in near):
         ctx.ask.ledger.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
 
@@ -367,7 +415,8 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     fastest = max((math.ceil(n.rate) for n in lengths), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
     graph, named = assemble(ctx, outputs, states, unknown)
-    static = [p.name for p in ctx.ask.model.inputs if p.name not in time.streams and p.name not in time.bound]
+    given = {*time.streams, *time.bound, *time.filled}
+    static = [p.name for p in ctx.ask.model.inputs if p.name not in given]
     spec = Spec(
         pulse=pulse,
         granularity=math.lcm(*ctx.ask.ledger.denominators, 1),
@@ -388,6 +437,10 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
         proof=ctx.ask.ledger.proof(),
         exact_up_to=ctx.ask.ledger.kept,
+        filled=tuple(
+            Filled(name, axis, Fraction(per), value, ctx.ask.dtype(name).numpy())
+            for name, (axis, per, value) in time.filled.items()
+        ),
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx))
@@ -429,20 +482,3 @@ def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:
     if time.longest is not None:
         found[Condition("", Length(), at_most=time.longest)] = None
     return tuple(found)
-
-
-def shortest_length(conditions: Iterable[Condition], step: int) -> int:
-    """The shortest stream the batch model takes (all conditions are on numbers that grow with the length)."""
-    low, high = 0, 1
-    floors = [r for r in conditions if r.at_least]
-    while not all(r.length.at(high) >= r.at_least for r in floors):
-        high *= 2
-        if high > 1 << 40:
-            break
-    while high - low > 1:
-        middle = (low + high) // 2
-        if all(r.length.at(middle) >= r.at_least for r in floors):
-            high = middle
-        else:
-            low = middle
-    return max(-(-high // step) * step, 1)

@@ -21,6 +21,8 @@ from pulsify.core.length import Length
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 
+BEHIND = -1
+Outer = tuple[int, ...]  # what is folded with time, at the two traced batch sizes; BEHIND third: in batch behind time
 ALL = -(1 << 40)  # a window that starts here holds everything since the stream began: it grows
 
 
@@ -48,12 +50,13 @@ class Layout:
 
     sizes: one entry an axis; -k stands for k times the batch, the time axis holds 0.
     outer: what is folded in front of time on the same axis, at the two traced batch sizes: [B, T, C] reshaped to
-    [B*T, C] has time on axis 0 behind an outer B. (1, 1) nearly always.
+    [B*T, C] has time on axis 0 behind an outer B. (1, 1) nearly always. What batch folds behind time ([T, B, C] to
+    [T*B, C]) is folded in front of it here, in another order than batch has it: nothing may look along that axis.
     """
 
     sizes: tuple[int, ...]
     axis: int
-    outer: tuple[int, int] = (1, 1)
+    outer: Outer = (1, 1)
 
     @property
     def rank(self) -> int:
@@ -62,6 +65,11 @@ class Layout:
     @property
     def folded(self) -> bool:
         return self.outer != (1, 1)
+
+    @property
+    def behind(self) -> bool:
+        """Is the order along the time axis another one than in batch?"""
+        return self.outer[2:] == (BEHIND,)
 
     @property
     def batch(self) -> int | None:

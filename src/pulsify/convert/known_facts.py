@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.convert.primitives.boundary import along
-from pulsify.convert.proof.batches import by_batch
+from pulsify.convert.proof.batches import by_batch, one_number
 from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
 from pulsify.convert.proof.numbers import length_of, runs_from, size_length
 from pulsify.convert.proof.values import known_at
@@ -41,7 +41,10 @@ def known_fact(ctx: Context, name: str) -> Fact:
     axes = ctx.ask.time_axes(name)
     if not axes:
         return _without_time(ctx, name, node)
-    assert node is not None
+    if node is None:  # an input that is bound to ones
+        sizes = _sizes(ctx, name, axes[0])
+        frame = np.full([s or 1 for s in sizes], ctx.ask.traces.runs[0][name].array.flat[0])
+        return constant_wire(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axes[0]))
     try:  # a formula of the position holds at every length
         ctx.node_rule(ctx, node)
         return ctx.ask.facts[name]
@@ -100,6 +103,9 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     b = ctx.builder
     if node.op in ("Shape", "Size"):
         return Static(_shape(ctx, node))
+    if one_number(ctx.ask, name):
+        number = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1]
+        return Static(b.op("Expand", b.constant(number, name), _counted(ctx, ctx.ask.sizes_static(name))))
     inputs: list[ir.Value | None] = []
     for i in node.inputs:
         if not i:
@@ -122,12 +128,21 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
     b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    parts = [b.op("Mul", _streams(ctx), b.ints(-s)) if s < -1 else _streams(ctx) if s < 0 else b.ints(s) for s in sizes]
-    whole = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+    whole = _counted(ctx, sizes)
     return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
 
 
-def _streams(ctx: Context) -> ir.Value:
+def _counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
+    """Sizes as numbers of the streaming graph; those that go with the batch are worked out."""
+    b = ctx.builder
+    parts = [
+        b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s)
+        for s in sizes
+    ]
+    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+
+
+def streams_in_step(ctx: Context) -> ir.Value:
     """How many streams go in step, int64 [1]."""
     other = ctx.ask.traces.other_batch
     assert other is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,3 +83,20 @@ def _assumed(margins: dict[str, float]) -> tuple[str, ...]:
         f"'{names[0]}'" + (f" and {len(names) - 1} more" if names[1:] else "")
         for margin, names in sorted(by.items())
     )
+
+
+def shortest_length(conditions: Iterable[Condition], step: int) -> int:
+    """The shortest stream the batch model takes (all conditions are on numbers that grow with the length)."""
+    low, high = 0, 1
+    floors = [r for r in conditions if r.at_least]
+    while not all(r.length.at(high) >= r.at_least for r in floors):
+        high *= 2
+        if high > 1 << 40:
+            break
+    while high - low > 1:
+        middle = (low + high) // 2
+        if all(r.length.at(middle) >= r.at_least for r in floors):
+            high = middle
+        else:
+            low = middle
+    return max(-(-high // step) * step, 1)

@@ -7,7 +7,7 @@ worked out here, the same for all operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,7 +83,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if plan.merges and read.wire.length not in (None, length):
             ctx.ask.ledger.require(node.name, length, equals=read.wire.length)
         if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
-            check_known(ctx, node, read.wire, length)
+            check_known(ctx, node, read.wire, length, {r.wire.layout.outer[0] for r in plan.reads})
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
     end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
@@ -162,15 +162,18 @@ def _known_end(ctx: Context, plan: Plan) -> int | None:
     return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
 
 
-def check_known(ctx: Context, node: Node, wire: Wire, length: Length) -> None:
-    """A known value beside data must have as many frames, at every length: one frame alone would be spread over all."""
+def check_known(ctx: Context, node: Node, wire: Wire, length: Length, folded: Iterable[int] = ()) -> None:
+    """A known value beside data must have as many frames, at every length: one frame alone would be spread over all.
+
+    folded: so many may lie in front of time on the same axis.
+    """
     try:
         size = follower(ctx.ask).sizes_of(wire.name)[wire.layout.axis]
         expected = in_frames(ctx.ask, length)
-        folded = multiply(expected, constant(wire.layout.outer[0], size.unit))
+        alike = [multiply(expected, constant(n, size.unit)) for n in (1, *folded)]
     except (Unsure, KeyError):
         return
-    if size.constant or same_series(size, expected) or same_series(size, folded):
+    if size.constant or any(same_series(size, s) for s in alike):
         return
     off, alone = aligned(subtract(size, expected), compare(size, constant(1, size.unit), np.equal))[2]
     if ((off != 0) & alone).any():

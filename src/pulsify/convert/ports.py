@@ -11,8 +11,10 @@ import onnx_ir as ir
 from pulsify.convert.at_end import at_end, told
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
+from pulsify.convert.known_facts import streams_in_step
 from pulsify.convert.primitives.boundary import after_first, waits
-from pulsify.convert.proof.numbers import size_length
+from pulsify.convert.proof.batches import by_streams
+from pulsify.convert.proof.numbers import length_of, numbers, size_length
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import POINTWISE
@@ -23,9 +25,9 @@ from pulsify.frontend.time import TimeSpec
 
 def file_inputs(ctx: Context, time: TimeSpec) -> None:
     for port in ctx.ask.model.inputs:
-        dims = list(declared(port.name, ctx, time))
-        if port.name in time.bound:
+        if port.name in time.bound or port.name in time.filled:
             continue
+        dims = list(declared(port.name, ctx, time))
         if port.name not in time.streams:
             ctx.ask.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
             continue
@@ -128,10 +130,40 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
 
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
-    """An output that follows from the length alone (encoded_lengths): right once the length is known."""
-    dims, dtype = _open_dims(ctx, ctx.ask.sizes_static(name)), ctx.ask.dtype(name).numpy()
+    """An output that follows from the length alone (encoded_lengths, a Shape): right once the length is known."""
+    own, dtype = ctx.ask.sizes_static(name), ctx.ask.dtype(name)
+    dims = _open_dims(ctx, own)
+    streams = by_streams(ctx.ask, name) if dtype.is_integer() and all(s >= 0 for s in own) else []
+    if any(streams):
+        value = _with_streams(ctx, name, streams)
+        return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), ctx.builder.reshape(value, own)
     length = told(ctx, name) or Length()
-    return Output(name, None, Fraction(0), 0, 0, dtype, dims, length), at_end(ctx, name).value
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).value
+
+
+def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
+    """Numbers, some of which are so many times the number of streams."""
+    node, b = ctx.ask.model.producers[name], ctx.builder
+    cells = numbers(ctx.ask, node, name).reshape(-1)
+    if any(n and not c.constant for n, c in zip(streams, cells, strict=True)):
+        raise NotStreamable(
+            f"output '{name}' depends on the total length in an irregular way",
+            node=node.name,
+            op=node.op,
+            hint="compute it outside the model, after the stream",
+        )
+    parts = [
+        b.op("Mul", streams_in_step(ctx), b.ints(n)) if n else _number(ctx, length_of(ctx.ask, node, c))
+        for n, c in zip(streams, cells, strict=True)
+    ]
+    return b.op("Cast", b.op("Concat", *parts, axis=0), to=int(ctx.ask.dtype(name)))
+
+
+def _number(ctx: Context, length: Length) -> ir.Value:
+    """A length as one number [1] for all streams of a session, which end together."""
+    b = ctx.builder
+    x = b.op("Cast", ctx.clock.end(length), to=int(ir.DataType.INT64))
+    return b.reshape(x if ctx.clock.batch is None else b.op("Gather", x, b.ints(0), axis=0), [1])
 
 
 def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:

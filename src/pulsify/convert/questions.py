@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.convert.facts import Fact, Late, Layout, Prefix, Static, Varying, Window, Wire
+from pulsify.convert.facts import Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
 from pulsify.convert.known.follow import Follower
 from pulsify.convert.ledger import Ledger
 from pulsify.core.errors import NotStreamable
@@ -133,7 +133,7 @@ class Questions:
         short, long = self.dims(name, 0), self.dims(name, -1)
         return [i for i, (x, y) in enumerate(zip(short, long, strict=True)) if x != y]
 
-    def layout(self, node: Node, name: str, outer: tuple[int, int] = (1, 1)) -> Layout:
+    def layout(self, node: Node, name: str, outer: Outer = (1, 1)) -> Layout:
         """The layout of a value with exactly one time axis."""
         axes = self.time_axes(name)
         if len(axes) != 1:

@@ -50,13 +50,15 @@ class CompileFailed(PulsifyError, RuntimeError):
 class InvalidPulse(PulsifyError, ValueError):
     """The pulse does not fit the model: it must be a multiple of `granularity`, and fit attention's `chunk`.
 
-    natural_pulse: the one with the smallest latency.
+    natural_pulse: the one with the smallest latency. by: what needs the multiple, if it is not a stride.
     """
 
-    def __init__(self, pulse: int, granularity: int, natural: int | None = None, chunk: int = 0) -> None:
+    def __init__(self, pulse: int, granularity: int, natural: int | None = None, chunk: int = 0, by: str = "") -> None:
         self.pulse, self.granularity, self.natural_pulse = pulse, granularity, natural or granularity
         near = -(-max(pulse, 1) // granularity) * granularity
-        why = f"the model's strides need a multiple of {granularity}"
+        why = (
+            f"{by} needs a multiple of {granularity}" if by else f"the model's strides need a multiple of {granularity}"
+        )
         if chunk:
             near = -(-pulse // chunk) * chunk
             why = f"attention takes chunks of {chunk} frames, of which it is neither a part nor a multiple"

@@ -60,7 +60,18 @@ def _session(source: str | bytes, chosen: ort.SessionOptions) -> ort.InferenceSe
 
 def run_model(runner: ort.InferenceSession, feeds: Mapping[str, Array]) -> Arrays:
     """All outputs by name."""
-    return dict(zip([o.name for o in runner.get_outputs()], runner.run(None, dict(feeds)), strict=True))
+    return dict(zip(output_names(runner), runner.run(None, dict(feeds)), strict=True))
+
+
+def output_names(runner: ort.InferenceSession) -> list[str]:
+    """The outputs as a stream calls them."""
+    inputs = {i.name for i in runner.get_inputs()}
+    return [given_out(o.name) if o.name in inputs else o.name for o in runner.get_outputs()]
+
+
+def given_out(name: str) -> str:
+    """What an input that is an output too is called as such."""
+    return f"{name}_out"
 
 
 def quick_call(runner: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], None]:

@@ -52,6 +52,17 @@ class Static:
 
 
 @dataclass(frozen=True)
+class Filled:
+    """An input of the batch model that the stream does not have: `value` throughout, `rate` frames a unit of time."""
+
+    name: str
+    axis: int
+    rate: Fraction
+    value: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
 class Output:
     """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only.
 
@@ -168,6 +179,7 @@ class Spec:
     natural_latency: int | None = None  # pulse + delay then, in frames of the stream
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
     opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
+    filled: tuple[Filled, ...] = ()  # masks of the batch model that are bound to ones
 
     @property
     def latency(self) -> int:
@@ -217,6 +229,8 @@ class Spec:
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
+        if self.filled:
+            flat["filled"] = [_plain(f) for f in self.filled]
         if tables:
             flat["version"] = FORMATS[1]
             flat["tables"] = [t.to_json() for t in tables]
@@ -268,6 +282,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         natural_latency=time.get("natural_latency"),
         exact_up_to=time.get("exact_up_to"),
         opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
+        filled=tuple(Filled(**_typed(Filled, f)) for f in json.loads(own.get("filled", "[]"))),
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
+from pulsify.core.runner import given_out
 from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
@@ -22,6 +24,7 @@ DROPPED = {  # gone before any rule is asked, with what docs/operators.md says o
     "Constant": "becomes a constant of the model",
     "Identity": "taken out; where it stays (an input given out again) the rule above holds",
     "Dropout": "taken out where it does not train",
+    "Compress": "a Gather of the places its mask shows, which must not depend on the data",
 }
 OLDEST_OPSET = 13
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
@@ -43,6 +46,8 @@ def load(source: Source) -> Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
+        _give_out_inputs,
+        _compress_to_gather,
         loops_to_scans,
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         _drop_identities,
@@ -96,6 +101,15 @@ def runnable(source: Source) -> Source:
     return graph
 
 
+def undeclared(source: Source) -> ir.Model:
+    """The model without the shapes that it declares for what its nodes make: exporters get some of them wrong."""
+    graph = read(source)
+    for node in graph.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None
+    return graph
+
+
 def _check(graph: ir.Model) -> None:
     """What the rest takes for granted: there are nodes, and whatever is read was made before."""
     main = graph.graph
@@ -140,6 +154,49 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
     return graph
 
 
+def _give_out_inputs(graph: ir.Model) -> None:
+    """An input that is an output too comes out under a name of its own."""
+    main = graph.graph
+    for i, value in enumerate(main.outputs):
+        if value.is_graph_input():
+            made = ir.Node("", "Identity", [value], name=given_out(str(value.name)))
+            made.outputs[0].name = given_out(str(value.name))
+            made.outputs[0].shape, made.outputs[0].type = value.shape, value.type
+            main.append(made)
+            main.outputs[i] = made.outputs[0]
+
+
+def _compress_to_gather(graph: ir.Model) -> None:
+    """What a mask keeps is what its places show."""
+    for node in [n for n in graph.graph.all_nodes() if n.op_type == "Compress" and n.domain in ("", "ai.onnx")]:
+        x, mask = node.inputs
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else None
+        if axis is None:
+            x = _before(node, "Reshape", [x, _ints_before(node, -1)])
+        places = _before(node, "Squeeze", [_before(node, "NonZero", [mask]), _ints_before(node, 0)])
+        taken = _before(node, "Gather", [x, places], axis=axis or 0)
+        taken.name, node.outputs[0].name = node.outputs[0].name, None
+        node.outputs[0].replace_all_uses_with(taken, replace_graph_outputs=True)
+        assert isinstance(node.graph, ir.Graph)
+        node.graph.remove(node, safe=True)
+
+
+def _before(node: ir.Node, op: str, inputs: Sequence[ir.Value | None], **attrs: int) -> ir.Value:
+    """A node in front of another, named after it: refusals lead there."""
+    attributes = [ir.AttrInt64(k, v) for k, v in attrs.items()]
+    made = ir.Node("", op, inputs, attributes, name=f"{node.name or node.op_type}/{op}")
+    assert isinstance(node.graph, ir.Graph)
+    node.graph.insert_before(node, made)
+    return made.outputs[0]
+
+
+def _ints_before(node: ir.Node, *values: int) -> ir.Value:
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array(values, np.int64)))])
+    assert isinstance(node.graph, ir.Graph)
+    node.graph.insert_before(node, made)
+    return made.outputs[0]
+
+
 def _drop_identities(graph: ir.Model) -> None:
     """Remove nodes that hand on their input. Outputs keep their names, and two outputs stay two."""
     main = graph.graph
@@ -165,18 +222,9 @@ def _hands_on(node: ir.Node) -> bool:
     return node.op_type == "Identity" or (node.op_type == "Dropout" and inference)
 
 
-def _check_ports(main: ir.Graph) -> None:
-    both = {str(v.name) for v in main.inputs} & {str(v.name) for v in main.outputs}
-    if both:
-        raise InvalidModel(
-            f"{sorted(both)} is an input and an output at once; give it out through an Identity of its own"
-        )
-
-
 def flatten(graph: ir.Model, source: Any, functions: Bodies | None = None) -> Model:
     """onnx_ir's graph as plain nodes. Nodes with subgraphs keep them in `attrs` and `proto`."""
     main = graph.graph
-    _check_ports(main)
     opsets = dict(graph.opset_imports)
     version = opsets.get("", 0)
     return Model(
@@ -206,7 +254,7 @@ def plain_node(n: ir.Node, version: int, rename: dict[str, str] | None = None) -
     domain = "" if n.domain == "ai.onnx" else n.domain
     name = n.name or f"{n.op_type}_{outputs[0]}"
     body = _body(attrs["body"], name, version, rename) if domain == "" and n.op_type in ("Scan", "Loop") else None
-    return Node(name, n.op_type, domain, version, inputs, outputs, attrs, proto, body)
+    return Node(name, n.op_type, domain, version, inputs, outputs, attrs, proto, body, rename)
 
 
 def _body(graph: ir.Graph, name: str, version: int, outer: dict[str, str]) -> Body:

@@ -40,10 +40,11 @@ class Looped:
     going: str = ""
 
 
-def looped(node: Node) -> Looped:
+def looped(node: Node, nested: bool = False) -> Looped:
+    """nested: there may be loops and branches inside its body."""
     body = node.body
     assert body is not None
-    _check(node, body)
+    _check(node, body, nested)
     outputs = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
     if node.op == "Loop":
         states = len(body.inputs) - 2
@@ -73,13 +74,13 @@ def looped(node: Node) -> Looped:
     )
 
 
-def _check(node: Node, body: Body) -> None:
+def _check(node: Node, body: Body, nested: bool) -> None:
     """frontend/loops has settled the condition of a Loop that never ends early, and the lists that become stacks."""
     reason = hint = ""
     if node.op == "Loop" and not (node.input(0) and not node.input(1) and body.outputs[0] == body.inputs[1]):
         reason = "it may end early: how often it turns depends on its condition"
         hint = "loop over the frames of an input"
-    elif body.nested:
+    elif body.nested and not nested:
         reason, hint = "there are loops or branches inside its body", "write them out"
     elif any("Sequence" in n.op for n in body.nodes):
         reason = "it carries a list that is not merely appended to and stacked"

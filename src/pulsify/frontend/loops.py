@@ -95,7 +95,7 @@ class _Loop:
     node: ir.Node
     body: ir.Graph
     gathers: list[_Gather] = field(default_factory=list)
-    lists: dict[int, ir.Node] = field(default_factory=dict)  # carried lists: index -> what appends to them
+    lists: dict[int, list[ir.Node]] = field(default_factory=dict)  # carried lists: index -> what appends to them
 
     def read(self) -> _Loop | None:
         """All of the loop is a scan, or None."""
@@ -104,12 +104,13 @@ class _Loop:
         if trip is None or node.inputs[1] is not None or body.outputs[0] is not body.inputs[1]:
             return None
         for i, (carried, after) in enumerate(zip(body.inputs[2:], body.outputs[1:], strict=False)):
-            insert = after.producer()
-            if insert is not None and insert.op_type == "SequenceInsert":
-                if not self._appends(i, carried, insert):
+            inserts = _chain(after, carried)
+            if inserts:
+                if not self._appends(i, carried, inserts):
                     return None
-                self.lists[i] = insert
-        if any("Sequence" in n.op_type and n not in self.lists.values() for n in body):
+                self.lists[i] = inserts
+        appending = [n for inserts in self.lists.values() for n in inserts]
+        if any("Sequence" in n.op_type and n not in appending for n in body):
             return None
         inner = {*body.inputs, *(v for n in body for v in n.outputs)}
         for n in body:
@@ -118,11 +119,13 @@ class _Loop:
                 self.gathers.append(_Gather(n, source, *found))
         return self
 
-    def _appends(self, i: int, carried: ir.Value, insert: ir.Node) -> bool:
+    def _appends(self, i: int, carried: ir.Value, inserts: list[ir.Node]) -> bool:
         """The list starts empty, is only appended to, and is stacked or joined afterwards."""
         start, end = self.node.inputs[2 + i], self.node.outputs[i]
         begun = start.producer() if start is not None else None
-        only = [use.node for use in carried.uses()] == [insert] and len(insert.inputs) == 2
+        held = [carried, *(n.outputs[0] for n in inserts[:-1])]
+        only = all([use.node for use in v.uses()] == [n] for v, n in zip(held, inserts, strict=True))
+        only = only and all(len(n.inputs) == 2 for n in inserts)
         users = [use.node for use in end.uses()]
         return (
             only
@@ -140,16 +143,17 @@ class _Loop:
         made = [*(node.outputs[i] for i in states), *node.outputs[count:]]
         outputs = [*(body.outputs[1 + i] for i in states), *body.outputs[1 + count :]]
         out_axes = [0] * (len(node.outputs) - count)
-        for i, insert in self.lists.items():
+        for i, inserts in self.lists.items():
             for use in list(node.outputs[i].uses()):
                 axis = use.node.attributes["axis"].as_int()
-                outputs.append(self._collected(main, insert.inputs[1], use.node, axis))
-                out_axes.append(axis)
-                made.append(use.node.outputs[0])
+                frame, whole = self._collected(main, [n.inputs[1] for n in inserts], use.node, axis)
+                outputs.append(frame)
+                out_axes.append(axis if whole is use.node.outputs[0] or axis >= 0 else axis - 1)
+                made.append(whole)
         inputs = [*(body.inputs[2 + i] for i in states), *slices]
         starts = [node.inputs[2 + i] for i in states]
         body.outputs.clear()
-        for insert in self.lists.values():
+        for insert in [n for inserts in self.lists.values() for n in reversed(inserts)]:
             body.remove(insert, safe=True)
         body.inputs.clear()
         body.inputs.extend(inputs)
@@ -168,20 +172,34 @@ class _Loop:
             main.remove(use.node, safe=True)
         main.remove(node, safe=True)
 
-    def _collected(self, main: ir.Graph, frame: ir.Value | None, join: ir.Node, axis: int) -> ir.Value:
-        """What every iteration adds, without the axis it is stacked along."""
+    def _collected(
+        self, main: ir.Graph, frames: list[ir.Value | None], join: ir.Node, axis: int
+    ) -> tuple[ir.Value, ir.Value]:
+        """What every iteration adds, without the axis it is stacked along, and the value all of them make.
+
+        Several frames an iteration are one with an axis of its own: [.., T, n, ..], which become [.., n * T, ..].
+        """
+        out, stacked = join.outputs[0], "new_axis" in join.attributes and join.attributes["new_axis"].as_int()
+        frame = frames[0]
         assert frame is not None
-        if "new_axis" in join.attributes and join.attributes["new_axis"].as_int():
-            return frame
+        if len(frames) == 1 and stacked:
+            return frame, out
         node = frame.producer()  # joined along an axis of size one: the same without it
-        if node is not None and node.op_type == "Unsqueeze" and _ints(node.inputs[1]) == [axis]:
+        if len(frames) == 1 and node is not None and node.op_type == "Unsqueeze" and _ints(node.inputs[1]) == [axis]:
             assert node.inputs[0] is not None
-            return node.inputs[0]
-        axes = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array([axis], np.int64)))])
-        main.insert_before(self.node, axes)
-        squeeze = ir.Node("", "Squeeze", [frame, axes.outputs[0]])
-        self.body.append(squeeze)
-        return squeeze.outputs[0]
+            return node.inputs[0], out
+        if len(frames) > 1:
+            if stacked:
+                frames = [self._in_body("Unsqueeze", [f, _int(main, self.node, axis)]) for f in frames]
+            frame = self._in_body("Concat", frames, axis=axis)
+        whole = ir.Value(name=f"{out.name}/turns")
+        _merge_axes(main, join, whole, axis)
+        return frame, whole
+
+    def _in_body(self, op: str, inputs: list[ir.Value | None], **attrs: int) -> ir.Value:
+        made = ir.Node("", op, inputs, [ir.AttrInt64(k, v) for k, v in attrs.items()])
+        self.body.append(made)
+        return made.outputs[0]
 
     def _scan_inputs(self, main: ir.Graph) -> tuple[list[ir.Value], list[int], list[ir.Value]]:
         """Outer values to scan, along which axes, and what the body sees of them."""
@@ -236,6 +254,41 @@ class _Loop:
             axes.append(0)
             inner.append(number)
         return outer, axes, inner
+
+
+def _chain(after: ir.Value, carried: ir.Value) -> list[ir.Node]:
+    """The inserts that make a list of what it was before, the first one first; none if it is made otherwise."""
+    found: list[ir.Node] = []
+    value: ir.Value | None = after
+    while value is not None and value is not carried:
+        node = value.producer()
+        if node is None or node.op_type != "SequenceInsert":
+            return []
+        found.insert(0, node)
+        value = node.inputs[0]
+    return found
+
+
+def _int(main: ir.Graph, before: ir.Node, *values: int) -> ir.Value:
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array(values, np.int64)))])
+    main.insert_before(before, made)
+    return made.outputs[0]
+
+
+def _merge_axes(main: ir.Graph, join: ir.Node, whole: ir.Value, axis: int) -> None:
+    """What a join made is `whole` with two axes as one, [.., T, n, ..] -> [.., T * n, ..]; axis: of n, without T."""
+
+    def op(name: str, inputs: list[ir.Value], **attrs: int) -> ir.Node:
+        made = ir.Node("", name, inputs, [ir.AttrInt64(k, v) for k, v in attrs.items()], name=f"{join.name}/{name}")
+        main.insert_before(join, made)
+        return made
+
+    sizes = op("Shape", [whole]).outputs[0]
+    last = 1 << 31
+    ends = [(0, axis), (axis + 2, last)] if axis >= 0 else [(0, axis - 1), (axis + 1 or last, last)]
+    kept = [op("Slice", [sizes, *(_int(main, join, n) for n in end)]).outputs[0] for end in ends]
+    shape = op("Concat", [kept[0], _int(main, join, -1), kept[1]], axis=0).outputs[0]
+    _take_over(main, join.outputs[0], op("Reshape", [whole, shape]).outputs[0])
 
 
 def _take_over(main: ir.Graph, old: ir.Value, new: ir.Value) -> None:

@@ -42,6 +42,7 @@ class Node:
     attrs: Mapping[str, Any]
     proto: onnx.NodeProto
     body: Body | None = None
+    scope: Mapping[str, str] = field(default_factory=dict)  # names in its branches -> those of the values around it
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+
+import onnx_ir as ir
 
 from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.model import Model, Port
 
 BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNORECASE)
+MASK_NAMES = re.compile(r"attention_?mask", re.IGNORECASE)  # [B, T]: which frames count, as Hugging Face exports it
+FILLS = {"ones": 1, "zeros": 0}  # what an input may be bound to beside the length: all of it is that
 LENGTH_NAMES = re.compile(r"length|len(s|gth|gths)?(_|\d|$)", re.IGNORECASE)  # x_lens, seqlen; not silence
 PRODUCT = re.compile(r"^(?:(\d+)\s*\*\s*)?([A-Za-z_][\w.]*)(?:\s*\*\s*(\d+))?$")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Which lengths a person says there are: `remainder` + n * `every`, from `least` to `most`."""
+
+    every: int = 1
+    remainder: int = 0
+    least: int = 1
+    most: int | None = None
+
+    @property
+    def step(self) -> int:
+        """All of them are multiples of this."""
+        return 1 if self.remainder else self.every
+
+    def next(self, length: int) -> int:
+        """The first of them from this length on."""
+        start = max(length, self.least)
+        return start + (self.remainder - start) % self.every
 
 
 @dataclass(frozen=True)
 class TimeSpec:
     """How the stream's length S and the batch size enter the model's inputs.
 
-    streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S;
-    batch: the symbol of the batch dimension, if it is free; step: lengths are multiples of this, `longest` at the most.
+    streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S; filled: input -> (axis,
+    frames per unit of S, value), masks that are the same at every frame; batch: the symbol of the batch dimension, if
+    it is free; lengths: those that are declared.
     """
 
     symbol: str
@@ -27,8 +52,20 @@ class TimeSpec:
     bound: tuple[str, ...] = ()
     batch: str | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
-    step: int = 1
-    longest: int | None = None
+    lengths: Lengths = Lengths()
+    filled: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        return self.lengths.step
+
+    @property
+    def longest(self) -> int | None:
+        return self.lengths.most
+
+    def time_axis(self, name: str) -> tuple[int, int] | None:
+        """The time axis of an input, and its frames per unit of S."""
+        return self.streams[name] if name in self.streams else self.filled[name][:2] if name in self.filled else None
 
     def dims(self, port: Port, length: int, batch: int) -> tuple[int, ...]:
         """The concrete shape of an input."""
@@ -36,9 +73,10 @@ class TimeSpec:
         if self.batch:
             sizes[self.batch] = batch
         out = []
+        time = self.time_axis(port.name)
         for axis, dim in enumerate(named_dims(port)):
-            if port.name in self.streams and self.streams[port.name][0] == axis:
-                out.append(length * self.streams[port.name][1])
+            if time is not None and time[0] == axis:
+                out.append(length * time[1])
             elif isinstance(dim, int):
                 out.append(dim)
             elif port.name in self.bound and split_product(dim)[1] not in sizes:
@@ -69,11 +107,12 @@ def find_time(
 ) -> TimeSpec:
     """Settle time, batch, bound and fixed dimensions, or say what to pass."""
     _check_kinds(time, bind, set)
-    fixed, steps, most = _fixed(set or {})
-    bound = _bound(model, bind)
-    ports = [p for p in model.inputs if p.name not in bound]
+    fixed, declared = _fixed(set or {})
+    filled = _filled(model, bind)
+    bound = tuple(n for n in _bound(model, bind) if n not in filled)
+    ports = [p for p in model.inputs if p.name not in bound and p.name not in filled]
     where = _symbols(ports, fixed)
-    _check_fixed(where, fixed, {**steps, **most}, ports)
+    _check_fixed(where, fixed, declared, ports)
     if isinstance(time, Mapping):
         symbol, streams = _from_axes(ports, time)
     else:
@@ -85,9 +124,41 @@ def find_time(
             if isinstance(d, str) and split_product(d)[1] == symbol
         }
     used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
-    _check_bound(bind or {}, used)
+    _check_bound({n: s for n, s in (bind or {}).items() if n not in filled}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
-    return TimeSpec(symbol, streams, bound, batch, fixed, steps.get(symbol, 1), most.get(symbol))
+    masks = {n: _mask(p, used, batch, filled[n]) for p in model.inputs if (n := p.name) in filled}
+    return TimeSpec(symbol, streams, bound, batch, fixed, declared.get(symbol, Lengths()), masks)
+
+
+def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, int]:
+    """Inputs that are ones (or zeros) throughout: those named by the user, and masks called so beside another input."""
+    given = bind or {}
+    found = {
+        p.name: FILLS["ones"]
+        for p in model.inputs
+        if MASK_NAMES.fullmatch(p.name) and _whole(p) and len(p.dims) == 2 and not isinstance(p.dims[1], int)
+        if any(q is not p and p.dims[1] in q.dims for q in model.inputs)
+    }
+    return {
+        **{n: v for n, v in found.items() if n not in given},
+        **{n: FILLS[s] for n, s in given.items() if s in FILLS},
+    }
+
+
+def _whole(port: Port) -> bool:
+    return port.dtype.is_integer() or port.dtype == ir.DataType.BOOL
+
+
+def _mask(port: Port, times: Container[str], batch: str | None, value: int) -> tuple[int, int, int]:
+    """Where time stands in an input that is the same throughout: the axis called so, or the only one that is open."""
+    dims = [(a, *split_product(d)) for a, d in enumerate(named_dims(port)) if isinstance(d, str)]
+    named = [(a, n) for a, n, s in dims if s in times] or [(a, n) for a, n, s in dims if s != batch]
+    if len(named) != 1:
+        raise InvalidArgument(
+            f"bind: of input '{port.name}' {list(named_dims(port))} it is not clear which axis is time; export it "
+            "with the same name for that as the other inputs have"
+        )
+    return (*named[0], value)
 
 
 def _check_kinds(time: object, bind: object, set: object) -> None:
@@ -100,28 +171,38 @@ def _check_kinds(time: object, bind: object, set: object) -> None:
             raise InvalidArgument(f"{name}={given!r}: expected a dict such as {example}")
 
 
-def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Dimensions that are fixed, that are multiples ("8*n"), that have a largest size ("<=3000", "8*n <=3000")."""
+def _fixed(given: Mapping[str, int | str]) -> tuple[dict[str, int], dict[str, Lengths]]:
+    """Dimensions that are fixed, and which sizes others have ("8*n", "16000+n", "320*n+80", "<=3000", "8*n <=3000")."""
     fixed: dict[str, int] = {}
-    steps: dict[str, int] = {}
-    most: dict[str, int] = {}
+    declared: dict[str, Lengths] = {}
     for symbol, value in given.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             fixed[symbol] = value
             continue
-        text, bounded, largest = (part.strip() for part in str(value).partition("<="))
-        match = PRODUCT.match(text)
-        multiple = int(match[1] or match[3] or 0) if match else 0
-        if not (multiple or (bounded and text in ("", "n"))) or (bounded and not (largest.isdigit() and int(largest))):
+        found = _declared(str(value))
+        if found is None:
             raise InvalidArgument(
-                f"set={{'{symbol}': {value!r}}}: expected a positive number, a multiple such as '8*n', or a largest "
-                "length such as '<=3000'"
+                f"set={{'{symbol}': {value!r}}}: expected a positive number, a multiple such as '8*n', lengths such as "
+                "'320*n+80' or '16000+n', or a largest length such as '<=3000'"
             )
-        if multiple:
-            steps[symbol] = multiple
-        if bounded:
-            most[symbol] = int(largest)
-    return fixed, steps, most
+        declared[symbol] = found
+    return fixed, declared
+
+
+def _declared(text: str) -> Lengths | None:
+    """320*n + 80 <= 3000, or parts of it."""
+    series, bounded, largest = (part.strip() for part in text.partition("<="))
+    parts = [p.strip() for p in series.split("+")]
+    more = [int(p) for p in parts if p.isdigit()]
+    terms = [p for p in parts if not p.isdigit()]
+    if len(more) > 1 or len(terms) > 1 or (bounded and not (largest.isdigit() and int(largest))):
+        return None
+    match = PRODUCT.match(terms[0]) if terms and terms[0] else None
+    every = int(match[1] or match[3] or 1) if match else 1
+    least, plain = more[0] if more else 0, terms in ([""], ["n"])
+    if not every or (match is None and not plain) or not (every > 1 or least or bounded):
+        return None
+    return Lengths(every, least % every, max(least, 1), int(largest) if bounded else None)
 
 
 def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ...]:
@@ -130,7 +211,7 @@ def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ..
     for name in bind or {}:
         if name not in names:
             raise InvalidArgument(f"bind: the model has no input '{name}'; its inputs are {list(names)}")
-        if not names[name].dtype.is_integer():
+        if not names[name].dtype.is_integer() and (bind or {})[name] not in FILLS:
             raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
     found = [p.name for p in model.inputs if p.dtype.is_integer() and len(p.dims) <= 1 and LENGTH_NAMES.search(p.name)]
     free = [n for n, symbol in (bind or {}).items() if symbol is None]
@@ -141,7 +222,8 @@ def _check_bound(bind: Mapping[str, str | None], symbols: Iterable[str]) -> None
     for name, symbol in bind.items():
         if symbol is not None and symbol not in symbols:
             raise InvalidArgument(
-                f"bind={{'{name}': {symbol!r}}}: a length is bound to time, {' or '.join(sorted(symbols))}"
+                f"bind={{'{name}': {symbol!r}}}: a length is bound to time, {' or '.join(sorted(symbols))}; a mask "
+                'to "ones" or "zeros"'
             )
 
 
@@ -155,12 +237,12 @@ def _symbols(ports: list[Port], fixed: Mapping[str, int]) -> dict[str, list[tupl
 
 
 def _check_fixed(
-    where: Mapping[str, object], fixed: Mapping[str, int], steps: Mapping[str, int], ports: list[Port]
+    where: Mapping[str, object], fixed: Mapping[str, int], declared: Mapping[str, Lengths], ports: list[Port]
 ) -> None:
-    declared = {split_product(d)[1] for p in ports for d in named_dims(p) if isinstance(d, str)}
-    for symbol in [*fixed, *steps]:
-        if symbol not in declared:
-            raise InvalidArgument(f"set: no input has a dimension '{symbol}'; the symbolic ones are {sorted(declared)}")
+    symbols = {split_product(d)[1] for p in ports for d in named_dims(p) if isinstance(d, str)}
+    for symbol in [*fixed, *declared]:
+        if symbol not in symbols:
+            raise InvalidArgument(f"set: no input has a dimension '{symbol}'; the symbolic ones are {sorted(symbols)}")
 
 
 def _from_axes(ports: list[Port], time: Mapping[str, int]) -> tuple[str, dict[str, tuple[int, int]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsify.core.errors import InvalidArgument
-from pulsify.core.runner import run_model
+from pulsify.core.runner import output_names, run_model
 from pulsify.report.figures import Figures, finite
 from pulsify.runtime.whole import batch_of
 from pulsify.verify.check import apart, error, limit
@@ -28,7 +28,7 @@ def check_belongs(runner: ort.InferenceSession, stream: Stream) -> None:
     named = {i.name for i in stream.inputs} | {s.name for s in stream.statics}
     missing = sorted(named - set(given))
     unbound = sorted(n for n, t in given.items() if n not in named and t not in INTEGERS)
-    absent = sorted({o.name for o in stream.outputs} - {o.name for o in runner.get_outputs()})
+    absent = sorted({o.name for o in stream.outputs} - set(output_names(runner)))
     if missing or unbound or absent:
         parts = [f"it has no input {missing}"] * bool(missing) + [f"it needs input {unbound}"] * bool(unbound)
         parts += [f"it has no output {absent}"] * bool(absent)

@@ -226,6 +226,8 @@ def time_lines(time: Figures) -> list[tuple[str, str]]:
         lines.append(("given once", f"{s['name']} {shape_text(s['shape'])}"))
     for name in time["length_inputs"]:
         lines.append(("length", f"{name} holds the length of the stream"))
+    for name, value in time.get("masks", {}).items():
+        lines.append(("mask", f"{name} is {'ones' if value else 'zeros'} throughout"))
     if time["batch"]:
         lines.append(("batch", f"'{time['batch']}' streams side by side"))
     for name, value in time["fixed"].items():

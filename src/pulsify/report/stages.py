@@ -53,7 +53,7 @@ def time_figures(tracer: Tracer) -> Figures:
     static = [
         {"name": p.name, "dtype": p.dtype.numpy().name, "shape": list(named_dims(p))}
         for p in tracer.model.inputs
-        if p.name not in spec.streams and p.name not in spec.bound
+        if p.name not in spec.streams and p.name not in spec.bound and p.name not in spec.filled
     ]
     return {
         "symbol": spec.symbol,
@@ -61,6 +61,7 @@ def time_figures(tracer: Tracer) -> Figures:
         "streamed": streamed,
         "static": static,
         "length_inputs": list(spec.bound),
+        "masks": {name: value for name, (*_, value) in spec.filled.items()},
         "batch": spec.batch,
         "fixed": dict(spec.fixed),
         "outputs": list(tracer.model.outputs),

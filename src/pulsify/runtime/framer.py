@@ -420,10 +420,11 @@ def _check_length(spec: Spec, total: int) -> None:
         )
     broken = next((c for c in spec.conditions if not c.met(total)), None)
     if total < spec.shortest or total % spec.step or broken is not None:
-        node = f" (node '{broken.node}')" if broken else ""
+        node = f" (node '{broken.node}')" if broken and broken.node else ""
         multiples = max([spec.step, *(c.multiple for c in spec.conditions)])
-        more = f" and a multiple of {multiples}" if multiples > 1 else ""
-        more += ", and this one it cannot run at" if total >= spec.shortest and not total % multiples else ""
+        off = next((-c.length.at(0) for c in spec.conditions if c.multiple == multiples and not c.node), 0) % multiples
+        more = f" and {f'{off} more than ' if off else ''}a multiple of {multiples}" if multiples > 1 else ""
+        more += ", and this one it cannot run at" if total >= spec.shortest and total % multiples == off else ""
         raise InvalidLength(
             f"a stream of {total} frames is none this model takes{node}: it needs at least "
             f"{spec.shortest}{more}. Push more frames before flush, or reset"

@@ -31,8 +31,8 @@ NOTHING: Any = object()  # frames were taken, and none come out
 class Way:
     """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
 
-    finite: where the back end looks itself, which is quicker; flat is None then.
     name, out: None if no output has frames.
+    finite: where the back end looks itself, which is quicker; flat is None then.
     """
 
     port: Input

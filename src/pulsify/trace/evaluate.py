@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ from onnx import helper, numpy_helper
 from pulsify.core.custom import CUSTOM, Custom, Shaped
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
-from pulsify.frontend.loop_ports import looped
+from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
 from pulsify.trace.one_node import CLAMPED, runner_of, single_node_model
 
@@ -27,15 +28,16 @@ EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, l
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 COORDINATES = "coordinate_transformation_mode"
 COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
-SAME_SHAPE = ("MeanVarianceNormalization",)  # as their input; inference has nothing to say of them
+SAME_SHAPE = ("MeanVarianceNormalization", "GroupNormalization")  # as their input; inference does not know them
 Array = np.ndarray
 
 
 class CannotRun(Exception):
-    """The model cannot run at this length: which node, and what it says."""
+    """The model cannot run at this length: which node, what it says, and what the node was given."""
 
     def __init__(self, node: Node, reason: str) -> None:
         self.node, self.reason = node, reason
+        self.read: list[Traced] = []
         super().__init__(f"{node.op} '{node.name}': {reason}")
 
 
@@ -115,7 +117,7 @@ def unknown(value: Traced, without: int | None = None) -> Traced:
 
 def iterations(node: Node, values: Mapping[str, Traced]) -> int:
     """How many times a Scan or a Loop turns at this length."""
-    parts = looped(node)
+    parts = looped(node, nested=True)
     if not parts.count:
         along = parts.scanned[0]
         return values[along.outer].dims[along.axis]
@@ -154,15 +156,29 @@ class Evaluator:
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
     _read: set[str] | None = None
+    _lasting: dict[str, Traced] | None = None
 
     def trace(self, inputs: Mapping[str, Traced], length: int, batch: int) -> Trace:
         """Values for every name. Raises CannotRun if the model has no valid shapes at this length."""
         result = Trace(length, batch, dict(inputs))
         values = result.values
         values.update(self.constants())
+        values.update(self._made_of_constants())
         for node in self.model.nodes:
-            self.step(node, values)
+            if not all(o in values for o in node.outputs if o):
+                self.step(node, values)
         return result
+
+    def _made_of_constants(self) -> dict[str, Traced]:
+        """What no input has a part in is the same at every length (a mask that was drawn while exporting)."""
+        if self._lasting is None:
+            values = dict(self.constants())
+            for node in self.model.nodes:
+                if node.body is None and node.op not in RANDOM and all(i in values for i in node.inputs if i):
+                    with suppress(CannotRun):  # said where the model is run
+                        self.step(node, values)
+            self._lasting = values
+        return self._lasting
 
     def constants(self) -> dict[str, Traced]:
         """The model's constants; none is loaded before its value is needed."""
@@ -176,6 +192,13 @@ class Evaluator:
     def step(self, node: Node, values: dict[str, Traced]) -> None:
         """Adds the outputs of one node to `values`."""
         ins = [values[i] if i else None for i in node.inputs]
+        try:
+            self._step(node, ins, values)
+        except CannotRun as problem:
+            problem.read = problem.read or [v for v in ins if v is not None]
+            raise
+
+    def _step(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
         if node.op in ("Shape", "Size") and node.domain == "":
             assert ins[0] is not None
             values[node.outputs[0]] = known(_shape_or_size(node, ins[0].dims))
@@ -190,14 +213,7 @@ class Evaluator:
     def _looped(self, node: Node, body: Body, values: dict[str, Traced]) -> None:
         """Shapes around a Scan or a Loop: its body is walked once."""
         parts, count = looped(node), iterations(node, values)
-        inner = {n: values[n] for n in body.captured}
-        inner |= {c.before: unknown(values[c.start]) for c in parts.carried}
-        inner |= {a.inner: unknown(values[a.outer], without=a.axis) for a in parts.scanned}
-        if parts.number:
-            inner |= {
-                parts.number: Traced(ir.DataType.INT64, (), False),
-                parts.going: Traced(ir.DataType.BOOL, (), False),
-            }
+        inner = self.inside(node, parts, values)
         for n in body.nodes:
             self.step(n, inner)
         values |= {c.final: unknown(inner[c.after]) for c in parts.carried if c.final}
@@ -206,6 +222,19 @@ class Evaluator:
                 made = inner[a.inner]
                 at = a.axis % (len(made.dims) + 1)
                 values[a.outer] = Traced(made.dtype, (*made.dims[:at], count, *made.dims[at:]), False)
+
+    def inside(self, node: Node, parts: Looped, values: Mapping[str, Traced]) -> dict[str, Traced]:
+        """What the body of a Scan or a Loop is given."""
+        assert node.body is not None
+        inner = {n: values[n] for n in node.body.captured}
+        inner |= {c.before: unknown(values[c.start]) for c in parts.carried}
+        inner |= {a.inner: unknown(values[a.outer], without=a.axis) for a in parts.scanned}
+        if parts.number:
+            inner |= {
+                parts.number: Traced(ir.DataType.INT64, (), False),
+                parts.going: Traced(ir.DataType.BOOL, (), False),
+            }
+        return inner
 
     def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
         if node.op not in BY_VALUE and self._large(node, ins):
@@ -273,14 +302,13 @@ class Evaluator:
             if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
                 data[name] = numpy_helper.from_array(np.asarray(v.array, order="C"), name)
         _check_shapes(node, ins)
+        own = _own_shape(node, ins)
+        if own is not None and ins[0] is not None:
+            return {name: (ins[0].dtype, own) for name in node.outputs if name}
         inferred = _infer_types(self.model, node, types, data)
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
         for name in node.outputs:
             if not name:
-                continue
-            own = _own_shape(node, ins)
-            if own is not None and ins[0] is not None:
-                out[name] = (ins[0].dtype, own)
                 continue
             t = inferred[name].tensor_type if name in inferred else None
             if t is None or not t.HasField("shape"):
@@ -355,6 +383,9 @@ def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
     x = ins[0]
     if x is not None and node.op in ("Resize", "Upsample"):
         return _scaled(node, x, ins[1:])
+    if x is not None and node.op == "ConvTranspose" and node.attr("output_shape") and ins[1] is not None:
+        fixed = tuple(node.attr("output_shape"))[2 - len(x.dims) :]
+        return (x.dims[0], ins[1].dims[1] * node.attr("group", 1), *fixed)
     if x is None or node.op not in (*SAME_SHAPE, "STFT"):
         return None
     if node.op in SAME_SHAPE:

@@ -11,6 +11,7 @@ from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
 from pulsify.trace.made import Made
+from pulsify.trace.tied import tied
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
@@ -56,6 +57,9 @@ class Tracer:
             dims = self.time.dims(port, length, batch)
             if port.name in self.time.bound:
                 out[port.name] = known(np.full(dims, length, port.dtype.numpy()))
+            elif port.name in self.time.filled:
+                value = np.array(self.time.filled[port.name][2], port.dtype.numpy())
+                out[port.name] = known(np.broadcast_to(value, dims))
             else:
                 out[port.name] = Traced(port.dtype, dims, False)
         return out
@@ -84,16 +88,22 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
 
     step is 1 unless the model takes only some lengths (multiples of a number, say).
     """
-    given = tracer.time.step
+    lengths = tracer.time.lengths
+    given = lengths.every
+    at_least = max(at_least, lengths.least if lengths.least > 1 else 0)
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     near = [s for s in scales if s <= 16 * scales[0]]
+    if not tracer.works(lengths.next(scales[0] + 3)):
+        refusal = tied(tracer.at, given, (*BATCHES, 1) if tracer.time.batch else (1,))
+        if refusal is not None:
+            raise refusal
     for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
-        start = -(-(scale + 3) // given) * given
+        start = lengths.next(scale + 3)
         if all(tracer.works(s) for s in (start, start + given, _far(start, given))):
             return _traces(tracer, start, given)
     for scale in scales[:3]:
-        start = -(-(scale + 3) // given) * given
+        start = lengths.next(scale + 3)
         base = next((s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)), None)
         if base is None:
             continue
@@ -101,6 +111,35 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             if all(tracer.works(s) for s in (base + step, base + 2 * step, base + 3 * step, _far(base, step))):
                 return _traces(tracer, base, step)
     raise _no_length(tracer, scales[0])
+
+
+def nearly_longest(traces: Traces) -> Traces | None:
+    """The longest lengths of a model that takes none as long as wished for (a table of positions ends).
+
+    As far apart as a fifth, where that shows the same axes growing: what a window of frames bounds shows as well.
+    """
+    tracer, step = traces.tracer, traces.step
+    low, high = traces.lengths[-1] // step, 2 * traces.lengths[-1] // step
+    rest = traces.lengths[-1] % step
+    while tracer.works(high * step + rest):
+        low, high = high, 2 * high
+        if high * step > SCALES[-1]:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tracer.works(middle * step + rest) else (low, middle)
+    base, far = (low - max(low // 5, 2)) * step + rest, low * step + rest
+    if base <= traces.lengths[0] or not all(tracer.works(s) for s in (base, base + step)):
+        return None
+    other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
+    lengths = (base, base + step, far)
+    found = Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
+    return found if all(_grows(found, n) == _grows(traces, n) for n in traces.runs[0].values) else None
+
+
+def _grows(traces: Traces, name: str) -> list[bool]:
+    """Which axes of a value differ between the shortest and the longest trace."""
+    return [x != y for x, y in zip(traces.runs[0][name].dims, traces.longest[name].dims, strict=True)]
 
 
 def _shorter(scale: int) -> list[int]:

@@ -7,8 +7,8 @@ every length is proven when all sizes are known (`convert/proof/decided.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -20,10 +20,11 @@ from pulsify.frontend.fused import parts, stands_for_others
 from pulsify.frontend.load import plain_node
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node, make_node
-from pulsify.frontend.time import TimeSpec
+from pulsify.frontend.time import Lengths, TimeSpec
 from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, iterations
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
-from pulsify.trace.unroll import unrolled
+from pulsify.trace.tied import tied
+from pulsify.trace.unroll import first_turn, unrolled
 
 DECIDED = "the branch that is taken is written out; that it is taken at every length is proven"
 
@@ -53,13 +54,13 @@ class Walk:
 def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()) -> Walk:
     """A walk at the first length that works."""
     problem: CannotRun | None = None
-    for scale in scales:
-        start = -(-scale // time.step) * time.step
-        for length in range(start, start + RESIDUES * time.step, time.step):
-            try:
-                return _walk(model, time, length, unroll)
-            except CannotRun as error:
-                problem = error
+    for tries, length in enumerate(_lengths(scales, time.lengths)):
+        try:
+            return _walk(model, time, length, unroll)
+        except CannotRun as error:
+            problem = error
+        if not tries and (refusal := tied(lambda n, _: _walk(model, time, n, unroll), time.step, (1,))):
+            raise refusal
     assert problem is not None
     raise NotStreamable(
         f"the model runs at no length tried: {problem.reason}",
@@ -69,6 +70,15 @@ def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: f
     )
 
 
+def _lengths(scales: tuple[int, ...], declared: Lengths) -> Iterator[int]:
+    """Short ones, longer ones (a pad may mirror many frames), and all residues of the first few."""
+    starts, step = [declared.next(scale) for scale in scales], declared.every
+    yield from starts[:-1] or starts
+    for start in starts[:3]:
+        yield from range(start + step, start + RESIDUES * step, step)
+    yield starts[-1]
+
+
 def _stands_for_others(node: Node) -> bool:
     return node.op == "If" or node.body is not None or stands_for_others(node)
 
@@ -76,37 +86,100 @@ def _stands_for_others(node: Node) -> bool:
 def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = frozenset()) -> Walk:
     """The settled model and the decisions taken, at one length. unroll: names of loops to write out."""
     tracer = Tracer(model, time)
-    evaluator = Evaluator(model)
+    settling = _Settling(model, Evaluator(model), unroll, dict(model.constants))
     values = dict(tracer.inputs(length, 1))
-    values.update(evaluator.constants())
-    nodes: list[Node] = []
-    constants = dict(model.constants)
-    decisions: list[Decision] = []
-    counts: dict[str, int] = {}
-    todo = list(reversed(model.nodes))
-    while todo:
-        node = todo.pop()
-        if not _stands_for_others(node) or (node.body is not None and node.name not in unroll):
-            evaluator.step(node, values)
-            nodes.append(node)
-            if node.body is not None:
-                counts[node.name] = iterations(node, values)
-            continue
+    values.update(settling.evaluator.constants())
+    nodes = settling.settle(model.nodes, values)
+    settled = dataclasses.replace(model, nodes=tuple(nodes), constants=settling.constants, producers={})
+    return Walk(length, settled, tuple(settling.decisions), settling.counts)
+
+
+@dataclass(eq=False)
+class _Settling:
+    """What a walk has found so far."""
+
+    model: Model
+    evaluator: Evaluator
+    unroll: frozenset[str]
+    constants: dict[str, ir.TensorProtocol]
+    decisions: list[Decision] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def settle(self, given: Sequence[Node], values: dict[str, Traced], inside: bool = False) -> list[Node]:
+        """The nodes that stand for these. inside: of a body, where every loop is written out."""
+        nodes: list[Node] = []
+        todo = list(reversed(given))
+        while todo:
+            node = todo.pop()
+            if node.body is not None and node.body.nested:
+                node = self._without_bodies(node, values)
+            looping = node.body is not None and node.name not in self.unroll and not inside
+            if not _stands_for_others(node) or looping:
+                self.evaluator.step(node, values)
+                nodes.append(node)
+                if looping:
+                    self.counts[node.name] = iterations(node, values)
+                continue
+            inner, lifted = self._replaced(node, values)
+            self.constants.update(lifted)
+            values.update(self.evaluator.lazy_constants(lifted))
+            todo.extend(reversed(inner))
+        return nodes
+
+    def _replaced(self, node: Node, values: dict[str, Traced]) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
         if node.body is not None:
             count = iterations(node, values)
-            decisions.append(_turned(node, count))
-            inner, lifted = unrolled(node, count)
-        elif node.op == "If":
+            self.decisions.append(_turned(node, count))
+            return unrolled(node, count)
+        if node.op == "If":
             taken = _decide(node, values)
-            decisions.append(Decision(node.name, "If", node.inputs[0], None, int(taken)))
-            inner, lifted = _branch(model, node, taken)
-        else:
-            inner, lifted = _parts(model, node, values)
-        constants.update(lifted)
-        values.update(evaluator.lazy_constants(lifted))
-        todo.extend(reversed(inner))
-    settled = dataclasses.replace(model, nodes=tuple(nodes), constants=constants, producers={})
-    return Walk(length, settled, tuple(decisions), counts)
+            self.decisions.append(Decision(node.name, "If", node.inputs[0], None, int(taken)))
+            return _branch(self.model, node, taken)
+        return _parts(self.model, node, values)
+
+    def _without_bodies(self, node: Node, values: dict[str, Traced]) -> Node:
+        """The loop with all loops and branches in its body written out there."""
+        assert node.body is not None
+        body, before = node.body, len(self.decisions)
+        inner = self.evaluator.inside(node, looped(node, nested=True), values)
+        nodes = tuple(self.settle(body.nodes, inner, inside=True))
+        values.update(self.evaluator.lazy_constants({n: t for n, t in self.constants.items() if n not in values}))
+        made = {*body.inputs, *(o for n in nodes for o in n.outputs), ""}
+        captured = dict.fromkeys([*(i for n in nodes for i in n.reads), *body.outputs])
+        settled = dataclasses.replace(
+            node, body=dataclasses.replace(body, nodes=nodes, captured=tuple(i for i in captured if i not in made))
+        )
+        taken, self.decisions[before:] = self.decisions[before:], []
+        for decision in taken:
+            if node.name in self.unroll:
+                self.decisions.append(dataclasses.replace(decision, name=first_turn(settled, decision.name)))
+            elif decision.name not in made:
+                self.decisions.append(decision)
+            else:  # a scan over time: nothing in its body has time, see rules/scan, but for what is known around it
+                _check_inside(node, nodes, decision, values, self.constants)
+        return settled
+
+
+def _check_inside(
+    node: Node, nodes: Sequence[Node], decision: Decision, values: Mapping[str, Traced], constants: Container[str]
+) -> None:
+    """What decides inside a body must not be made of what goes with the length around it."""
+    makers = {o: n for n in nodes for o in n.outputs}
+    todo, seen = [decision.name], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen or not name:
+            continue
+        seen.add(name)
+        if name in makers:
+            todo.extend(makers[name].inputs)
+        elif name in values and values[name].known and name not in constants:
+            raise NotStreamable(
+                f"a loop or branch inside its body ('{decision.node}') is decided by '{name}', which is made around it",
+                node=node.name,
+                op=node.op,
+                hint="write it out, or decide it by a constant",
+            )
 
 
 def _turned(node: Node, count: int) -> Decision:
@@ -134,13 +207,14 @@ def _branch(model: Model, node: Node, taken: bool) -> tuple[list[Node], dict[str
     """The nodes of one branch, in terms of outer names."""
     graph: ir.Graph = node.attrs["then_branch" if taken else "else_branch"]
     inner = [str(v.name) for n in graph for v in n.outputs if v.name]
-    rename = {name: f"{node.name}/{name}" for name in inner}
-    passed = []
+    rename = {**node.scope, **{name: f"{node.name}/{name}" for name in inner}}
+    passed, given = [], set[str]()
     for value, outer in zip(graph.outputs, node.outputs, strict=True):
-        if value.name in rename:
+        if value.name in inner and value.name not in given:
             rename[str(value.name)] = outer
-        else:  # a constant of the branch
-            passed.append((str(value.name), outer))
+            given.add(str(value.name))
+        else:  # a value from around the branch, or one that is given out twice
+            passed.append((rename.get(str(value.name), str(value.name)), outer))
     version = model.opset_imports.get("", 0)
     nodes = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in graph]
     nodes += [make_node("Identity", [a], b, version) for a, b in passed]

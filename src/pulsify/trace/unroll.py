@@ -59,6 +59,15 @@ def unrolled(node: Node, count: int) -> tuple[list[Node], dict[str, ir.TensorPro
     return nodes, constants
 
 
+def first_turn(node: Node, name: str) -> str:
+    """What a value of the body is called in the first turn, once it is written out."""
+    assert node.body is not None
+    parts = looped(node)
+    own = {*(a.inner for a in parts.scanned), *(v for n in node.body.nodes for v in n.outputs)}
+    starts = {c.before: c.start for c in parts.carried}
+    return f"{name}/0" if name in own else starts.get(name, name)
+
+
 def _check(node: Node, body: Body, count: int) -> None:
     if count < 1 or count * len(body.nodes) > MOST_NODES:
         raise NotStreamable(

@@ -18,7 +18,7 @@ LATEST = onnx.defs.onnx_opset_version()
 BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 # With a rule of their own, and of no kind that anybody else asks about.
 OF_THEIR_OWN = {
-    "ArgMax", "ArgMin", "AveragePool", "Col2Im", "Compress", "ConstantOfShape", "Conv", "ConvInteger",
+    "ArgMax", "ArgMin", "AveragePool", "Col2Im", "ConstantOfShape", "Conv", "ConvInteger",
     "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace", "DequantizeLinear", "DynamicQuantizeLinear",
     "EyeLike", "GRU", "GatherElements", "GatherND", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
     "GroupNormalization", "Hardmax", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",

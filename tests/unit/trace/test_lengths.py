@@ -72,7 +72,7 @@ def test_a_free_batch_is_looked_at_in_two_sizes() -> None:
 
 
 def test_a_model_that_runs_at_no_length_says_which_node_objects() -> None:
-    proto = model(parsed("Add x c > y"), {"x": [1, "T"]}, ["y"], {"c": weights(5)})
+    proto = model(parsed("Concat x c > y axis=1"), {"x": [1, 2, "T"]}, ["y"], {"c": weights(3, 2, 4)})
     with pytest.raises(NotStreamable, match="runs at no length tried up to") as refused:
         choose(traced(proto))
     assert refused.value.node == "y" and "set=" in refused.value.hint

@@ -8,7 +8,7 @@ output unsure, with the reason, and so is all that is made of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ class Follower:
     bound: frozenset[str] = frozenset()  # inputs that hold the length
     longest: int = one.LONGEST  # no stream is longer
     first: Callable[[str], Traced] = field(kw_only=True)  # what is known of a value at the shortest traced length
+    filled: Mapping[str, float] = field(default_factory=dict)  # inputs that are this throughout
     pinned: dict[Any, Any] = field(default_factory=dict)  # rows at moving places, see proof/pinned
     _found: dict[str, Value | Unsure] = field(default_factory=dict)
 
@@ -105,6 +106,8 @@ class Follower:
             cells = np.full(self.first(name).dims, None, object)
             cells.fill(one.length_itself(self.unit, 1, self.longest))
             return Few(cells)
+        if name in self.filled:
+            return Spread(self.sizes(name), lo=self.filled[name], hi=self.filled[name])
         node = self.model.producers.get(name)
         if node is None:
             raise Unsure(f"'{name}' is an input")

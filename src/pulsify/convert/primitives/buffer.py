@@ -126,7 +126,7 @@ class Buffer:
         old = self.layout
         if not old.folded:
             return old, self.value
-        first, second = old.outer
+        first, second = old.outer[:2]
         outer = first if first == second else -(first // BATCHES[0])
         sizes = (*old.sizes[: old.axis], outer, 0, *old.sizes[old.axis + 1 :])
         new = Layout(sizes, old.axis + 1)

@@ -51,13 +51,13 @@ def _follower(ask: Questions) -> Follower:
             sizes,
             lambda name, batch: traces.tracer.at(first.length, batch)[name],
             first=lambda name: first[name],
-            _found={name: _filled(first[name], sizes(name)) for name in traces.tracer.time.bound},
+            _found={n: _filled(first[n], sizes(n)) for n in (*traces.tracer.time.bound, *traces.tracer.time.filled)},
         )
     return ask.batch_follower
 
 
 def _filled(value: Traced, sizes: tuple[Series, ...]) -> Value:
-    """An input that holds the length, once for every stream."""
+    """An input that holds the length, once for every stream, or is the same throughout."""
     item = float(value.array.reshape(-1)[0])
     return Spread(sizes, lo=item, hi=item)
 
@@ -81,6 +81,31 @@ def by_batch(ask: Questions, name: str) -> bool:
         return not isinstance(_follower(ask).value(name), Fixed)
     except Unsure:
         return True
+
+
+def one_number(ask: Questions, name: str) -> bool:
+    """Is a known value the same number throughout, however many streams there are?"""
+    try:
+        value = _follower(ask).value(name)
+    except Unsure:
+        return False
+    return isinstance(value, Spread) and value.lo == value.hi and not value.slope and value.drift.none
+
+
+def by_streams(ask: Questions, name: str) -> list[int]:
+    """For every entry of a known value, how many times the number of streams it is; 0: it does not follow from it."""
+    first, other = ask.traces.runs[0], ask.traces.other_batch
+    here = first[name].array.reshape(-1)
+    if other is None or not by_batch(ask, name):
+        return [0] * len(here)
+    value, node = _follower(ask).value(name), ask.model.producers.get(name)
+    if not isinstance(value, Few) or not _regular(value):
+        _refuse(ask, node, name, "it changes otherwise than by growing with the batch")
+    pairs = zip(here.tolist(), other[name].array.reshape(-1).tolist(), strict=True)
+    times = [(x - y) // (first.batch - other.batch) for x, y in pairs]
+    if any(n and n * first.batch != x for n, x in zip(times, here.tolist(), strict=True)):
+        _refuse(ask, node, name, "it is no multiple of the batch size")
+    return times
 
 
 def check_batches(ask: Questions, nodes: list[Node]) -> None:

@@ -16,7 +16,7 @@ from pulsify.convert.known.sampled import every, sample
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.known.spread import Spread, exactly, ragged, reps
 from pulsify.convert.proof.failing import failing
-from pulsify.convert.proof.numbers import Looked, follower, longest, otherwise, uncertain
+from pulsify.convert.proof.numbers import SHORT, Looked, follower, longest, otherwise, shortest_taken, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Questions, Unclear
 from pulsify.trace.evaluate import Array, CannotRun, TooLarge, same
@@ -162,7 +162,12 @@ def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> C
         length = _runs_at(ask, claim, names, length)
         _affordable(spreads, [length])
         return Critical([length], names=names)
-    found = distinct(ask, names, length // unit)
+    low = shortest_taken(ask)
+    if SHORT < low < end - length:  # shorter ones are turned down; all others look like one of as many behind them
+        length = -(-(length + low) // unit) * unit
+        found = distinct(ask, names, length // unit, low)
+    else:
+        found = distinct(ask, names, length // unit)
     _affordable(spreads, found)
     return Critical(found, names=names)
 
@@ -242,19 +247,20 @@ def _runs_at(ask: Questions, claim: Claim, names: list[str], length: int) -> int
     return end
 
 
-def kinds(numbers: list[Series], longest: int) -> tuple[list[int], Array]:
-    """One length of each kind (all numbers agree) of those up to `longest`, and of which kind each length is."""
+def kinds(numbers: list[Series], longest: int, low: int = 1) -> tuple[list[int], Array]:
+    """One length of each kind (all numbers agree) of those from `low` to `longest`, and of which kind each is."""
     unit = numbers[0].unit if numbers else 1
-    columns = [s.look(-(-longest // unit)).astype(np.float64) for s in numbers]
+    before = -(-low // unit) - 1
+    columns = [s.look(-(-longest // unit)).astype(np.float64)[before:] for s in numbers]
     _, first, which = np.unique(np.stack(columns, 1), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return [(int(first[n]) + 1) * unit for n in order], np.argsort(order)[which.reshape(-1)]
+    return [(before + int(first[n]) + 1) * unit for n in order], np.argsort(order)[which.reshape(-1)]
 
 
-def distinct(ask: Questions, names: list[str], count: int) -> list[int]:
+def distinct(ask: Questions, names: list[str], count: int, low: int = 1) -> list[int]:
     """Of the first `count` lengths, one of each kind: those at which all numbers the values are made of agree."""
     unit, numbers = ask.traces.tracer.time.step, numbers_behind(ask, names)
-    return kinds(numbers, count * unit)[0] if numbers else [count * unit]
+    return kinds(numbers, count * unit, low)[0] if numbers else [count * unit]
 
 
 def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:

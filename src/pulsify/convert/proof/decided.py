@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pulsify.convert.known.series import Series
@@ -16,9 +18,13 @@ def check_decisions(ask: Questions) -> None:
     """Streams too short for what was decided are ruled out; whatever else is decided otherwise is refused."""
     for decision in ask.model.decisions:
         series = _number(ask, decision)
-        seen = series.values.astype(np.int64)
-        other = np.flatnonzero(seen != decision.taken)
-        if series.growth or (other.size and other[-1] >= series.horizon):
+        declared = ask.traces.tracer.time.lengths
+        horizon = max(series.horizon, -(-declared.least // series.unit) - 1)
+        seen = series.look(horizon + math.lcm(series.period, declared.every)).astype(np.int64)
+        lengths = (np.arange(len(seen)) + 1) * series.unit
+        there = (lengths >= declared.least) & (lengths % declared.every == declared.remainder)
+        other = np.flatnonzero((seen != decision.taken) & there)
+        if series.growth or (other.size and other[-1] >= horizon):
             _refuse(decision, series, int(other[-1]) if other.size else series.horizon)
         if not other.size:
             continue
@@ -34,11 +40,19 @@ def _number(ask: Questions, decision: Decision) -> Series:
     return found
 
 
+def _lengths(series: Series) -> str:
+    """Lengths of which it is decided alike, as they are declared."""
+    if series.period > 1 or series.growth:
+        return f"{max(series.period, 8)}*n"
+    return f"{(series.horizon + 1) * series.unit}+n"
+
+
 def _refuse(decision: Decision, series: Series, n: int) -> None:
     what = "the condition" if decision.op == "If" else "how often it turns"
     raise NotStreamable(
         f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
         node=decision.node,
         op=decision.op,
-        hint='export the model with the branch for long inputs only, or declare the lengths you use: set={"T": "8*n"}',
+        hint="export the model with the branch for long inputs only, or declare the lengths you use: "
+        f'set={{"T": "{_lengths(series)}"}}',
     )

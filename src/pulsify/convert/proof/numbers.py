@@ -24,6 +24,7 @@ from pulsify.convert.known.lengths import as_length, as_series
 from pulsify.convert.known.sampled import exhausted, guess
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, constant
 from pulsify.convert.known.spread import FAR, Spread
+from pulsify.convert.ledger import shortest_length
 from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -71,6 +72,7 @@ def follower(ask: Questions) -> Follower:
             frozenset(traces.tracer.time.bound),
             longest(ask),
             first=lambda name: traces.runs[0][name],
+            filled={name: value for name, (*_, value) in traces.tracer.time.filled.items()},
         )
     return ask.follower
 
@@ -91,7 +93,7 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     unit = ask.traces.tracer.time.step
     dims, fact = ask.dims(name, 0), ask.facts.get(name)
     times = ask.time_axes(name)
-    port = ask.traces.tracer.time.streams.get(name)
+    port = ask.traces.tracer.time.time_axis(name)
     out = [constant(d, unit) for d in dims]
     if port is not None:
         out[port[0]] = one.length_itself(unit, port[1], longest(ask))
@@ -287,6 +289,12 @@ def same_series(a: Series, b: Series) -> bool:
     return off.constant and not off.item
 
 
+def shortest_taken(ask: Questions) -> int:
+    """Shorter streams are turned down already, or were never declared."""
+    time = ask.traces.tracer.time
+    return max(time.lengths.least, shortest_length(ask.ledger.conditions, time.step))
+
+
 def as_expected(ask: Questions, node: Node, name: str, axis: int, size: Series, expected: Series) -> None:
     """A size must be what the rule says it is, at every length; the shortest streams may be ruled out."""
 
@@ -294,7 +302,7 @@ def as_expected(ask: Questions, node: Node, name: str, axis: int, size: Series, 
     off = one.subtract(size, expected)
     if off.constant and not off.item:
         return
-    if off.growth or off.period > 1 or off.values[-1] or off.settled > SHORT:
+    if off.growth or off.period > 1 or off.values[-1] or off.settled > max(SHORT, shortest_taken(ask)):
         n = int(np.flatnonzero(off.look(off.horizon + off.period + 1))[-1])
         raise NotStreamable(
             f"axis {axis} of its output '{name}' changes with the length of the stream ({size.at((n + 1) * size.unit)} "

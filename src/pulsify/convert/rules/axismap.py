@@ -6,6 +6,7 @@ import math
 
 from pulsify.convert.context import Context
 from pulsify.convert.proof.claims import fixed_value
+from pulsify.core.equation import explicit
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 
@@ -24,7 +25,7 @@ def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
     if kind == "matmul":
         return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
     if kind == "einsum":
-        return _einsum(node)
+        return _einsum(node, ranks)
     if kind == "transpose":
         perm = node.attr("perm") or tuple(reversed(range(out)))
         return [{a: perm.index(a) for a in range(out)}]
@@ -47,11 +48,8 @@ def _matmul(rank: int, out: int, contracted: int) -> AxisMap:
     return {a: a + out - rank for a in range(rank) if a != contracted % rank}
 
 
-def _einsum(node: Node) -> list[AxisMap] | None:
-    equation = str(node.attr("equation")).replace(" ", "")
-    if "..." in equation or "->" not in equation:
-        return None
-    terms, result = equation.split("->")
+def _einsum(node: Node, ranks: list[int]) -> list[AxisMap]:
+    terms, result = explicit(str(node.attr("equation")), ranks).split("->")
     return [{a: result.index(c) for a, c in enumerate(t) if c in result} for t in terms.split(",")]
 
 

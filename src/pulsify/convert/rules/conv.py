@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import onnx_ir as ir
@@ -169,7 +169,21 @@ def _zero_point(ctx: Context, node: Node) -> int:
     return int(fixed_value(ctx.ask, node, node.input(at), "zero point").reshape(-1)[0])
 
 
-@rule("ConvTranspose", says="overlapping or not, output_padding, pads, groups, dilation")
+def _with_pads(node: Node, kernel: Sequence[int]) -> Node:
+    """A transposed convolution with explicit pads: SAME cuts what is more than stride times its input, always alike."""
+    auto, n = node.attr("auto_pad", "NOTSET"), len(kernel)
+    if not auto.startswith("SAME"):
+        return node
+    strides, dilations, more = (
+        node.attr(k) or (d,) * n for k, d in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    totals = [max((k - 1) * d + 1 + e - s, 0) for k, d, e, s in zip(kernel, dilations, more, strides, strict=True)]
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    pads = (*small, *large) if auto == "SAME_UPPER" else (*large, *small)
+    return replace(node, attrs={**node.attrs, "auto_pad": "NOTSET", "pads": pads})
+
+
+@rule("ConvTranspose", says="overlapping or not, output_padding, pads and auto_pad, groups, dilation")
 def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     """Input frame i adds to outputs i*stride ... i*stride + span - 1; frames outside [0, L) add nothing.
 
@@ -187,11 +201,13 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     wire = measured(ctx.ask, node, wire)
     kernel = ctx.ask.dims(node.inputs[1])[2:]
     n = len(kernel)
-    auto = node.attr("auto_pad", "NOTSET")
-    if node.attr("output_shape") or auto.startswith("SAME"):
+    if node.attr("output_shape"):
         ctx.ask.refuse(
-            node, "its padding is computed from a fixed output shape or auto_pad", "export it with explicit pads"
+            node,
+            "its output shape is written down, so it gives as many frames however long the stream is",
+            "export it with explicit pads",
         )
+    node = _with_pads(node, kernel)
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
     first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame

@@ -13,7 +13,7 @@ from pulsify.convert.mask_cells import Cells
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace, known
+from pulsify.trace.evaluate import Array, CannotRun, Trace, known
 
 NORMALISED = ("Softmax", "LogSoftmax")
 
@@ -26,7 +26,10 @@ def _operand_cells(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, 
         first = operand.axes[operand.fact.sides[0].axis]
         return found if first == axes[0] else found.turned
     if run[operand.name].known:  # (what never repeats may be taken for data)
-        return cell.constants(run[operand.name].array, (own.get(axes[0]), own.get(axes[1])))
+        array = run[operand.name].array
+        if not array.size:
+            raise CannotRun(ctx.ask.model.producers[operand.name], f"'{operand.name}' has no frames")
+        return cell.constants(array, (own.get(axes[0]), own.get(axes[1])))
     return cell.data()
 
 

@@ -21,9 +21,9 @@ from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
-from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
-from pulsify.convert.rules.slice import table_rows
+from pulsify.convert.rules.slice import not_folded, table_rows
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
@@ -171,6 +171,8 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if ctx.ask.known(index) is None:
         ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.ask.time_axes(index)
+    if not grown:
+        not_folded(ctx, node, wire)
     first = not grown and ctx.ask.dims(index) in ((), (1,)) and fixed(ctx.ask, node, index)
     if first and not fixed_value(ctx.ask, node, index, "index").any():
         ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
@@ -366,10 +368,3 @@ def gather_elements(ctx: Context, node: Node) -> Plan | None:
     if (wires[0] is None) != (wires[1] is None):
         ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)
-
-
-@rule("Compress", says="of values without a time axis")
-def compress(ctx: Context, node: Node) -> Plan | None:
-    if any(ctx.ask.wire(n) for n in node.inputs):
-        ctx.ask.refuse(node, "how many frames it keeps depends on the data", "keep all frames and mask instead")
-    return static(ctx, node)

@@ -9,6 +9,7 @@ from pulsify.convert.rules.axes import guard
 from pulsify.convert.rules.fold import contracted
 from pulsify.convert.rules.pointwise import check_operands, pointwise
 from pulsify.convert.rules.registry import rule
+from pulsify.core.equation import explicit
 from pulsify.frontend.model import Node
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
@@ -62,12 +63,9 @@ def gemm(ctx: Context, node: Node) -> Plan | None:
 
 @rule("Einsum", says="time on an index that stays in the result; one that does not, at the end of the stream")
 def einsum(ctx: Context, node: Node) -> Plan | None:
-    equation = str(node.attr("equation")).replace(" ", "")
-    terms, _, result = equation.partition("->")
+    terms, _, result = explicit(str(node.attr("equation")), [len(ctx.ask.dims(i)) for i in node.inputs]).partition("->")
     letters: set[str] = set()
     summed: dict[int, Wire] = {}
-    if "..." in equation or "->" not in equation:
-        ctx.ask.refuse(node, f"its equation {equation!r} is implicit", "write it out, e.g. 'btc,cd->btd'")
     for i, (name, term) in enumerate(zip(node.inputs, terms.split(","), strict=True)):
         wire = ctx.ask.wire(name)
         if wire is None:

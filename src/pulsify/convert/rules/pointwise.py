@@ -15,6 +15,7 @@ from pulsify.convert.at_end import at_end
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Final, Late, Layout, Static, Varying, Window, Wire
 from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.rules.registry import rule
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -51,7 +52,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             for i, n in enumerate(node.inputs)
         ]
         if node.op in ("Div", "Mod") and 1 in given and wires[1].dtype.is_integer():
-            inputs[1] = _not_zero(ctx, wires[1], inputs[1])
+            inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
         return clone(ctx, node, inputs)
 
     layouts = (target, *(None for _ in node.outputs[1:]))
@@ -76,10 +77,9 @@ def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
     return Late(node, other.final.node, wires[at], scales=((node.op, other),)) if scales else None
 
 
-def _not_zero(ctx: Context, wire: Wire, divisor: ir.Value | None) -> ir.Value:
+def not_zero(b: Builder, dtype: ir.DataType, divisor: ir.Value | None) -> ir.Value:
     """Frames that are not real may divide by zero, which ends the process for whole numbers. Real ones never do."""
-    b = ctx.builder
-    none, one = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (0, 1))
+    none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
     return b.op("Where", b.op("Equal", divisor, none), one, divisor)
 
 
@@ -144,7 +144,7 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     if not wires:
         return static(ctx, node)
     check_operands(ctx, node, wires)
-    outers = {w.layout.outer for w in wires.values()}
+    outers = {w.layout.outer for w in wires.values() if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
             node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
@@ -153,6 +153,10 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
+        first = next((i for i, w in wires.items() if w.constant_frame is None), None)
+        for i, w in wires.items():
+            if first is not None and w.constant_frame is not None and w.layout.outer != outer:
+                given[i] = _as_many(ctx, w, given[first], wires[first])
         return clone(
             ctx, node, [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
         )
@@ -167,6 +171,14 @@ TAKES_PLACES = (  # or sizes, among its later inputs
     "GatherND", "ScatterElements", "ScatterND", "Scatter", "Range", "Tile", "Expand", "Reshape", "Pad", "TopK",
     "OneHot", "Resize", "Slice", "Split", "Loop",
 )  # fmt: skip
+
+
+def _as_many(ctx: Context, wire: Wire, beside: ir.Value, other: Wire) -> ir.Value:
+    """A wire of equal frames, as many of them as another has with all that is folded in front of time."""
+    b = ctx.builder
+    parts = [b.ints(1)] * wire.layout.rank
+    parts[wire.layout.axis] = b.size(beside, other.layout.axis)
+    return b.op("Expand", wire.constant_frame, b.op("Concat", *parts, axis=0))
 
 
 def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:

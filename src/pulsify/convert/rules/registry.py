@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.facts import Late, Prefix, Static, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
@@ -57,6 +57,9 @@ def apply_rule(ctx: Context, node: Node) -> None:
         _check_first(ctx, node)
     except Unsure as problem:
         uncertain(ctx.ask, node, node.outputs[0], problem)
+    except Misaligned as problem:
+        problem.node = problem.node or node
+        raise
 
 
 def _check_first(ctx: Context, node: Node) -> None:

@@ -16,15 +16,17 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Prefix, Window, Wire
-from pulsify.convert.known.series import constant, divide, multiply
+from pulsify.convert.facts import BEHIND, Layout, Outer, Prefix, Window, Wire
+from pulsify.convert.known.series import Series, constant, divide, multiply
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import check_target, measured, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
+from pulsify.trace.lengths import BATCHES
 
 
 @rule(
@@ -58,6 +60,8 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
             "keep time on one axis",
         )
     axis = axes[0]
+    if ctx.ask.traces.other_batch is not None and (turned := _behind(ctx, node, wire, name, axis)) is not None:
+        return turned
     inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
     _check_inner_batch(ctx, node, wire, name, axis)
     outer = _outer(ctx, node, wire, name, axis)
@@ -71,6 +75,8 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         if num > 1:
             ctx.ask.ledger.require(node.name, wire.length, multiple=num // math.gcd(num, den))
 
+    if length is not None:
+        _check_frames(ctx, node, layout, length)
     if node.op == "Reshape":
         _check_shape(ctx, node, wire, layout, den, num)
 
@@ -82,14 +88,25 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
 
 
+def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> None:
+    """Rows of elements must hold whole frames: [C, T] read as [T, C] puts frames of all channels into each row."""
+    name = node.outputs[0]
+    for run in ctx.ask.traces.runs:
+        want, got = layout.outer[0] * length.at(run.length), run[name].dims[layout.axis]
+        if want != got:
+            ctx.ask.refuse(
+                node,
+                f"it scrambles time: at {run.length} frames {list(run[node.inputs[0]].dims)} is read as "
+                f"{list(run[name].dims)}, so that which frames a row holds depends on the length",
+                "transpose first, so that axes keep their order",
+            )
+
+
 def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
     """The shape it is given is what it looks like, at every length."""
-    unit, dims = ctx.ask.traces.tracer.time.step, ctx.ask.dims(node.outputs[0])
-    expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
-    own = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis]
+    own, unit = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis], ctx.ask.traces.tracer.time.step
     elements = multiply(own, constant(den * layout.outer[0], unit))
-    expected[layout.axis] = divide(elements, constant(num * wire.layout.outer[0], unit))
-    check_target(ctx.ask, node, node.inputs[1], expected)
+    _check_sizes(ctx, node, layout, divide(elements, constant(num * wire.layout.outer[0], unit)))
 
 
 def _one_frame(layout: Layout) -> tuple[int, ...]:
@@ -112,17 +129,81 @@ def _inner(ctx: Context, name: str, axis: int) -> int:
     return math.prod(ctx.ask.dims(name)[axis + 1 :])
 
 
-def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> tuple[int, int]:
+def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
     """What is folded in front of time on the output's time axis, at both batch sizes."""
     out = []
     runs = [ctx.ask.traces.runs[0], ctx.ask.traces.other_batch or ctx.ask.traces.runs[0]]
-    for run, folded in zip(runs, wire.layout.outer, strict=True):
+    for run, folded in zip(runs, wire.layout.outer[:2], strict=True):
         ahead = math.prod(run[wire.name].dims[: wire.layout.axis]) * folded
         kept = math.prod(run[name].dims[:axis])
         if kept == 0 or ahead % kept:
             ctx.ask.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
         out.append(ahead // kept)
-    return out[0], out[1]
+    apart = _inner(ctx, wire.name, wire.layout.axis) != _inner(ctx, name, axis) or tuple(out) != wire.layout.outer[:2]
+    if wire.layout.behind and apart:
+        ctx.ask.refuse(
+            node, "streams folded behind time are torn apart", "undo the fold as it was made, [T*B, C] to [T, B, C]"
+        )
+    return (out[0], out[1], *wire.layout.outer[2:])
+
+
+def _behind(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Plan | None:
+    """Streams folded behind time, [T, B, C] -> [T*B, C], or unfolded again: they are folded in front of it instead.
+
+    batch     t0b0 t0b1 t1b0 t1b1      each frame of all streams, then the next
+    here      b0t0 b0t1 b1t0 b1t1      rows of one stream are neighbours, as everywhere else
+    """
+    own, other = wire.layout, ctx.ask.traces.other_batch
+    assert other is not None
+    sizes = [(run[wire.name].dims, run[name].dims) for run in (ctx.ask.traces.runs[0], other)]
+    ahead = all(math.prod(x[: own.axis]) == math.prod(y[:axis]) for x, y in sizes)
+    next_to = not own.folded and own.rank > own.axis + 1 and own.sizes[own.axis + 1] < 0 and wire.end is not None
+    counts = [y[axis] // x[own.axis] for x, y in sizes]
+    whole = all(y[axis] == x[own.axis] * n for (x, y), n in zip(sizes, counts, strict=True))
+    if ahead and next_to and whole and counts[0] * BATCHES[1] == counts[1] * BATCHES[0]:
+        return _folding(ctx, node, wire, Layout(ctx.ask.sizes(name, axis), axis, (*counts, BEHIND)))
+    if ahead and own.behind and all(y[axis] * n == x[own.axis] for (x, y), n in zip(sizes, own.outer, strict=False)):
+        return _unfolding(ctx, node, wire, Layout(ctx.ask.sizes(name, axis), axis))
+    return None
+
+
+def _folding(ctx: Context, node: Node, wire: Wire, layout: Layout) -> Plan:
+    own, unit = wire.layout, ctx.ask.traces.tracer.time.step
+    frames = sizes(ctx.ask, node, node.inputs[0])[own.axis]
+    _check_sizes(ctx, node, layout, multiply(frames, constant(layout.outer[0], unit)))
+    ahead, behind = own.sizes[: own.axis], math.prod(layout.sizes[layout.axis + 1 :])
+    perm = [*range(len(ahead)), len(ahead) + 1, len(ahead), len(ahead) + 2]
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        apart = b.reshape(values[0], [*ahead, window.frames, -1, behind])
+        return (b.reshape(b.op("Transpose", apart, perm=perm), layout.shape(window.frames)),)
+
+    return Plan((Read(wire),), (layout,), wire.length, emit)
+
+
+def _unfolding(ctx: Context, node: Node, wire: Wire, layout: Layout) -> Plan:
+    own, unit = wire.layout, ctx.ask.traces.tracer.time.step
+    frames = sizes(ctx.ask, node, node.inputs[0])[own.axis]
+    _check_sizes(ctx, node, layout, divide(frames, constant(own.outer[0], unit)))
+    ahead, behind = own.sizes[: own.axis], math.prod(own.sizes[own.axis + 1 :])
+    perm = [*range(len(ahead)), len(ahead) + 1, len(ahead), len(ahead) + 2]
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        apart = b.reshape(values[0], [*ahead, -1, window.frames, behind])
+        return (b.reshape(b.op("Transpose", apart, perm=perm), layout.shape(window.frames)),)
+
+    return Plan((Read(wire),), (layout,), wire.length, emit)
+
+
+def _check_sizes(ctx: Context, node: Node, layout: Layout, time: Series) -> None:
+    """The shape it is given is what it looks like, at every length; time: how long its time axis is."""
+    if node.op != "Reshape":
+        return
+    unit, dims = ctx.ask.traces.tracer.time.step, ctx.ask.dims(node.outputs[0])
+    expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
+    check_target(ctx.ask, node, node.inputs[1], {**expected, layout.axis: time})
 
 
 def _regroup(

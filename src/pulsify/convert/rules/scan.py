@@ -22,6 +22,7 @@ from pulsify.convert.primitives.boundary import real_frames
 from pulsify.convert.primitives.builder import CHOSEN_AS, Builder, choose
 from pulsify.convert.primitives.carry import Carry, carry, wanted_by_anyone, zero
 from pulsify.convert.primitives.state import Sizes
+from pulsify.convert.rules.pointwise import not_zero
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Node
@@ -168,6 +169,10 @@ class _Iterations:
         self.ctx, self.node, self.body, self.parts = ctx, node, body, parts
         self.scanned, self.frames = scanned, frames
         self.captured = {n: ctx.ask.operand(node, n) for n in body.captured}
+        run = ctx.ask.traces.runs[0]
+        self.types = ctx.ask.traces.tracer.evaluator.inside(node, parts, run.values)
+        for n in body.nodes:
+            ctx.ask.traces.tracer.evaluator.step(n, self.types)
 
     def written_out(
         self, states: list[ir.Value], real: ir.Value | None
@@ -224,6 +229,12 @@ class _Iterations:
         found: dict[str, ir.Value] = {**{k: v for k, v in self.captured.items() if v is not None}, **names}
         for n in self.body.nodes:
             inputs = [found[i] if i else None for i in n.inputs]
+            if (
+                n.op in ("Div", "Mod")
+                and n.inputs[1] not in self.captured
+                and self.types[n.inputs[1]].dtype.is_integer()
+            ):
+                inputs[1] = not_zero(b, self.types[n.inputs[1]].dtype, inputs[1])
             made = b.ops(n.op, inputs, n.attrs, outputs=len(n.outputs), domain=n.domain, name=n.name)
             found |= {name: value for name, value in zip(n.outputs, made, strict=True) if name}
         return found

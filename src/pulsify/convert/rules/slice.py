@@ -154,6 +154,7 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         return last_frames(ctx, node, wire, count, lambda x: _few(ctx, x, wire, (0, cut, ranges)))
     start = _start(ctx, node, cut)
     if axis not in ctx.ask.time_axes(name):
+        not_folded(ctx, node, wire)
         return _prefix(ctx, node, wire, start, cut, ranges)
     length = _length(ctx, node, wire, start, cut)
 
@@ -169,6 +170,16 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         )
     reach = Reach(step, 1, start, start)
     return Plan((Read(wire, reach),), (ctx.ask.layout(node, name),), length, emit)
+
+
+def not_folded(ctx: Context, node: Node, wire: Wire) -> None:
+    """Its first frames are those of the first stream only, where others are folded with time on the same axis."""
+    if wire.layout.folded:
+        ctx.ask.refuse(
+            node,
+            "it takes single frames where time is folded together with another axis",
+            "take them before the reshape, with time on an axis of its own",
+        )
 
 
 def _length(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut) -> Length | None:

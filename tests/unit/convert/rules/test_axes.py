@@ -113,7 +113,8 @@ def test_a_norm_behind_time_is_frame_by_frame() -> None:
         (node("Gemm", "x w", "y"), ["T", 4], ""),
         (node("Gemm", "x w", "y", transA=1), [4, "T"], ""),
         (node("Einsum", "x w", "y", equation="btc,cd->btd"), [1, "T", 4], ""),
-        (node("Einsum", "x w", "y", equation="btc,cd"), [1, "T", 4], "is implicit"),
+        (node("Einsum", "x w", "y", equation="btc,cd"), [1, "T", 4], ""),
+        (node("Einsum", "x w", "y", equation="...c,cd->...d"), [1, "T", 4], ""),
     ],
 )
 def test_products_keep_time_or_are_refused(made: onnx.NodeProto, dims: list[int | str], reason: str) -> None:
@@ -130,6 +131,7 @@ def test_products_keep_time_or_are_refused(made: onnx.NodeProto, dims: list[int 
     "made",
     [
         node("Einsum", "x w", "y", equation="btc,cd->bd"),
+        node("Einsum", "x w", "y", equation="b...c,cd->bd"),
         node("Einsum", "x x", "y", equation="btc,btd->bcd"),
         node("MatMul", "turned x", "y"),
     ],

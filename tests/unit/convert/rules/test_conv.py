@@ -107,7 +107,7 @@ def test_time_on_the_batch_axis_is_frame_by_frame() -> None:
     [
         (conv(3, auto_pad="SAME_UPPER", strides=[2]), "pads the start differently depending on the length"),
         (conv(3, auto_pad="SAME_UPPER", dilations=[2]), "leaves the dilation out"),
-        (conv(3, "ConvTranspose", auto_pad="SAME_UPPER", strides=[2]), "auto_pad"),
+        (conv(3, "ConvTranspose", output_shape=[40], strides=[2]), "its output shape is written down"),
     ],
 )
 def test_padding_that_follows_the_length_is_refused(proto: onnx.ModelProto, reason: str) -> None:

@@ -1,0 +1,1 @@
+"""A chunked speech encoder with a mask as an input, as models on the Hugging Face hub have it."""

@@ -1,0 +1,125 @@
+"""Exports that run at one length only: a size that was a number in Python when the model was exported.
+
+    x.view(40, -1)  while exporting  -->  Reshape to [40, -1], whatever the length is
+
+The model is run at two lengths. Where both fail at the same node, what differs there between the two goes with the
+length, what does not is written down: where the two meet, it would run. If it does, and does at no other length, that
+is the length it was exported at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from pulsify.core.errors import NotStreamable
+from pulsify.trace.evaluate import CannotRun
+
+SCALES = (64, 1024, 16384)  # frames: of the two lengths
+WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT", "Pad")  # they may just need more frames
+CANDIDATES = 24  # lengths that are tried
+NUMBERS = 16  # entries of a known value that may be sizes
+HINT = (
+    "export it again without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): "
+    "use x.shape and torch.arange, or torch.onnx.export(..., dynamo=True, dynamic_shapes=...)"
+)
+Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
+
+
+def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
+    """The refusal of a model that takes one length, or one number of streams; None if it is not certain that it does.
+
+    step: lengths are multiples of this; batches: numbers of streams to try, the first of which the caller needs.
+    """
+    for scale in SCALES:
+        first, second = (-(-(n * scale + 3) // step) * step for n in (1, 2))
+        problem: CannotRun | None = None
+        for batch in batches:
+            problems = [_problem(run, n, batch) for n in (first, second)]
+            if None in problems and batch == batches[0]:
+                return None
+            if problems == [None, None]:
+                return _one_batch(run, first, batches[0])
+            a, b = problems
+            problem = a or b or problem
+            if a is None or b is None or a.node.name != b.node.name:
+                continue
+            fixed = sorted({x for x, y in zip(_numbers(a), _numbers(b), strict=False) if x == y})
+            for length, size, width in _candidates(a, b, first, second, step):
+                further = [width * step, length, *(n * width * step for n in (16, *fixed))]
+                if _only(run, length, further, batch):
+                    return _refusal(a, (length, width), size, batch if _problem(run, length, batches[0]) else None)
+        if problem is None or problem.node.op not in WINDOWS:  # it is not too short there
+            break
+    return None
+
+
+def _problem(run: Run, length: int, batch: int) -> CannotRun | None:
+    try:
+        run(length, batch)
+    except CannotRun as problem:
+        return problem
+    return None
+
+
+def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) -> Iterator[tuple[int, int, int]]:
+    """(length, size, lengths that share it): where what goes with the length would be a size that does not."""
+    pairs = list(zip(_numbers(a), _numbers(b), strict=False))
+    found: Counter[tuple[int, int, int]] = Counter()
+    for x, y in pairs:
+        if x == y or x < 0 or y < 0:
+            continue
+        width = math.ceil((second - first) / abs(y - x))
+        for size in {u for u, v in pairs if u == v > 1}:
+            middle = first + (size - x) * (second - first) / (y - x)
+            for off in {0, width // 2, width, -(width // 2), -width} if width > 1 else {0}:
+                length = round(middle + off) // step * step
+                if length > 0:
+                    found[length, size, width] += 1
+    seen: set[int] = set()
+    for (length, size, width), _ in sorted(found.items(), key=lambda item: (-item[1], item[0][2])):
+        if length not in seen and len(seen) < CANDIDATES:
+            seen.add(length)
+            yield length, size, width
+
+
+def _numbers(problem: CannotRun) -> list[int]:
+    """Sizes of what the node reads, and numbers it is told: each, and all of an input multiplied."""
+    out: list[int] = []
+    for value in problem.read:
+        out += [*value.dims, math.prod(value.dims)]
+        if value.known and value.dtype.is_integer() and math.prod(value.dims) <= NUMBERS:
+            numbers = [abs(int(n)) for n in value.array.reshape(-1)]
+            out += [*numbers, math.prod(numbers)]
+    return out
+
+
+def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
+    """Does it run there, and at no other length? Some models take lengths a fixed number of frames apart."""
+    others = dict.fromkeys([length - further[0], *(length + n for n in further)])
+    return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in others if 0 < n != length)
+
+
+def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | None) -> NotStreamable:
+    streams = f" of {batch} streams" if batch is not None else ""
+    near = f"within {at[1]} of " if at[1] > 1 else ""
+    return NotStreamable(
+        f"the model was exported for one length: it runs at {near}{at[0]} frames{streams} and at no other, because a "
+        f"size ({size}) that should go with the length is written into it here",
+        node=problem.node.name,
+        op=problem.node.op,
+        hint=HINT,
+    )
+
+
+def _one_batch(run: Run, length: int, batch: int) -> NotStreamable | None:
+    problem = _problem(run, length, batch)
+    if problem is None:
+        return None
+    return NotStreamable(
+        f"the model does not take {batch} streams at once, though its batch is symbolic: {problem.reason}",
+        node=problem.node.name,
+        op=problem.node.op,
+        hint='fix the batch size, e.g. set={"B": 1}',
+    )

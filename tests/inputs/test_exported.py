@@ -1,0 +1,117 @@
+"""Torch's own layers and models with masks, by both exporters."""
+
+# A torch module is Any where torch is not typed.
+# mypy: disable-error-code="no-any-return, misc"
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import pulsify
+from tests.inputs.check import check
+from tests.models import frames
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from examples.masked_encoder.export import export  # noqa: E402
+from examples.masked_encoder.model import Config, build  # noqa: E402
+from examples.quiet import quiet  # noqa: E402
+
+EXPORTERS = ("legacy", "dynamo")
+TINY = Config(channels=4, width=8, heads=2, layers=2, chunk=4, past=1, kernels=((5, 2), (3, 2)))
+
+
+def exported(module: Any, dims: tuple[int | str, ...], path: Path, dynamo: bool) -> onnx.ModelProto:
+    """x of these dimensions, those with a name open."""
+    free = {i: d for i, d in enumerate(dims) if isinstance(d, str)}
+    example = (torch.randn([{"B": 2, "T": 40}.get(str(d), d) for d in dims]),)
+    how: dict[str, Any] = {"dynamo": False, "dynamic_axes": {"x": free}, "opset_version": 17}
+    if dynamo:
+        how = {"dynamo": True, "dynamic_shapes": (free,), "opset_version": 18, "verbose": False, "external_data": False}
+    with quiet():
+        torch.onnx.export(module.eval(), example, str(path), input_names=["x"], output_names=["y"], **how)
+    return onnx.load(path)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_chunked_encoder_with_a_mask(exporter: str, tmp_path: Path) -> None:
+    proto = onnx.load(export(build(TINY), tmp_path / "m.onnx", exporter))
+    for streams in (1, 2):
+        stream = check(proto, 16, [12, 13, 27, 40, 63, 64, 100], batch=streams, filled={"attention_mask": 1})
+    assert [i.name for i in stream.inputs] == ["input_values"] and stream.proof.complete
+
+
+class Layer(torch.nn.Module):
+    """An encoder layer of torch's own under a band of six frames."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=batch_first)
+        self.time = 1 if batch_first else 0
+
+    def forward(self, x: Any) -> Any:
+        at = torch.arange(x.shape[self.time])
+        behind = at[:, None] - at[None]
+        return self.layer(x, src_mask=(behind < 0) | (behind > 5))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_layer_of_torch_with_any_batch(batch_first: bool, tmp_path: Path) -> None:
+    dims = ("B", "T", 16) if batch_first else ("T", "B", 16)
+    proto = exported(Layer(batch_first), dims, tmp_path / "m.onnx", dynamo=True)
+    for streams in (1, 3):
+        check(proto, 4, [1, 2, 5, 9, 20], batch=streams)
+
+
+def test_a_layer_of_torch_that_the_older_exporter_ties_to_a_length(tmp_path: Path) -> None:
+    proto = exported(Layer(True), ("B", "T", 16), tmp_path / "m.onnx", dynamo=False)
+    with pytest.raises(pulsify.NotStreamable, match="runs at 40 frames and at no other") as refused:
+        pulsify.stream(proto, pulse=4)
+    assert refused.value.op == "Reshape" and "dynamo=True" in refused.value.hint
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.layers, self.out = kind(8, 8, 2, batch_first=True), torch.nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.layers(x)[0])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_shapes_that_an_exporter_declares_wrongly_are_left_out(kind: str, tmp_path: Path) -> None:
+    proto = exported(Recurrent(getattr(torch.nn, kind)), (1, "T", 8), tmp_path / "m.onnx", dynamo=True)
+    declared = {v.name: v for v in (*proto.graph.value_info, *proto.graph.output)}
+    if not any(d.dim_value == 0 for v in declared.values() for d in v.type.tensor_type.shape.dim if not d.dim_param):
+        pytest.skip("this exporter declares no shape wrongly")
+    stream = pulsify.stream(proto, pulse=4)
+    assert stream.report is not None
+    assert stream.run(frames(1, 11, 8)).shape == (1, 11, 3)
+
+
+class Twice(torch.nn.Module):
+    """Two frames a turn."""
+
+    def forward(self, x: Any) -> Any:
+        return _twice(x)
+
+
+@torch.jit.script
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    out = []
+    h = torch.zeros(x.shape[0], x.shape[2])
+    for t in range(x.shape[1]):
+        h = 0.5 * h + x[:, t]
+        out.append(h)
+        out.append(torch.tanh(h))
+    return torch.stack(out, 1)
+
+
+def test_a_scripted_loop_that_appends_twice(tmp_path: Path) -> None:
+    check(exported(Twice(), (1, "T", 3), tmp_path / "m.onnx", dynamo=False), 3)
