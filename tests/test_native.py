@@ -241,7 +241,7 @@ OPENINGS = {
 
 @pytest.mark.parametrize("name", OPENINGS)
 def test_a_c_program_opens_as_a_session_does(name: str, tmp_path: Path) -> None:
-    """Every length up to the second pulse behind the opening, pulse by pulse and ragged, NaN behind the end: the batch model's frames."""
+    """Lengths up to the second pulse behind the opening, whole and ragged, NaN behind the end: the batch model."""
     proto, pulse = OPENINGS[name]
     stream, batch = pulsify.stream(proto, pulse=pulse, verify=False), Batch(proto)
     assert stream.spec.opening > 1

@@ -20,7 +20,7 @@ from pulsify.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from pulsify.api import Stream, load, stream, verify
+    from pulsify.api import Stream, export, load, stream, verify
     from pulsify.core.report import Deviation, NodeDeviation, NodeReport, Report
     from pulsify.frontend.chain import chain
     from pulsify.runtime.pool import Pool
@@ -31,13 +31,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
     "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "NotSupported", "Pool", "PulsifyError", "Report",
-    "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "load", "stream", "verify",
+    "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "export", "load", "stream", "verify",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """The working parts are imported when first used: `import pulsify` and `pulsify --help` stay quick."""
-    if name in ("stream", "load", "verify", "Stream"):
+    if name in ("stream", "load", "verify", "export", "Stream"):
         from pulsify import api
 
         return getattr(api, name)

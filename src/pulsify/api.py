@@ -528,6 +528,11 @@ def _loaded(path: Path) -> Stream:
     return Stream(model, spec, os.fspath(path))
 
 
+def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: str) -> None:
+    """Write a stream for somebody else to run, as `Stream.export` does: target "c" (a folder) or "onnx" (a file)."""
+    _own(stream).export(path, target, **options)
+
+
 def verify(
     source: Model,
     stream: Stream,
@@ -548,10 +553,14 @@ def verify(
     """
     from pulsify.verify.check import verify as run
 
-    if not isinstance(stream, Stream):
-        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
     _known(backend, options or {})
     return run(
-        source, stream, lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
+        source, _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
         options=options,
     )  # fmt: skip
+
+
+def _own(stream: Stream) -> Stream:
+    if not isinstance(stream, Stream):
+        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
+    return stream

@@ -1,1 +1,10 @@
-"""Files a stream is written to: one file here for each target, chosen by name (`registry.py`)."""
+"""What a stream is written as: one file here for each target, chosen by name (`registry.py`).
+
+`pulsify.export` is this package, and it is also the function of the same name.
+"""
+
+from __future__ import annotations
+
+from pulsify.core.callable import callable_as_function
+
+callable_as_function(__name__)

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from pulsify.core.callable import callable_as_function
 
-
-class _Callable(ModuleType):
-    """Importing a submodule sets `pulsify.verify` to this module: it can be called as the function it hides."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        from importlib import import_module  # the function stands above this package
-
-        return import_module("pulsify.api").verify(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+callable_as_function(__name__)

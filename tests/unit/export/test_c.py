@@ -168,6 +168,17 @@ def test_an_operator_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_the_function_and_the_method_are_the_same(tmp_path: Path) -> None:
+    stream = pulsify.stream(MODELS["look_ahead"], pulse=4, verify=False)
+    pulsify.export(stream, "c", tmp_path / "a", name="net")
+    stream.export(tmp_path / "b", "c", name="net")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()
+    }
+    with pytest.raises(pulsify.InvalidArgument, match=r"made by pulsify\.stream"):
+        pulsify.export(tmp_path, "c", tmp_path / "c")  # type: ignore[arg-type]
+
+
 def test_sizes_are_said(tmp_path: Path) -> None:
     text = (exported("look_ahead", tmp_path) / "README.md").read_text()
     assert "| weights" in text and "net_state" in text

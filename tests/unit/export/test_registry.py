@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from pulsify.backends.seam import Opening
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.spec import Spec
 from pulsify.export import registry
@@ -57,6 +58,22 @@ def test_what_is_written_is_a_plain_file_that_computes_the_same_and_the_model_st
     assert ops(model) == before and model.metadata_props == {"own": "kept"}
     feeds = {"x": frames(1, 2, 4), "s": np.zeros((1, 2, 2), np.float32)}
     close(run_batch(written, feeds)["y"], run_batch(ir.to_proto(model), feeds)["y"])
+
+
+@pytest.mark.parametrize("opened", [None, Opening(*remembers())])
+def test_an_opening_goes_to_targets_that_hold_one(opened: Opening | None) -> None:
+    class Alone:
+        def write(self, model: ir.Model, spec: Spec, path: Path) -> None: ...
+
+    for name in ("onnx", "c"):
+        held: Any = registry.with_opening(name, registry.target(name), opened)
+        assert held.opening is opened
+    alone = Alone()
+    if opened is None:
+        assert registry.with_opening("alone", alone, opened) is alone
+    else:
+        with pytest.raises(InvalidArgument, match=r"'alone' takes one graph.*opening=False"):
+            registry.with_opening("alone", alone, opened)
 
 
 @pytest.mark.parametrize("share", [True, False])
