@@ -299,9 +299,12 @@ def device_of(stepper: Stepper | SlotStepper) -> Any:
     return getattr(stepper, "device", None)
 
 
-def finite_of(stepper: Stepper) -> Callable[[], int] | None:
-    """What says whether all numbers in the inputs are finite, where a back end has something quicker than numpy."""
-    return getattr(stepper, "finite", None)
+def careful_of(stepper: Stepper) -> Callable[[], bool] | None:
+    """Runs a pulse unless a number in the inputs is not finite, where a back end looks quicker than numpy does.
+
+    False: nothing has happened.
+    """
+    return getattr(stepper, "run_if_finite", None)
 
 
 def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:

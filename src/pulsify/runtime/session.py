@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Placement, Stepper, device_of, finite_of, placement_of
+from pulsify.backends.seam import Array, Placement, Stepper, careful_of, device_of, placement_of
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
 from pulsify.runtime import snapshot
 from pulsify.runtime.blame import guilty, said
 from pulsify.runtime.framer import Framer, Ports, Result
+from pulsify.runtime.framer import finite as all_finite
 from pulsify.runtime.opening import run_opening
 from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
 
@@ -27,21 +28,24 @@ MET = "another thread is in this stream: one at a time, or one session per threa
 NOTHING: Any = object()  # frames were taken, and none come out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Way:
     """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
 
-    name, out: None if no output has frames.
-    finite: where the back end looks itself, which is quicker; flat is None then.
+    name, out: None if no output has frames. alone: there is no other output.
+    careful: where the back end looks itself, which is quicker; flat is None then.
     """
 
     port: Input
     into: Array
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     flat: Array | None
     name: str | None
     out: Array | None
+    alone: bool
     settled: int
-    finite: Callable[[], int] | None = None
+    careful: Callable[[], bool] | None = None
 
 
 class Session:
@@ -258,19 +262,30 @@ class Session:
         way, framer = self._way, self._framer
         if way is None or not way.settled <= framer.pulses < framer.until or framer.closed:
             return None
-        port = way.port
-        if framer.waiting[port.name] or not framer.fits(chunk, way.into, way.flat):
+        port, careful = way.port, way.careful
+        name = port.name
+        if framer.waiting[name] or type(chunk) is not np.ndarray or chunk.shape != way.shape:
             return None
-        if way.finite is not None and not way.finite():
+        if chunk.dtype is not way.dtype:  # one that is equal but another object goes the long way
+            return None
+        way.into[...] = chunk
+        if way.flat is not None and not all_finite(way.flat):
             return None
         self._intact = False
-        framer.received[port.name] += port.frames
-        self._stepped(None)
+        try:
+            if careful is None:
+                self._stepper.run()
+            elif not careful():
+                self._intact = True
+                return None
+        except Exception as error:  # runtimes have no common class for them
+            raise self._failed(error, None) from error
+        framer.received[name] += port.frames
         framer.pulses += 1
         if way.out is None:
-            return NOTHING if len(self.spec.outputs) == 1 else {}
+            return NOTHING if way.alone else {}
         out = way.out.copy()
-        return out if len(self.spec.outputs) == 1 else {way.name: out}
+        return out if way.alone else {way.name: out}
 
     def _any_chunk(self, chunk: Any, chunks: Mapping[str, Any]) -> Result:
         framer = self._framer
@@ -303,7 +318,7 @@ class Session:
         port = way.port
         if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
             return None
-        looks = way.flat is not None or way.finite is not None
+        looks = way.flat is not None or way.careful is not None
         if framer.waiting[port.name] or (looks and not bool(chunk.isfinite().all())):
             return None
         self._intact = False
@@ -311,7 +326,7 @@ class Session:
         made = self._stepped(None, {port.name: chunk.detach()})[way.name]
         framer.pulses += 1
         out = as_tensors(made, self._device)
-        return out if len(self.spec.outputs) == 1 else {way.name: out}
+        return out if way.alone else {way.name: out}
 
     def _pulse(self, total: int | None = None) -> None:
         """One pulse; its real frames are kept. total: the stream's length, at its end."""
@@ -350,14 +365,18 @@ class Session:
         run: Callable[..., Mapping[str, Any]] = self._stepper.run
         try:
             return run(length) if fed is None else run(length, fed)
-        except Exception as error:  # runtimes have no common class for them
-            what = error_text(error)
-            if rows := guilty(self._stepper, self.spec, self.batch, length):
-                what = f"{said(rows, self.batch)}: {what}"
-            self._why = f"the model failed on an earlier chunk ({what})"
-            failed = InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}")
-            failed.lane = rows[0] if rows else None
-            raise failed from error
+        except Exception as error:  # as above
+            raise self._failed(error, length) from error
+
+    def _failed(self, error: Exception, length: int | None) -> InvalidChunk:
+        """What is said of a model that failed, here and from now on."""
+        what = error_text(error)
+        if rows := guilty(self._stepper, self.spec, self.batch, length):
+            what = f"{said(rows, self.batch)}: {what}"
+        self._why = f"the model failed on an earlier chunk ({what})"
+        failed = InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}")
+        failed.lane = rows[0] if rows else None
+        return failed
 
 
 def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
@@ -367,10 +386,21 @@ def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
     port = direct.port
     into = stepper.inputs[port.name]
     looked = check and port.dtype.kind == "f"
-    finite = finite_of(stepper) if looked else None
-    flat = flat_memory(into) if looked and finite is None else None
+    careful = careful_of(stepper) if looked else None
+    flat = flat_memory(into) if looked and careful is None else None
     out = None if direct.output is None else stepper.outputs[direct.output]
-    return Way(port, into, flat, direct.output, out, direct.settled, finite)
+    return Way(
+        port,
+        into,
+        into.shape,
+        into.dtype,
+        flat,
+        direct.output,
+        out,
+        len(known.spec.outputs) == 1,
+        direct.settled,
+        careful,
+    )
 
 
 def _moved(way: Way | None, stepper: Stepper) -> Way | None:
@@ -379,9 +409,9 @@ def _moved(way: Way | None, stepper: Stepper) -> Way | None:
         return None
     into = stepper.inputs[way.port.name]
     flat = None if way.flat is None else flat_memory(into)
-    finite = None if way.finite is None else finite_of(stepper)
+    careful = None if way.careful is None else careful_of(stepper)
     out = None if way.name is None else stepper.outputs[way.name]
-    return Way(way.port, into, flat, way.name, out, way.settled, finite)
+    return replace(way, into=into, flat=flat, out=out, careful=careful)
 
 
 def flat_memory(into: Array) -> Array:

@@ -6,7 +6,6 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,9 +49,8 @@ class Step:
         frame += [address(a) for a in (*self.inputs.values(), *self.outputs.values())]
         self._frame = np.array(frame, np.uintp)
         self._at_frame = address(self._frame)
-        self._general, self._steady = on.general, on.steady
+        self._general, self._steady = on.general, on.steady or on.general  # the second from `_since` on
         self._counts = on.program.counts
-        self.finite: Callable[[], int] = partial(on.finite, self._at_frame)
         self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self._length = self._kept.get(spec.length) if spec.length else None
         self._statics = dict(statics)
@@ -71,18 +69,31 @@ class Step:
 
     def run(self, length: int | None = None) -> Mapping[str, Array]:
         if length is None and self._at >= self._since:
-            assert self._steady is not None
-            self._steady(self._at_frame)
+            self._steady.run(self._at_frame)
             self._counted = self._counts
         else:
             self._count()
             if self._length is not None and length is not None:
                 self._length[...] = length
-            self._general(self._at_frame)
+            self._general.run(self._at_frame)
             if self._length is not None and length is not None:
                 self._length[...] = self._on.spec.unknown_length
         self._at += self._pulse
         return self.outputs
+
+    def run_if_finite(self) -> bool:
+        """A pulse, both ends out of sight, unless a number in the inputs is not finite: False, and nothing happens."""
+        if self._at >= self._since:
+            if not self._steady.run_if_finite(self._at_frame):
+                return False
+            self._counted = self._counts
+        else:
+            if not self._counted:
+                self._count()
+            if not self._general.run_if_finite(self._at_frame):
+                return False
+        self._at += self._pulse
+        return True
 
     def _count(self) -> None:
         """Bring the position's state up to date after steady pulses, which may not count."""
@@ -169,6 +180,14 @@ class Steps:
             step.rebase(by)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Calls:
+    """A step in the library, by the address of its pointers. run_if_finite: 0, and nothing done, if inputs are not."""
+
+    run: Callable[[int], None]
+    run_if_finite: Callable[[int], int]
+
+
 @dataclass(frozen=True, eq=False)
 class Executable:
     """A program as a library that is loaded. weights_at: where the weights lie, which all sessions share."""
@@ -179,9 +198,8 @@ class Executable:
     source: Source
     loaded: ctypes.CDLL
     weights_at: int
-    general: Callable[[int], None]
-    steady: Callable[[int], None] | None
-    finite: Callable[[int], int]
+    general: Calls
+    steady: Calls | None
     _held: list[Array] = field(default_factory=list)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step | Steps:
@@ -208,22 +226,24 @@ class Native:
         compiler()
         made = written(program, spec)
         source = render(made)
-        entries = [*(_entry(name, source) for name in source.steps), _finite(made)]
+        entries = [_finite(made), *(_entry(name, source) for name in source.steps)]
         loaded = library(source.text(NAME) + "\n".join(entries))
         weights = aligned(source.weights.size)
         weights[...] = source.image
-        calls = {name: _call(loaded, name) for name in source.steps}
-        finite = loaded.pulse_finite
-        finite.argtypes, finite.restype = [ctypes.c_void_p], ctypes.c_int
-        steps = calls["general"], calls.get("steady")
-        return Executable(program, spec, made, source, loaded, address(weights), *steps, finite, [weights])
+        steps = {name: _calls(loaded, name) for name in source.steps}
+        both = steps["general"], steps.get("steady")
+        return Executable(program, spec, made, source, loaded, address(weights), *both, [weights])
 
 
 def _entry(name: str, source: Source) -> str:
-    """A step that takes all its pointers as one: calling it costs little."""
+    """A step that takes all its pointers as one: calling it costs little. A second one looks at its inputs first."""
     casts = [f"({a.rpartition('*')[0]}*)f[{2 + i}]" for i, a in enumerate(source.arguments)]
     args = ", ".join([f"(const {NAME}_weights *)f[0]", f"({NAME}_memory *)f[1]", *casts])
-    return f"void {NAME}_{name}(void **f) {{ {NAME}_step_{name}({args}); }}\n"
+    looks = f"if (!{NAME}_finite(f)) return 0; {NAME}_{name}(f); return 1;"
+    return (
+        f"void {NAME}_{name}(void **f) {{ {NAME}_step_{name}({args}); }}\n"
+        f"int {NAME}_{name}_if_finite(void **f) {{ {looks} }}\n"
+    )
 
 
 def _finite(made: Written) -> str:
@@ -233,13 +253,16 @@ def _finite(made: Written) -> str:
         for k, b in enumerate(made.steps[0].inputs)
         if b.ctype in FLOATING
     ]
-    return "\n".join([f"int {NAME}_finite(void **f) {{", "(void)f;", "int bad = 0;", *lines, "return !bad;", "}\n"])
+    return "\n".join(
+        [f"static int {NAME}_finite(void **f) {{", "(void)f;", "int bad = 0;", *lines, "return !bad;", "}\n"]
+    )
 
 
-def _call(loaded: ctypes.CDLL, name: str) -> Callable[[int], None]:
-    call = getattr(loaded, f"{NAME}_{name}")
-    call.argtypes, call.restype = [ctypes.c_void_p], None
-    return call
+def _calls(loaded: ctypes.CDLL, name: str) -> Calls:
+    run, careful = getattr(loaded, f"{NAME}_{name}"), getattr(loaded, f"{NAME}_{name}_if_finite")
+    run.argtypes, run.restype = [ctypes.c_void_p], None
+    careful.argtypes, careful.restype = [ctypes.c_void_p], ctypes.c_int
+    return Calls(run, careful)
 
 
 BACKEND: Backend = Native()
