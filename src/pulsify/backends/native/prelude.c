@@ -60,17 +60,14 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
 static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
 static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
 static inline float p_pick(int first, float a, float b) { return first ? a : b; } /* both are worked out */
-static inline float p_power_of_two(int32_t n) {
-    const uint32_t bits = (uint32_t)(n + 127) << 23;
+static inline float p_power_of_two(uint32_t n) {
+    const uint32_t bits = (n + 127u) << 23;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-static inline float p_exp(float x) {
-    float c = x > 89.0f ? 89.0f : x;
-    c = c < -104.0f ? -104.0f : c;
-    c = x != x ? 0.0f : c;
-    const float n = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
+static inline float p_exp_within(float c) { /* of -104 to 89, or of what is not a number, which stays so */
+    const float turned = c * 1.44269504f + 12582912.0f, n = turned - 12582912.0f;
     const float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -79,9 +76,19 @@ static inline float p_exp(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = (p * (r * r) + r) + 1.0f;
-    const int32_t i = (int32_t)n, half = i / 2;
-    const float y = p * p_power_of_two(half) * p_power_of_two(i - half);
-    return x != x ? x : y;
+    uint32_t i; /* n as its lowest bits; in two halves, because 2 to the n may have no float of full precision */
+    memcpy(&i, &turned, sizeof i);
+    i -= 0x4b400000u;
+    const uint32_t half = ((i + 256u) >> 1) - 128u;
+    return p * p_power_of_two(half) * p_power_of_two(i - half);
+}
+static inline float p_exp(float x) {
+    const float c = x > 89.0f ? 89.0f : x;
+    return p_exp_within(c < -104.0f ? -104.0f : c);
+}
+static inline float p_exp_minus(float x) { /* exp(-|x|) */
+    const float c = x < 0.0f ? x : -x;
+    return p_exp_within(c < -104.0f ? -104.0f : c);
 }
 static inline float p_tanh(float x) {
     float c = x > 9.0f ? 9.0f : x;
@@ -106,7 +113,7 @@ static inline float p_tanh(float x) {
     return x < -9.0f ? -1.0f : y;
 }
 static inline float p_sigmoid(float x) {
-    const float e = p_exp(x < 0.0f ? x : -x), y = 1.0f / (1.0f + e);
+    const float e = p_exp_minus(x), y = 1.0f / (1.0f + e);
     return x < 0.0f ? e * y : y;
 }
 static inline float p_log(float x) {
@@ -138,7 +145,7 @@ static inline float p_log(float x) {
     return x != x ? x : y;
 }
 static inline float p_softplus(float x) {
-    const float e = p_exp(x < 0.0f ? x : -x), u = 1.0f + e, d = u - 1.0f;
+    const float e = p_exp_minus(x), u = 1.0f + e, d = u - 1.0f;
     const float l = d == 0.0f ? e : p_log(u) * (e / (d == 0.0f ? 1.0f : d));
     return (x > 0.0f ? x : 0.0f) + (x != x ? x : l);
 }
