@@ -148,7 +148,9 @@ def read(last: ir.Node) -> Attention:
     walk = _Walk()
     softmax, zeros = _softmax(walk, last.inputs[0])
     scores = _scores(walk, _given(softmax, 0))
-    if any(not any(z.same(m) for m in walk.masks) for z in zeros) or (zeros and walk.fill > -math.inf):
+    if zeros and not walk.quiet and not (walk.fill == -math.inf and _alike(zeros, walk.masks)):
+        raise Apart("weights are set to zero by another mask than the one that hides scores")
+    if walk.quiet and any(not any(z.same(m) for m in walk.masks) for z in zeros):
         raise Apart("weights are set to zero by another mask than the one that hides scores")
     hollow = "quiet" if walk.quiet else "zero" if zeros else "nan"
     _check(last, _given(scores, 0), _given(scores, 1), _given(last, 1))
@@ -156,6 +158,11 @@ def read(last: ir.Node) -> Attention:
         last, scores, walk.factor, tuple(walk.terms), tuple(walk.masks), walk.fill,
         hollow, walk.positions, tuple(walk.nodes),
     )  # fmt: skip
+
+
+def _alike(some: list[Mask], others: list[Mask]) -> bool:
+    """The same masks, in any order: a row that sees nothing has no weights but zeros then."""
+    return all(any(a.same(b) for b in right) for left, right in ((some, others), (others, some)) for a in left)
 
 
 def _inside(walk: _Walk, value: ir.Value | None) -> ir.Node:
@@ -235,7 +242,8 @@ def _hide(walk: _Walk, node: ir.Node, at: int) -> None:
     mask, _, filled = _where(node, at)
     if filled is None or math.isnan(filled):
         raise Apart("its mask fills in something that is not a number")
-    if filled > -math.inf and (walk.masks or walk.terms or walk.factor != 1):
+    changed = walk.terms or walk.positions is not None or walk.factor != 1
+    if filled > -math.inf and (walk.masks or changed):
         raise Apart("one mask hides and another one fills, or scores are changed behind the mask")
     if walk.fill > -math.inf:
         raise Apart("one mask hides and another one fills")

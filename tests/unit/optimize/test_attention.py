@@ -112,6 +112,14 @@ APART = {
 }
 
 
+ONE_OF_TWO = (
+    "MatMul q k > m; Where seen m low > h; Where other h low > g; Softmax g > p axis=-1; Where other p zero > w; "
+    "MatMul w v > y"
+)
+FILLED_FIRST = SKEW.replace("Add m r > s", "Where seen m far > h; Add h r > s")
+APART |= {ONE_OF_TWO: "another m", FILLED_FIRST: "changed behind"}
+
+
 @pytest.mark.parametrize("text", APART)
 def test_apart(text: str) -> None:
     with pytest.raises(Apart, match=APART[text]):
