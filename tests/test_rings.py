@@ -161,3 +161,17 @@ def test_keys_of_one_head_for_all_queries_are_joined() -> None:
     lane.flush()
     close(pool.run()[lane], run_batch(proto, x)["y"])
     assert len(pool._slots._rings) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("rings")
+def test_an_input_may_be_called_as_a_ring_is() -> None:
+    built = build(CASES["chunks"])
+    proto = type(built.model).FromString(built.model.SerializeToString())
+    for node in proto.graph.node:
+        node.input[:] = ["ring_start_8_4" if name == "x" else name for name in node.input]
+    proto.graph.input[0].name = "ring_start_8_4"
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 2, **HERE)
+    lane, x = pool.open(), frames(1, 30, WIDTH)
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_batch(built.model, x)["y"])
