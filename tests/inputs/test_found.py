@@ -1,0 +1,41 @@
+"""Faults that were found once, each as small as it gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pulsify
+from tests.models import frames, model, node
+from tests.side import Batch
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("output", ["scaled", "y"])
+def test_places_counted_from_a_mask_of_ones_with_a_free_batch(output: str, streams: int) -> None:
+    """Streams and time were both left open in one Reshape: ONNX Runtime's own error came out."""
+    nodes = [
+        node("CumSum", "attention_mask one", "places"),
+        node("Cast", "places", "as_float", to=1),
+        node("Unsqueeze", "as_float last", "by_frame"),
+        node("Mul", "x by_frame", "scaled"),
+        node("ReduceSum", "scaled ones", "y", keepdims=0),
+    ]
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    known = {"one": np.array(1), "last": np.array([2]), "ones": np.array([1])}
+    proto = model(nodes, inputs, [output], known, dtypes={"attention_mask": np.int64})
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
+    for length in (1, 4, 9, 21):
+        x, session = frames(streams, length, 3), stream.session(batch=streams)
+        parts = [session.push(x[:, n : n + 5]) for n in range(0, length, 5)] + [session.flush()]
+        got = np.concatenate(parts, 1) if output == "scaled" else parts[-1]
+        mask = np.ones((streams, length), np.int64)
+        np.testing.assert_allclose(
+            got, Batch(proto).run({"x": x, "attention_mask": mask})[output], rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("batch", [1, "B"])
+def test_a_shape_does_not_tell_of_counters_that_were_set_back(batch: int | str) -> None:
+    proto = model([node("Shape", "x", "shape"), node("Relu", "x", "y")], {"x": [batch, "T", 3]}, ["y", "shape"], {})
+    assert pulsify.stream(proto, pulse=4, verify=False).spec.rebase == 0
