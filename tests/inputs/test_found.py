@@ -37,5 +37,7 @@ def test_places_counted_from_a_mask_of_ones_with_a_free_batch(output: str, strea
 
 @pytest.mark.parametrize("batch", [1, "B"])
 def test_a_shape_does_not_tell_of_counters_that_were_set_back(batch: int | str) -> None:
-    proto = model([node("Shape", "x", "shape"), node("Relu", "x", "y")], {"x": [batch, "T", 3]}, ["y", "shape"], {})
+    nodes = [node("Pad", "x pads", "z"), node("Shape", "z", "y")]
+    known = {"pads": np.array([0, 2, 0, 0, 2, 0])}
+    proto = model(nodes, {"x": [batch, "T", 3]}, ["y", "z"], known, dtypes={"y": np.int64})
     assert pulsify.stream(proto, pulse=4, verify=False).spec.rebase == 0
