@@ -41,3 +41,25 @@ def test_a_shape_does_not_tell_of_counters_that_were_set_back(batch: int | str) 
     known = {"pads": np.array([0, 2, 0, 0, 2, 0])}
     proto = model(nodes, {"x": [batch, "T", 3]}, ["y", "z"], known, dtypes={"y": np.int64})
     assert pulsify.stream(proto, pulse=4, verify=False).spec.rebase == 0
+
+
+def test_the_mean_of_frames_under_an_expanded_mask_with_a_free_batch() -> None:
+    """One number a stream was reshaped to all channels, where it had to be spread over them."""
+    nodes = [
+        node("Unsqueeze", "attention_mask last", "m"),
+        node("Cast", "m", "mf", to=1),
+        node("Shape", "x", "s"),
+        node("Expand", "mf s", "me"),
+        node("Mul", "x me", "xm"),
+        node("ReduceSum", "xm one", "sum", keepdims=0),
+        node("ReduceSum", "me one", "n", keepdims=0),
+        node("Div", "sum n", "y"),
+    ]
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    known = {"last": np.array([2]), "one": np.array([1])}
+    proto = model(nodes, inputs, ["y"], known, dtypes={"attention_mask": np.int64})
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
+    for streams, length in ((1, 9), (3, 10)):
+        x, session = frames(streams, length, 3), stream.session(batch=streams)
+        session.push(x)
+        np.testing.assert_allclose(session.flush(), x.mean(1), rtol=1e-5, atol=1e-6)

@@ -84,7 +84,9 @@ def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
     by = _by(ctx, node, name)
     found = [end_number(ctx, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
     if by_stream:
-        return b.reshape(found[0], [max(s, -1) for s in sizes])
+        each = b.reshape(found[0], [-1 if s < 0 else 1 for s in sizes])
+        whole = [max(s, 1) for s in sizes]
+        return each if math.prod(whole) == 1 else b.op("Expand", each, b.ints(*whole))
     if not alike:
         return b.reshape(b.op("Concat", *found, axis=0), sizes)
     if math.prod(sizes) == 1:
