@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsify
+from tests.attention.build import Builder
 from tests.attention.graphs import WIDTH, Case, build
 from tests.attention.masks import Mask
 from tests.models import Array, close, frames, run_batch
@@ -135,3 +136,42 @@ def test_a_recorded_session_keeps_rings(name: str, monkeypatch: pytest.MonkeyPat
         parts.append(session.flush())
         close(np.concatenate(parts, 1), run_batch(proto, x)["y"])
         session.reset()
+
+
+@pytest.mark.usefixtures("rings")
+def test_keys_of_one_head_for_all_queries_are_joined() -> None:
+    """They are spread over heads for the kernel, which a ring in memory is not."""
+    b, width = Builder(3), 8
+
+    def heads(count: int) -> str:
+        product = b.op("MatMul", "x", b.weight(width, 4 * count, scale=0.5))
+        return b.transpose(b.reshape(product, 0, 0, count, 4), 0, 2, 1, 3)
+
+    q, k, v = heads(2), heads(1), heads(1)
+    chunk = b.op("Div", b.range(b.size("x", 1)), b.scalar(4))
+    apart = b.op("Sub", b.unsqueeze(chunk, 1), b.unsqueeze(chunk, 0))
+    near = b.op("And", b.op("GreaterOrEqual", apart, b.scalar(0)), b.op("LessOrEqual", apart, b.scalar(2)))
+    scores = b.op("Where", near, b.op("MatMul", q, b.transpose(k, 0, 1, 3, 2)), b.const(-np.inf))
+    made = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
+    b.op("Identity", b.reshape(b.transpose(made, 0, 2, 1, 3), 0, 0, -1), called="y")
+    proto = b.model({"x": (["B", "T", width], np.float32)}, {"y": (3, np.float32)})
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 3, **HERE)
+    lane, x = pool.open(), frames(1, 30, width)
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_batch(proto, x)["y"])
+    assert len(pool._slots._rings) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("rings")
+def test_an_input_may_be_called_as_a_ring_is() -> None:
+    built = build(CASES["chunks"])
+    proto = type(built.model).FromString(built.model.SerializeToString())
+    for node in proto.graph.node:
+        node.input[:] = ["ring_start_8_4" if name == "x" else name for name in node.input]
+    proto.graph.input[0].name = "ring_start_8_4"
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 2, **HERE)
+    lane, x = pool.open(), frames(1, 30, WIDTH)
+    lane.push(x)
+    lane.flush()
+    close(pool.run()[lane], run_batch(built.model, x)["y"])

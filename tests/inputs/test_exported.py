@@ -14,6 +14,7 @@ import pytest
 import pulsify
 from tests.inputs.check import check
 from tests.models import frames
+from tests.rota import rotated
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -38,7 +39,7 @@ def exported(module: Any, dims: tuple[int | str, ...], path: Path, dynamo: bool)
     return onnx.load(path)
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("exporter", rotated(EXPORTERS, 2))
 def test_a_chunked_encoder_with_a_mask(exporter: str, tmp_path: Path) -> None:
     proto = onnx.load(export(build(TINY), tmp_path / "m.onnx", exporter))
     for streams in (1, 2):
@@ -84,7 +85,7 @@ class Recurrent(torch.nn.Module):
         return self.out(self.layers(x)[0])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", rotated(["LSTM", "GRU"], 2))
 def test_shapes_that_an_exporter_declares_wrongly_are_left_out(kind: str, tmp_path: Path) -> None:
     proto = exported(Recurrent(getattr(torch.nn, kind)), (1, "T", 8), tmp_path / "m.onnx", dynamo=True)
     declared = {v.name: v for v in (*proto.graph.value_info, *proto.graph.output)}

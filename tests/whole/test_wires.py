@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import pulsify
-from tests.models import model, node, weights
+from tests.models import frames, model, node, run_batch, weights
 from tests.side import Batch, streamed
 from tests.whole.check import cuts, same
 
@@ -190,3 +190,19 @@ def test_types(what: str, dtype: Any, opset: int, time: int) -> None:
             else values.astype(dtype)
         )
         same(streamed(stream, x, cuts(length, rng)), batch.run({"x": x}), 1e-3 if dtype is np.float16 else 2e-5)
+
+
+def test_a_first_frame_of_another_rate_is_put_in_front() -> None:
+    """It was read along with the frames behind it, at their rate."""
+    nodes = [
+        node("Conv", "x w", "h", strides=[2]),
+        node("Slice", "h zero one two", "first"),
+        node("Concat", "first x", "y", axis=2),
+    ]
+    known = {"w": weights(3, 3, 2), "zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}
+    proto = model(nodes, {"x": [1, 3, "T"]}, ["y"], known)
+    for pulse in (2, 4):
+        stream = pulsify.stream(proto, pulse=pulse)
+        for length in (2, 3, 8, 13):
+            x = frames(1, 3, length)
+            np.testing.assert_allclose(stream.run(x, pulse + 1), run_batch(proto, x)["y"], atol=1e-5)

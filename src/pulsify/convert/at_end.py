@@ -82,9 +82,11 @@ def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
         _refuse(_by(ctx, node, name), name)
     by_stream = any(s < 0 for s in sizes)
     by = _by(ctx, node, name)
-    found = [_number(ctx, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
+    found = [end_number(ctx, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
     if by_stream:
-        return b.reshape(found[0], [max(s, -1) for s in sizes])
+        each = b.reshape(found[0], [-1 if s < 0 else 1 for s in sizes])
+        whole = [max(s, 1) for s in sizes]
+        return each if math.prod(whole) == 1 else b.op("Expand", each, b.ints(*whole))
     if not alike:
         return b.reshape(b.op("Concat", *found, axis=0), sizes)
     if math.prod(sizes) == 1:
@@ -109,7 +111,7 @@ def _whole(ctx: Context, node: Node | None, name: str, cell: Series) -> Series:
     return cell
 
 
-def _number(ctx: Context, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
+def end_number(ctx: Context, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
     """One number a stream, [B, 1]; or one for all streams of a session, which end together, [1]."""
     b = ctx.builder
     ctx.clock.absolute = True  # counters that were set back would tell another length

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.at_end import at_end, told
+from pulsify.convert.at_end import at_end, end_number, told
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
 from pulsify.convert.known_facts import streams_in_step
@@ -153,17 +153,12 @@ def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
             hint="compute it outside the model, after the stream",
         )
     parts = [
-        b.op("Mul", streams_in_step(ctx), b.ints(n)) if n else _number(ctx, length_of(ctx.ask, node, c))
+        b.op("Mul", streams_in_step(ctx), b.ints(n))
+        if n
+        else end_number(ctx, length_of(ctx.ask, node, c), ir.DataType.INT64, by_stream=False)
         for n, c in zip(streams, cells, strict=True)
     ]
     return b.op("Cast", b.op("Concat", *parts, axis=0), to=int(ctx.ask.dtype(name)))
-
-
-def _number(ctx: Context, length: Length) -> ir.Value:
-    """A length as one number [1] for all streams of a session, which end together."""
-    b = ctx.builder
-    x = b.op("Cast", ctx.clock.end(length), to=int(ir.DataType.INT64))
-    return b.reshape(x if ctx.clock.batch is None else b.op("Gather", x, b.ints(0), axis=0), [1])
 
 
 def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:

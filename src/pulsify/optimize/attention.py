@@ -70,8 +70,8 @@ class Positions:
 class Attention:
     """keys: [..., d, columns]; values: [..., columns, d]. fill: the score of masked cells; -inf: they take no part.
 
-    hollow: what the weights of a row are that sees nothing: "nan"; "zero"; or "quiet", zero wherever they are NaN, for
-    whatever reason. nodes: all that is inside, without the last one and what makes positions.
+    hollow: what the weights of a row are that sees nothing, "nan" or "zero". nodes: all that is inside, without
+    the last one and what makes positions.
     """
 
     last: ir.Node
@@ -105,7 +105,7 @@ def _given(node: ir.Node, at: int) -> ir.Value:
 
 @dataclass(eq=False)
 class _Walk:
-    """From the sum back to the scores: what was met on the way. quiet: weights that are NaN become zero."""
+    """From the sum back to the scores: what was met on the way."""
 
     nodes: list[ir.Node] = field(default_factory=list)
     factor: float = 1.0
@@ -113,7 +113,6 @@ class _Walk:
     masks: list[Mask] = field(default_factory=list)
     fill: float = -math.inf
     positions: Positions | None = None
-    quiet: bool = False
 
 
 def attentions(model: ir.Model) -> Iterator[ir.Node]:
@@ -148,14 +147,19 @@ def read(last: ir.Node) -> Attention:
     walk = _Walk()
     softmax, zeros = _softmax(walk, last.inputs[0])
     scores = _scores(walk, _given(softmax, 0))
-    if any(not any(z.same(m) for m in walk.masks) for z in zeros) or (zeros and walk.fill > -math.inf):
+    if zeros and not (walk.fill == -math.inf and _alike(zeros, walk.masks)):
         raise Apart("weights are set to zero by another mask than the one that hides scores")
-    hollow = "quiet" if walk.quiet else "zero" if zeros else "nan"
+    hollow = "zero" if zeros else "nan"
     _check(last, _given(scores, 0), _given(scores, 1), _given(last, 1))
     return Attention(
         last, scores, walk.factor, tuple(walk.terms), tuple(walk.masks), walk.fill,
         hollow, walk.positions, tuple(walk.nodes),
     )  # fmt: skip
+
+
+def _alike(some: list[Mask], others: list[Mask]) -> bool:
+    """The same masks, in any order: a row that sees nothing has no weights but zeros then."""
+    return all(any(a.same(b) for b in right) for left, right in ((some, others), (others, some)) for a in left)
 
 
 def _inside(walk: _Walk, value: ir.Value | None) -> ir.Node:
@@ -177,12 +181,8 @@ def _softmax(walk: _Walk, weights: ir.Value | None) -> tuple[ir.Node, list[Mask]
     while role(node := _inside(walk, weights)) != WEIGHTS:
         if node.op_type != "Where":
             raise Apart(f"weights pass through {node.op_type}")
-        if (softmax := _without_nan(node)) is not None:
-            walk.quiet = True
-            walk.nodes += [n for use in softmax.outputs[0].uses() if (n := use.node) is not node]
-            walk.nodes.append(softmax)
-            node = softmax
-            break
+        if _tests_for_nan(node):  # zeros times values that are NaN are NaN again, which a kernel would have to look for
+            raise Apart("weights that are NaN are set to zero behind its softmax")
         mask, weights, filled = _where(node, _leads(node, WEIGHTS))
         if filled != 0:
             raise Apart("weights are replaced behind the softmax")
@@ -193,15 +193,10 @@ def _softmax(walk: _Walk, weights: ir.Value | None) -> tuple[ir.Node, list[Mask]
     return node, zeros
 
 
-def _without_nan(node: ir.Node) -> ir.Node | None:
-    """The softmax whose weights a Where sets to zero where they are NaN, as torch's exporter writes it."""
-    test, zero, weights = node.inputs
-    made, softmax = (None if v is None else v.producer() for v in (test, weights))
-    if made is None or made.op_type != "IsNaN" or made.inputs[0] is not weights or _number(zero) != 0:
-        return None
-    if softmax is None or role(softmax) != WEIGHTS or test is None or not only_reader(test):
-        return None
-    return softmax if {use.node for use in softmax.outputs[0].uses()} == {made, node} else None
+def _tests_for_nan(node: ir.Node) -> bool:
+    """Where(IsNaN(weights), 0, weights), as torch exports its attention."""
+    made = None if node.inputs[0] is None else node.inputs[0].producer()
+    return made is not None and made.op_type == "IsNaN"
 
 
 def _scores(walk: _Walk, x: ir.Value) -> ir.Node:
@@ -235,7 +230,8 @@ def _hide(walk: _Walk, node: ir.Node, at: int) -> None:
     mask, _, filled = _where(node, at)
     if filled is None or math.isnan(filled):
         raise Apart("its mask fills in something that is not a number")
-    if filled > -math.inf and (walk.masks or walk.terms or walk.factor != 1):
+    changed = walk.terms or walk.positions is not None or walk.factor != 1
+    if filled > -math.inf and (walk.masks or changed):
         raise Apart("one mask hides and another one fills, or scores are changed behind the mask")
     if walk.fill > -math.inf:
         raise Apart("one mask hides and another one fills")

@@ -153,9 +153,12 @@ class Writer:
 
     def _positions(self, positions: Positions, asked: Queries) -> list[str]:
         heads, scale = self.lead[1], self.found.scale
-        rows = positions.table.reshape(-1, *positions.table.shape[-2:]).swapaxes(-1, -2)  # [H or 1, offsets, d]
-        if len(rows) not in (1, heads):
+        table = positions.table.reshape((1,) * (4 - positions.table.ndim) + positions.table.shape)
+        if self.rank == 3:
+            table = table.swapaxes(0, 1)  # what stands there is streams
+        if table.shape[0] != 1 or table.shape[1] not in (1, heads):
             raise Apart("its table of positions differs from stream to stream")
+        rows = table[0].swapaxes(-1, -2)  # [H or 1, offsets, d]
         rows = np.broadcast_to(rows, (heads, *rows.shape[1:])) * np.float32(positions.factor / scale)
         kind, site = self.site(self.found.scores).kind(0), self.site(positions.product)
         named = [f"table={site.put('table', np.ascontiguousarray(rows, np.float32), kind)}", f"shift={self.rows - 1}"]
@@ -231,7 +234,7 @@ def _added(rank: int, product: ir.Node) -> Queries | None:
         if array is None or sizes(node.inputs[at]) != sizes(node.outputs[0]):
             continue
         full = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim <= 4 else None
-        if full is None or (rank == 3 and full.shape[1] != 1):
+        if full is None or (rank == 3 and full.shape[1:3] != (1, 1)):
             return None
         by_head = full if turn is not None or rank == 3 else full.swapaxes(1, 2)  # [1, 1, H, d]
         if by_head.shape[:2] != (1, 1):

@@ -61,8 +61,9 @@ def both(found: Attention, spec: Spec, streams: int) -> tuple[Found, Found]:
     """The caches of keys and values, or `Apart` with the reason why they are joined instead."""
     keys = _cache(found.keys, found.scores, spec, swapped=True)
     values = _cache(found.values, found.last, spec, swapped=False)
-    if any((sizes(v) or ())[0] != streams for v in (found.keys, found.values, found.last.outputs[0])):
-        raise Apart("its first axis is not that of streams")
+    lead = {(sizes(v) or ())[:-2] for v in (found.keys, found.values, found.last.outputs[0])}
+    if len(lead) != 1 or next(iter(lead))[:1] != (streams,):
+        raise Apart("keys and values are not of as many streams and heads as the result")
     if (keys.ring.past, keys.ring.new) != (values.ring.past, values.ring.new):
         raise Apart("keys and values are not kept alike")
     return keys, values

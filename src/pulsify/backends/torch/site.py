@@ -70,7 +70,7 @@ class Names:
 
     def fresh(self, wish: str) -> str:
         plain = re.sub(r"\W+|(?<=/)out$", "_", wish).strip("_") or "value"
-        plain = f"v_{plain}" if plain[0].isdigit() else plain
+        plain = f"v_{plain}" if plain[0].isdigit() or plain.startswith("ring_") else plain
         name = next(n for n in _numbered(plain) if n not in self.used)
         self.used.add(name)
         return name

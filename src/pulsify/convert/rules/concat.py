@@ -99,8 +99,8 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     wire = measured(ctx.ask, node, found)
     front = [_part(ctx, node, n, axis) for n in node.inputs[:at]]
     tail = [_part(ctx, node, n, axis, wire) for n in node.inputs[at + 1 :]]
-    if len(front) > 1:  # frames that are there already as they are, or values that are waited for
-        front = [_as_value(ctx, node, p) for p in front]
+    if len(front) > 1 or any(_of_another_rate(p, wire) for p in front):
+        front = [_as_value(ctx, node, p) for p in front]  # not frames that are there already: values, waited for
     tail = [_as_value(ctx, node, p) for p in tail]
     if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
         wire = _repeated(ctx, node, wire, front[0].frames)
@@ -160,6 +160,12 @@ def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = N
             return Part(name, frames, waits=waits)
     ctx.ask.operand(node, name)  # refuses what is neither constant nor static
     return Part(name, frames)
+
+
+def _of_another_rate(part: Part, wire: Wire) -> bool:
+    """Do its frames come faster or more slowly than those they are put in front of?"""
+    early = None if part.prefix is None else part.prefix.wire.length
+    return early is not None and wire.length is not None and early.rate != wire.length.rate
 
 
 def _as_value(ctx: Context, node: Node, part: Part) -> Part:

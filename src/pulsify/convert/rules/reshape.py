@@ -21,7 +21,7 @@ from pulsify.convert.known.series import Series, constant, divide, multiply
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import check_target, measured, sizes
-from pulsify.convert.rules.pointwise import static
+from pulsify.convert.rules.pointwise import clone, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
@@ -83,9 +83,21 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         lo, hi = reach.span(window.start, window.end)
         have, want = (lo * den, hi * den), (window.start * num, window.end * num)
+        if layout.shape(window.frames).count(-1) > 1:  # a Reshape can leave one size open, not two
+            return _as_it_is(ctx, node, values[0], have == want)
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
+
+
+def _as_it_is(ctx: Context, node: Node, value: ir.Value, whole: bool) -> Sequence[ir.Value]:
+    """An axis of one more or less needs no size."""
+    if node.op not in ("Squeeze", "Unsqueeze") or not whole:
+        ctx.ask.refuse(
+            node, "the number of streams is open, and they are folded together with time here",
+            "export with a fixed batch of 1, or keep streams and time on axes of their own",
+        )  # fmt: skip
+    return clone(ctx, node, [value, *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
 
 
 def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> None:

@@ -99,6 +99,34 @@ def test_why_one_is_left_as_it_is_is_said() -> None:
     assert "more than the kernel takes" in written(made(PLAIN, wide, {}), joined=Joined(), attention="torch").text
 
 
+def test_positions_that_differ_by_stream_are_left_as_they_are() -> None:
+    """With as many streams as heads they looked like a table by head."""
+    dims = {"q": [2, 2, 4, 8], "k": [2, 2, 8, 6], "v": [2, 2, 6, 8], "x": [2, 4, 2, 8]}
+    known = {"table": weights(2, 1, 8, 9), "flat": np.array([2, 2, 36]), "back": np.array([2, 2, 4, 8])}
+    model = made(SKEW.replace("MatMul a table", "MatMul q table"), dims, known)
+    settings = {"joined": Joined(), "attention": "torch"}
+    assert "differs from stream to stream" in written(model, **settings).text
+    feeds = fed(model)
+    same(by_torch(model, feeds, **settings)["y"], run(model, feeds)["y"])
+
+
+def test_constants_by_row_are_no_bias_of_queries() -> None:
+    skew = SKEW.replace("MatMul a table", "Add x cv > a; MatMul a table").replace(
+        "MatMul q k", "Add x cu > q; MatMul q k"
+    )
+    dims = {"x": [2, 4, 8], "k": [2, 8, 6], "v": [2, 6, 8]}
+    known = {
+        "table": weights(8, 9), "flat": np.array([2, 36]), "back": np.array([2, 4, 8]), "ax": np.array([1]),
+        "last": np.array([2]), "cu": weights(4, 8), "cv": weights(4, 8),
+    }  # fmt: skip
+    for more in ({}, {"cu": weights(1, 8), "cv": weights(1, 8)}):
+        model = made(skew, dims, known | more)
+        settings = {"joined": Joined(), "attention": "torch"}
+        assert ("table=" in written(model, **settings).text) == bool(more)
+        feeds = fed(model)
+        same(by_torch(model, feeds, **settings)["y"], run(model, feeds)["y"])
+
+
 def test_what_has_no_role_is_no_attention() -> None:
     model = small(PLAIN, {n: FOUR[n] for n in "qkv"}, {"half": KNOWN["half"]})
     assert "attend(" not in written(model, joined=Joined(), attention="torch").text
