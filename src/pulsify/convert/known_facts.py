@@ -115,7 +115,12 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
         if all(same(a, arrays[0]) for a in arrays):
             inputs.append(ctx.ask.operand(node, i))
         else:  # e.g. a whole Shape of which only the batch entry is used further on
-            producer = ctx.ask.model.producers[i]
+            producer = ctx.ask.model.producers.get(i)
+            if producer is None:
+                ctx.ask.refuse(
+                    node, f"it follows from the number of streams by way of the input '{i}', which is no stream",
+                    "export with a fixed batch of 1",
+                )  # fmt: skip
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)
             inputs.append(fact.value)

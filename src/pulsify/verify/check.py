@@ -258,18 +258,21 @@ def _as_written(source: Any, stream: Subject, runs: list[Run], tolerance: float 
 def _noise(source: Any, stream: Subject, runs: list[Run], rng: np.random.Generator) -> dict[str, float]:
     """Outputs that are rounding alone, and how far they move, of their scale, if the inputs do in their last digit.
 
-    Most of such an output must move by more than its type allows: what jumps in a few places (a rounded number) does
-    not count. By how much two ways of computing it may differ is then no more than a few times that.
+    Most of such an output must move by more than its type allows, in every one of its channels: what jumps in a few
+    places (a rounded number) does not count, nor does noise beside what is none. By how much two ways of computing it
+    may differ is then no more than a few times that.
     """
+    axes = {o.name: o.axis for o in stream.spec.outputs}
     batch = _open_batch(source, optimize=not stream.quantised)
     found: dict[str, float] = {}
     for _, feeds, _ in runs:
         still, moved = run_model(batch, feeds), run_model(batch, {n: _last_digit(a, rng) for n, a in feeds.items()})
         for name, want in still.items():
             if want.dtype.kind == "f" and want.size and moved[name].shape == want.shape:
-                typical = float(np.median(error(moved[name], want)))
-                if limit(want, None) < typical * ROUNDINGS < np.inf:
-                    found[name] = max(found.get(name, 0), typical * ROUNDINGS)
+                off = error(moved[name], want)
+                typical = off if (axis := axes.get(name)) is None else np.median(off, axis)
+                if limit(want, None) < typical.min() * ROUNDINGS and typical.max() < np.inf:
+                    found[name] = max(found.get(name, 0), float(typical.max()) * ROUNDINGS)
     return found
 
 
