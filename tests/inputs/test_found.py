@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import pulsify
@@ -63,3 +64,37 @@ def test_the_mean_of_frames_under_an_expanded_mask_with_a_free_batch() -> None:
         x, session = frames(streams, length, 3), stream.session(batch=streams)
         session.push(x)
         np.testing.assert_allclose(session.flush(), x.mean(1), rtol=1e-5, atol=1e-6)
+
+
+def test_noise_beside_what_is_none_excuses_nothing() -> None:
+    """Two channels of rounding hid a third that was wrong."""
+
+    def noisy(gain: float) -> onnx.ModelProto:
+        nodes = [
+            node("Add", "x much", "a"),
+            node("Sub", "a much", "b"),
+            node("Sub", "b x", "noise"),
+            node("Mul", "x gain", "plain"),
+            node("Concat", "noise noise plain", "y", axis=1),
+        ]
+        known = {"much": np.array(1e7, np.float32), "gain": np.array(gain, np.float32)}
+        return model(nodes, {"x": [1, 1, "T"]}, ["y"], known)
+
+    stream = pulsify.stream(noisy(1e-4), pulse=4, verify=False)
+    with pytest.raises(pulsify.Mismatch):
+        pulsify.verify(noisy(2e-4), stream)
+
+
+def test_what_follows_from_the_number_of_streams_by_a_bound_input_is_refused() -> None:
+    nodes = [
+        node("Cast", "attention_mask", "b", to=9),
+        node("Not", "b", "hidden"),
+        node("Cast", "hidden", "f", to=1),
+        node("ReduceMax", "f", "y", axes=[1]),
+        node("Relu", "x", "z"),
+    ]
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    proto = model(nodes, inputs, ["y", "z"], {}, dtypes={"attention_mask": np.int64})
+    with pytest.raises(pulsify.NotStreamable, match="number of streams") as caught:
+        pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
+    assert "fixed batch" in caught.value.hint
