@@ -98,3 +98,28 @@ def test_what_follows_from_the_number_of_streams_by_a_bound_input_is_refused() -
     with pytest.raises(pulsify.NotStreamable, match="number of streams") as caught:
         pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
     assert "fixed batch" in caught.value.hint
+
+
+@pytest.mark.parametrize("op", ["Identity", "Cast"])
+def test_a_known_output_has_a_row_for_every_stream(op: str) -> None:
+    """A value that is the same for all streams came out once for three of them."""
+    made = node(op, "attention_mask", "mask", **({"to": 7} if op == "Cast" else {}))
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    dtypes = {"attention_mask": np.int64, "mask": np.int64}
+    proto = model([made, node("Relu", "x", "y")], inputs, ["mask", "y"], {}, dtypes=dtypes)
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
+    got = stream.run(frames(3, 10, 3), 4)["mask"]
+    np.testing.assert_array_equal(got, np.ones((3, 10), np.int64))
+
+
+@pytest.mark.parametrize("outputs", [["sizes"], ["sizes", "first"], ["first", "sizes"]])
+def test_a_shape_of_first_frames_that_are_given_out_too(outputs: list[str]) -> None:
+    """Of streams shorter than that there are fewer."""
+    nodes = [node("Slice", "x zero five one", "first"), node("Shape", "first", "sizes")]
+    known = {"zero": np.array([0]), "five": np.array([5]), "one": np.array([1])}
+    proto = model(nodes, {"x": [1, "T", 3]}, outputs, known, dtypes={"sizes": np.int64})
+    stream = pulsify.stream(proto, pulse=2)
+    for length in (1, 2, 4, 5, 9):
+        got = stream.run(frames(1, length, 3), 2)
+        sizes = got["sizes"] if isinstance(got, dict) else got
+        assert list(sizes) == [1, min(length, 5), 3]

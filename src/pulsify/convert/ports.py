@@ -120,13 +120,26 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
     end = after_first(ctx, wire.first, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
-    value = wire.take(Window(p, end - p, end))
-    dims = list(_open_dims(ctx, wire.layout.sizes))
+    value, sizes = wire.take(Window(p, end - p, end)), wire.layout.sizes
+    if ctx.clock.batch is not None and wire.end is None:
+        value, sizes = _for_all_streams(ctx, name, wire, value)
+    dims = list(_open_dims(ctx, sizes))
     dims[wire.layout.axis] = p
     out = Output(
         name, wire.layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, wire.layout.batch
     )
     return out, value
+
+
+def _for_all_streams(ctx: Context, name: str, wire: Wire, value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
+    """A known value has one entry for all streams; given out, each stream has its own."""
+    own, b = list(ctx.ask.sizes_static(name)), ctx.builder
+    own[wire.layout.axis] = wire.layout.sizes[wire.layout.axis]
+    lacking = [i for i, (s, o) in enumerate(zip(wire.layout.sizes, own, strict=True)) if s == 1 and o == -1]
+    if not lacking:
+        return value, wire.layout.sizes
+    parts = [streams_in_step(ctx) if i in lacking else b.ints(1) for i in range(len(own))]
+    return b.op("Expand", value, b.op("Concat", *parts, axis=0)), tuple(own)
 
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:

@@ -17,7 +17,7 @@ import numpy as np
 import pulsify.convert.known.elementwise
 import pulsify.convert.known.moves
 import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
-from pulsify.convert.facts import Field, Wire
+from pulsify.convert.facts import Field, Prefix, Wire
 from pulsify.convert.known import series as one
 from pulsify.convert.known.follow import LOOKS, OPERATORS, Fixed, Follower
 from pulsify.convert.known.lengths import as_length, as_series
@@ -103,8 +103,8 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
         for side in fact.sides:
             assert side.length is not None
             out[side.axis] = in_frames(ask, side.length)
-    elif times or (fact is None and name in ask.model.producers):
-        return sizes_by_operator(ask, name)
+    elif times or isinstance(fact, Prefix) or (fact is None and name in ask.model.producers):
+        return sizes_by_operator(ask, name)  # first frames may be fewer, if the stream has no more
     return tuple(out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsify.convert.facts import Wire
+from pulsify.convert.facts import Prefix, Static, Wire
 from pulsify.trace.evaluate import CannotRun, Traced
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if run[name].known:
         return known_at(ask, name, s)
     fact = ask.facts.get(name)
-    if not ask.time_axes(name) and (fact is not None or name not in ask.model.producers):
+    shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.first)  # fewer, if the stream has no more
+    if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
         return run[name]
     if not isinstance(fact, Wire) or fact.length is None:
         return _inferred(ask, name, s)
