@@ -7,6 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from pulsify.backends.ort import ring
+from tests.rota import share
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    share(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
