@@ -25,20 +25,7 @@ TORCH = {
     ir.DataType.INT64: "int64", ir.DataType.UINT8: "uint8", ir.DataType.BOOL: "bool",
 }  # fmt: skip
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-RESERVED = {
-    "torch",
-    "F",
-    "op",
-    "device",
-    "step",
-    "_",
-    "attend",
-    "ring_read",
-    "ring_write",
-    "ring_turn",
-    *keyword.kwlist,
-    *dir(builtins),
-}
+RESERVED = {"torch", "F", "op", "device", "step", "_", "attend", *keyword.kwlist, *dir(builtins)}
 
 
 class Uncovered(Exception):

@@ -180,30 +180,25 @@ def _behind(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Plan 
 
 
 def _folding(ctx: Context, node: Node, wire: Wire, layout: Layout) -> Plan:
-    own, unit = wire.layout, ctx.ask.traces.tracer.time.step
-    frames = sizes(ctx.ask, node, node.inputs[0])[own.axis]
-    _check_sizes(ctx, node, layout, multiply(frames, constant(layout.outer[0], unit)))
-    ahead, behind = own.sizes[: own.axis], math.prod(layout.sizes[layout.axis + 1 :])
-    perm = [*range(len(ahead)), len(ahead) + 1, len(ahead), len(ahead) + 2]
-
-    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        b = ctx.builder
-        apart = b.reshape(values[0], [*ahead, window.frames, -1, behind])
-        return (b.reshape(b.op("Transpose", apart, perm=perm), layout.shape(window.frames)),)
-
-    return Plan((Read(wire),), (layout,), wire.length, emit)
+    return _turned(ctx, node, wire, layout, folded=layout, unfolds=False)
 
 
 def _unfolding(ctx: Context, node: Node, wire: Wire, layout: Layout) -> Plan:
+    return _turned(ctx, node, wire, layout, folded=wire.layout, unfolds=True)
+
+
+def _turned(ctx: Context, node: Node, wire: Wire, layout: Layout, folded: Layout, unfolds: bool) -> Plan:
+    """Frames and what is folded with them change places. folded: the layout, of both, that has them on one axis."""
     own, unit = wire.layout, ctx.ask.traces.tracer.time.step
-    frames = sizes(ctx.ask, node, node.inputs[0])[own.axis]
-    _check_sizes(ctx, node, layout, divide(frames, constant(own.outer[0], unit)))
-    ahead, behind = own.sizes[: own.axis], math.prod(own.sizes[own.axis + 1 :])
+    frames, count = sizes(ctx.ask, node, node.inputs[0])[own.axis], constant(folded.outer[0], unit)
+    _check_sizes(ctx, node, layout, divide(frames, count) if unfolds else multiply(frames, count))
+    ahead, behind = own.sizes[: own.axis], math.prod(folded.sizes[folded.axis + 1 :])
     perm = [*range(len(ahead)), len(ahead) + 1, len(ahead), len(ahead) + 2]
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
-        apart = b.reshape(values[0], [*ahead, -1, window.frames, behind])
+        middle = [-1, window.frames] if unfolds else [window.frames, -1]
+        apart = b.reshape(values[0], [*ahead, *middle, behind])
         return (b.reshape(b.op("Transpose", apart, perm=perm), layout.shape(window.frames)),)
 
     return Plan((Read(wire),), (layout,), wire.length, emit)
