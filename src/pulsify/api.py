@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -122,6 +124,11 @@ class Stream:
     def latency(self) -> int:
         """Frames from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return self.spec.latency
+
+    @property
+    def sample_rate(self) -> float | None:
+        """Frames of the first input a second, if somebody said so when it was converted."""
+        return self.spec.sample_rate
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -309,11 +316,10 @@ class Stream:
             else:
                 given[name] = cast(ArrayLike, value)
         if unknown := sorted(set(given) - fixed):
-            has = f"takes {', '.join(takes)}" if takes else "has no options of its own"
-            raise InvalidArgument(
-                f"static inputs are given when the session is opened, by name; unknown: {unknown} "
-                f"(and the back end {backend!r} {has})"
-            )
+            known = [name for name in signature(Stream.session).parameters if name not in ("self", "named")]
+            known += takes
+            has = f"static inputs: {', '.join(sorted(fixed)) or 'none'}; options: {', '.join(known)}"
+            raise InvalidArgument(f"session() has no option or static input {', '.join(map(repr, unknown))} ({has})")
         _known(backend, own)
         return own, given
 
@@ -387,6 +393,7 @@ def stream(
     unbounded: str | int = "refuse",
     proof: str = "proven",
     opening: bool = True,
+    sample_rate: float | None = None,
     verify: bool = True,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
@@ -404,7 +411,8 @@ def stream(
     (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
     than a gigabyte, which would be held twice.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
-    ("sampled": the stream says so). verify: check against the batch model before returning.
+    ("sampled": the stream says so). sample_rate: frames of the first input a second; it is kept, and what is said of
+    time is said in ms too. verify: check against the batch model before returning.
     """
     from pulsify.convert.convert import convert, natural
     from pulsify.frontend.load import load as load_onnx
@@ -424,16 +432,19 @@ def stream(
             try:
                 return stream(
                     source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
-                    verify=verify,
+                    sample_rate=sample_rate, verify=verify,
                 )  # fmt: skip
             except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
                 set = {**(set or {}), free: 1}
+    check_rate(sample_rate)
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = resolve(model, spec)
     tracer = Tracer(model, spec)
     converted = convert(tracer, pulse, unbounded, proof, opening)
-    made = _made(converted, source_hash(source), model.bodies, partial(natural, tracer, unbounded, proof, opening))
+    made = _made(
+        converted, source_hash(source), sample_rate, model.bodies, partial(natural, tracer, unbounded, proof, opening)
+    )
     if verify:
         from pulsify.verify.check import quick
 
@@ -441,12 +452,18 @@ def stream(
     return made
 
 
-def _made(converted: Converted, source: str, bodies: Bodies, natural: Callable[[], Natural] | None = None) -> Stream:
+def _made(
+    converted: Converted,
+    source: str,
+    rate: float | None,
+    bodies: Bodies,
+    natural: Callable[[], Natural] | None = None,
+) -> Stream:
     """A stream of what was converted, its opening too."""
-    spec = replace(converted.spec, source=source)
+    spec = replace(converted.spec, source=source, sample_rate=rate)
     converted.model.metadata_props.update(spec.to_properties())
     write_out(converted.model, bodies)
-    opening = None if converted.opening is None else _made(converted.opening, source, bodies)
+    opening = None if converted.opening is None else _made(converted.opening, source, rate, bodies)
     return Stream(converted.model, spec, probes=converted.probes, natural=natural, opening=opening)
 
 
@@ -487,6 +504,11 @@ def _known(backend: str, own: Mapping[str, Own]) -> None:
 
 def _frozen(own: Mapping[str, Own]) -> Frozen:
     return tuple(sorted((k, v if v is None or isinstance(v, str) else tuple(v)) for k, v in own.items()))
+
+
+def check_rate(rate: float | None) -> None:
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf):
+        raise InvalidArgument(f"sample_rate={rate!r}: expected frames a second, more than 0")
 
 
 def _is_torch(source: object) -> bool:

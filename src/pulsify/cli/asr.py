@@ -172,24 +172,17 @@ def interruptible() -> Iterator[Stopped]:
 
 def read_sound(path: str, rate: int, channel: int | None) -> Any:
     """The samples of a .wav file, one channel or the mean of all, at the model's rate."""
-    import wave
     from pathlib import Path
 
-    import numpy as np
-
-    from pulsify.cli.feed import read_wav
+    from pulsify.asr.wav import read_wav
 
     if not Path(path).is_file():
         raise InvalidChunk(f"no such input file: {path!r}")
-    first, found = read_wav(path, channel or 0)
+    samples, found = read_wav(path, channel)
     if found != rate:
         fix = RESAMPLE.format(name=short(path), rate=rate)
         raise InvalidChunk(f"{path!r} has {found} samples a second, the model takes {rate}; resample it: {fix}")
-    if channel is not None:
-        return first
-    with wave.open(path, "rb") as file:
-        others = range(1, file.getnchannels())
-    return np.mean([first, *(read_wav(path, c)[0] for c in others)], 0, dtype=np.float32)
+    return samples
 
 
 def paced(samples: Any, rate: int, chunk: int, realtime: bool, stopped: Stopped) -> Iterator[Any]:

@@ -17,13 +17,15 @@ def is_stream(path: str) -> bool:
     return "pulsify.version" in read(path).metadata_props
 
 
-def convert_batch(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:
+def convert_batch(
+    path: str, pulse: int | None, meaning: dict[str, Any], verify: bool, sample_rate: float | None = None
+) -> Stream:
     """The stream of a batch model."""
     from pulsify.api import stream as convert
 
     if is_stream(path):
         raise InvalidArgument(f"{path} is a stream already: give the batch model it was made from")
-    return convert(path, pulse, **meaning, verify=verify)
+    return convert(path, pulse, **meaning, verify=verify, sample_rate=sample_rate)
 
 
 def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:

@@ -48,6 +48,7 @@ def stream(
             pulse,
             {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             verify=False,
+            sample_rate=sample_rate,
         )
         verified = None
         if not no_verify:

@@ -142,7 +142,7 @@ def verified_text(verified: Figures | None) -> str:
     if not verified["runs"]:
         return "no: there is no length at which it is the batch model"
     runs = f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"
-    return f"largest error {error_text(verified['error'])} of scale, limit {limit_text(verified['tolerance'])} ({runs})"
+    return f"largest relative error {error_text(verified['error'])}, limit {limit_text(verified['tolerance'])} ({runs})"
 
 
 def verified_table(verified: Figures) -> Sheet:
@@ -192,7 +192,10 @@ def node_lines(facts: Figures) -> list[tuple[str, str]]:
     if (n := facts["first"]) is not None:
         of = ", ".join(n["inputs"])
         lines.append(
-            ("first apart", f"{n['op']} '{n['node']}' of {of} ({n['step']} step): {error_text(n['error'])} of scale")
+            (
+                "first apart",
+                f"{n['op']} '{n['node']}' of {of} ({n['step']} step): relative error {error_text(n['error'])}",
+            )
         )
     for n in facts["outside"]:
         lines.append(("out of range", f"{n['op']} '{n['node']}': from {n['outside'][0]} to {n['outside'][1]}"))
@@ -204,7 +207,7 @@ def node_lines(facts: Figures) -> list[tuple[str, str]]:
 
 
 def exact_table(rows: Sequence[Figures]) -> Sheet:
-    table = _table(">length", ">streams", ">largest error of scale", "")
+    table = _table(">length", ">streams", ">largest relative error", "")
     for row in rows:
         fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
         word = "bit for bit" if row["error"] == 0 else "equal" if fine else "WRONG"
