@@ -383,7 +383,7 @@ class Stream:
 
 
 def stream(
-    source: Model | torch.nn.Module,
+    source: Model | torch.nn.Module | torch.export.ExportedProgram,
     pulse: int | None = None,
     *,
     time: str | Mapping[str, int] | None = None,
@@ -398,7 +398,8 @@ def stream(
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
 
-    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
+    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, a torch.nn.Module with `example` inputs, or a program
+    of torch.export (a .pt2 file too).
     pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
     the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that
     hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros"); an
@@ -426,6 +427,7 @@ def stream(
         raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
     if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
         unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
+    source = _onnx_of(source)
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         source, time, free = _exported(source, example, time, set or {})
         if free is not None:
@@ -511,6 +513,13 @@ def check_rate(rate: float | None) -> None:
         raise InvalidArgument(f"sample_rate={rate!r}: expected frames a second, more than 0")
 
 
+def _onnx_of(source: Model | torch.nn.Module | torch.export.ExportedProgram) -> Model | torch.nn.Module:
+    """A program of torch.export as ONNX; anything else as it is."""
+    from pulsify.frontend.program import as_onnx, is_program
+
+    return as_onnx(source) if is_program(source) else source
+
+
 def _is_torch(source: object) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
@@ -577,8 +586,8 @@ def verify(
 
     _known(backend, options or {})
     return run(
-        source, _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
-        options=options,
+        _onnx_of(source), _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed,
+        backend=backend, options=options,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import convert_batch, is_stream, open_any
+from pulsify.cli.opening import convert_batch, is_stream, open_any, source_of
 from pulsify.cli.outcome import fail, guarded, print_json
 from pulsify.cli.screen import short, show, working
 from pulsify.core.errors import InvalidArgument, PulsifyError
@@ -93,7 +93,7 @@ def _look(
         return _stream(model, open_any(model, pulse, meaning, verify=False), sample_rate)
     from pulsify.report.stages import open_batch, trace_figures, window_figures
 
-    tracer = open_batch(model, meaning["time"], meaning["bind"], meaning["set"])
+    tracer = open_batch(source_of(model), meaning["time"], meaning["bind"], meaning["set"])
     if stage == "trace":
         return trace_figures(tracer), _draw_trace
     if stage == "windows":

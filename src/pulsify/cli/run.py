@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import open_any
+from pulsify.cli.opening import open_any, source_of
 from pulsify.cli.outcome import MISMATCH, guarded, print_json
 from pulsify.cli.screen import short, show, working
 from pulsify.core.errors import InvalidChunk
@@ -145,10 +145,12 @@ def push_all(
 def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Figures:
     from pulsify.core.runner import open_model
     from pulsify.frontend.load import read
+    from pulsify.frontend.program import is_program
     from pulsify.report.batch import check_belongs, difference, run_batch
 
-    read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
-    runner = open_model(model)
+    if not is_program(model):
+        read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
+    runner = open_model(source_of(model))
     check_belongs(runner, stream)
     want = run_batch(runner, stream, feeds)
     return {name: difference(array, want[name]) for name, array in results.items()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import is_stream
+from pulsify.cli.opening import is_stream, source_of
 from pulsify.cli.outcome import MISMATCH, error_figures, guarded, message, print_json
 from pulsify.cli.screen import show, working
 from pulsify.core.errors import InvalidArgument, Mismatch
@@ -62,16 +62,17 @@ def verify(
         made = load(stream)
         if is_stream(model):
             raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
-        same = made.spec.source == source_hash(model)
+        source = source_of(model)
+        same = made.spec.source == source_hash(source)
         try:
-            check_belongs(open_model(model), made)
+            check_belongs(open_model(source), made)
         except InvalidArgument as error:
             raise (
                 error if same else InvalidArgument(f"{stream} was made from another file than {model}: {error}")
             ) from None
         try:
             report = check(
-                model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=machine.backend,
+                source, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=machine.backend,
                 options=machine.options,
             )  # fmt: skip
         except Mismatch as error:

@@ -19,6 +19,23 @@ LABELS = ("name", "output", "wire", "node", "state", "for node")
 KEY = 20  # characters of a key in a summary
 
 
+# ---- a machine
+
+
+def backend_table(facts: Figures) -> Sheet:
+    table = _table("back end", "", "")
+    for b in facts["backends"]:
+        table.add(b["name"], "works" if b["works"] else f"no: {b['why_not']}", b["about"])
+    return table
+
+
+def extra_table(facts: Figures) -> Sheet:
+    table = _table("optional", "version", "for", "")
+    for e in facts["extras"]:
+        table.add(e["name"], e["version"] or "none", e["for"], "" if e["version"] else e["install"])
+    return table
+
+
 # ---- a stream
 
 
