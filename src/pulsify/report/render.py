@@ -104,6 +104,32 @@ def delay_text(o: Figures) -> str:
     return text
 
 
+def delay_lines(facts: Figures) -> list[tuple[str, str]]:
+    """The delay of every output, and where most of it comes from."""
+    lines = []
+    for d in facts["delays"]:
+        text = delay_text({**d, "delay_after_start": d["delay"]})
+        lines.append(("delay" if len(facts["delays"]) == 1 else f"delay {d['output']}", text))
+    return lines or [("delay", "none: nothing comes out before the stream has ended")]
+
+
+def delay_table(d: Figures) -> Sheet:
+    """What each layer adds, from the input to the output; the last line is the delay."""
+    timed = d["delay_ms"] is not None
+    table = _table(">adds", "node", "op", "because it", *([">input frames", ">ms"] if timed else [">input frames"]))
+    for w in d["waits"]:
+        late = [_rounded(w["added_ms"])] if timed else []
+        table.add(_frames(w["added"]), w["node"], w["op"], w["says"], f"{w['added_input_frames']:,}", *late)
+    table.add()
+    total = [_rounded(d["delay_ms"])] if timed else []
+    table.add("", f"output {d['output']}", "", "in all", f"{d['delay_input_frames']:,}", *total)
+    return table
+
+
+def _frames(value: float) -> str:
+    return count(value, "frame") if isinstance(value, int) else f"{value:g} frames"
+
+
 def proof_text(proof: Figures) -> str:
     """For which lengths it is certain that the stream is the batch model."""
     if not proof["proven"]:
