@@ -45,3 +45,14 @@ def test_the_code_of_a_page_runs(page: str) -> None:
 def test_every_page_is_in_the_contents() -> None:
     contents = (DOCS.parent / "mkdocs.yml").read_text()
     assert all(page.name in contents for page in DOCS.glob("*.md"))
+
+
+def test_the_fields_of_a_stream_are_all_told() -> None:
+    from pulsify.report.figures import stream_figures, verified_figures
+    from tests import models
+
+    page = (DOCS / "json.md").read_text()
+    stream = pulsify.stream(models.look_ahead("B"), pulse=4)
+    assert stream.report is not None
+    for name in (*stream_figures(stream), *verified_figures(stream.report)):
+        assert f"`{name}`" in page, name
