@@ -29,6 +29,7 @@ class Target(Protocol):
 _ENTRIES: dict[str, Entry] = {
     "onnx": Entry("pulsify.export.onnx", "pulsify"),
     "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
+    "openvino": Entry("pulsify.export.openvino", "pulsify[openvino]", "a stateful IR, and a client"),
 }
 
 
