@@ -36,7 +36,7 @@ from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import with_opening, with_options
+from pulsify.export.registry import Option, with_opening, with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -358,10 +358,11 @@ class Stream:
         """
         Onnx(share, self._first()).write(self.model, self.spec, Path(path))
 
-    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
+    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: Option) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
-        options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
+        options: the target's own, docs/export.md has them all. c: weights ("source", or "file": one binary), name (of
+        the functions).
         """
         chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
@@ -528,8 +529,8 @@ def _loaded(path: Path) -> Stream:
     return Stream(model, spec, os.fspath(path))
 
 
-def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: str) -> None:
-    """Write a stream for somebody else to run, as `Stream.export` does: target "c" (a folder) or "onnx" (a file)."""
+def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: Option) -> None:
+    """Write a stream for somebody else to run, as `Stream.export` does: target "onnx" (a file), "c", ... (folders)."""
     _own(stream).export(path, target, **options)
 
 

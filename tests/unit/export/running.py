@@ -55,12 +55,12 @@ def converted(source: onnx.ModelProto, pulse: int = 4, **options: Any) -> pulsif
         return pulsify.stream(source, pulse=-(-pulse // wrong.granularity) * wrong.granularity, **chosen)
 
 
-def stepping(stream: pulsify.Stream) -> Callable[[Mapping[str, Array], int | None], Mapping[str, Array]]:
+def stepping(stream: pulsify.Stream) -> Callable[[Mapping[str, Array], int | None, bool], Mapping[str, Array]]:
     """One pulse after the other, by ONNX Runtime on the plain graph."""
     runner = open_model(stream.model)
     state = {s.name: np.zeros(concrete(s.shape, 1), s.dtype) for s in stream.states}
 
-    def step(inputs: Mapping[str, Array], total: int | None) -> Mapping[str, Array]:
+    def step(inputs: Mapping[str, Array], total: int | None, last: bool) -> Mapping[str, Array]:
         end = {} if total is None or stream.spec.length is None else {stream.spec.length: np.array([[total]], np.int32)}
         made = run_model(runner, {**inputs, **state, **end})
         state.update({s.name: made[s.after] for s in stream.states})

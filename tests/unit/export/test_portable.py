@@ -117,13 +117,13 @@ def test_inputs_of_two_rates_may_come_at_their_own_pace() -> None:
 
 def test_an_empty_stream_has_no_frames() -> None:
     facts = portable.facts(converted(models.causal()).spec)
-    assert whole(Frames(facts, lambda inputs, total: {}), {"x": frames(1, 2, 0)})["y"].shape == (1, 3, 0)
+    assert whole(Frames(facts, lambda inputs, total, last: {}), {"x": frames(1, 2, 0)})["y"].shape == (1, 3, 0)
 
 
 def test_a_stream_longer_than_its_counters_is_turned_down() -> None:
     facts = portable.facts(converted(models.causal()).spec) | {"most": 10}
     with pytest.raises(ValueError, match="longer than 10 frames: end this one"):
-        Frames(facts, lambda inputs, total: {}).push({"x": frames(1, 2, 11)})
+        Frames(facts, lambda inputs, total, last: {}).push({"x": frames(1, 2, 11)})
 
 
 def test_an_unknown_target_lists_those_there_are(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Chunks of any size in, pulses for a step model, frames out: all of a stream that is not the model. NumPy alone.
 
-stream = Frames(facts, step)            facts: stream.json; step: (inputs, length or None) -> outputs, one pulse
+stream = Frames(facts, step)            facts: stream.json; step: a pulse, (inputs, length or None, last?) -> outputs
 stream.push({"x": chunk})               the frames that are ready, by output: delays are left out
 stream.flush()                          the last ones, and outputs without frames; after that the stream is over
 whole(stream, inputs)                   all of it, for a file that is there
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Step = Callable[[dict[str, Array], "int | None"], Mapping[str, Array]]
+Step = Callable[[dict[str, Array], "int | None", bool], Mapping[str, Array]]
 
 
 def evaluated(e: Any, total: int) -> Any:
@@ -58,16 +58,17 @@ class Frames:
 
     def _run(self, pulses: int, total: int | None) -> dict[str, Array]:
         parts: dict[str, list[Array]] = {o["name"]: [] for o in self.outputs}
-        for _ in range(pulses):
-            made = self.step({i["name"]: self._next(i) for i in self.inputs}, total)
+        for left in range(pulses, 0, -1):
+            last = total is not None and left == 1
+            made = self.step({i["name"]: self._next(i) for i in self.inputs}, total, last)
             for o in self.outputs:
                 value, begin = np.asarray(made[o["name"]]), self.pulses * o["frames"] - o["delay"]
                 if o["axis"] is None:
                     parts[o["name"]] = [value] if total is not None else []
                     continue
                 end = o["cap"] if total is None else self._count(o, total)
-                last = o["frames"] if end is None else min(o["frames"], end - begin)
-                parts[o["name"]].append(value.take(range(max(0, -begin), max(last, 0)), o["axis"]))
+                till = o["frames"] if end is None else min(o["frames"], end - begin)
+                parts[o["name"]].append(value.take(range(max(0, -begin), max(till, 0)), o["axis"]))
             self.pulses += 1
         return {o["name"]: self._joined(o, parts[o["name"]]) for o in self.outputs if o["axis"] is not None or total}
 

@@ -20,7 +20,7 @@ def opened(compiled: ov.CompiledModel, facts: Mapping[str, Any], statics: Mappin
     """A stream on an inference request of its own, which begins with zeros. statics: inputs that stay the same."""
     request = compiled.create_infer_request()
 
-    def step(inputs: dict[str, Array], total: int | None) -> dict[str, Array]:
+    def step(inputs: dict[str, Array], total: int | None, last: bool) -> dict[str, Array]:
         length = np.full((1, 1), facts["unknown_length"] if total is None else total, np.int32)
         made = request.infer({**statics, **inputs, **({facts["length"]: length} if facts["length"] else {})})
         return {o["name"]: made[o["name"]].copy() for o in facts["outputs"]}
