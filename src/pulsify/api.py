@@ -356,14 +356,19 @@ class Stream:
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share, self._first()).write(self.model, self.spec, Path(path))
+        Onnx(share, opening=self._first()).write(self.model, self.spec, Path(path))
 
     def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: Option) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
         options: the target's own, docs/export.md has them all. c: weights ("source", or "file": one binary), name (of
-        the functions).
+        the functions). Any target takes merge_front_end, a file (an ONNX model from samples to this stream's input),
+        and with it model, the batch model this stream is of: the two are converted as one.
         """
+        if "merge_front_end" in options:
+            front, batch = (str(options.pop(name, "")) for name in ("merge_front_end", "model"))
+            _with_front_end(self, front, batch).export(path, target, **options)
+            return
         chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
 
@@ -559,6 +564,15 @@ def verify(
         source, _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
         options=options,
     )  # fmt: skip
+
+
+def _with_front_end(made: Stream, front: str, batch: str) -> Stream:
+    """Samples to what the stream gives: both batch models converted as one, which is checked as any other."""
+    from pulsify.export.front_end import chained, pulse_for
+
+    whole = chained(front, batch, made.spec)
+    pulse = pulse_for(made.spec, stream(front, verify=False).spec)
+    return stream(whole, pulse=pulse, opening=made.opening is not None)
 
 
 def _own(stream: Stream) -> Stream:

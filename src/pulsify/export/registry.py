@@ -35,6 +35,7 @@ _ENTRIES: dict[str, Entry] = {
     "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
     "openvino": Entry("pulsify.export.openvino", "pulsify[openvino]", "a stateful IR, and a client"),
     "triton": Entry("pulsify.export.triton", "pulsify", "a model repository of NVIDIA Triton, and a client"),
+    "sherpa-onnx": Entry("pulsify.export.sherpa", "pulsify", "a recogniser's folder for sherpa-onnx"),
 }
 
 

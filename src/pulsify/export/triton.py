@@ -57,7 +57,7 @@ class Triton:
         portable.refuse_growing(spec, "Triton")
         _check_ports(spec)
         with portable.told_the_length(model, spec):
-            rows = _rows_are_streams(model, spec)
+            rows = rows_are_streams(model, spec)
             ports = dims_by_port(spec)
             made = streams_in_front(model, ports) if rows else model
             wires = {n: [1, *row(d)] if rows else portable.one(d) for n, d in ports.items()}
@@ -129,7 +129,7 @@ def _check_ports(spec: Spec) -> None:
         raise NotSupported("Triton finds states by the order of their names, and these have another", target="Triton")
 
 
-def _rows_are_streams(model: ir.Model, spec: Spec) -> bool:
+def rows_are_streams(model: ir.Model, spec: Spec) -> bool:
     """May any streams lie beside each other in one call? Tried on five: it must not show, to the last bit."""
     if spec.batch is None:
         return False

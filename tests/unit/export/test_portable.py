@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,10 @@ from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.length import Length, Table
 from pulsify.core.spec import Condition, Proof
 from pulsify.export import portable
-from pulsify.export.clients.frames import Frames, evaluated, whole
+from pulsify.export.clients.frames import evaluated
 from pulsify.export.known import Known, departure, hold, known_streams
 from tests import models
-from tests.models import close, frames, run_batch
-from tests.unit.export.running import converted, stepping
+from tests.unit.export.running import converted
 from tests.unit.specs import a_state, a_stream, remembers
 
 CONDITIONS = [
@@ -93,37 +91,6 @@ def test_a_departure_is_of_the_outputs_scale() -> None:
     assert departure(y, y) == 0 and departure(y + np.float32(0.4), y) == pytest.approx(0.1)
     assert departure(y[:2], y) == np.inf and departure(np.array([0.0, 0, 0], np.float32), y) == np.inf
     assert departure(np.array([1, 2]), np.array([1, 3])) == 1.0
-
-
-def test_inputs_of_two_rates_may_come_at_their_own_pace() -> None:
-    source = models.two_rates()
-    stream = converted(source)
-    facts = portable.facts(stream.spec)
-    assert [i["rate"] for i in facts["inputs"]] == [1, 4] and Fraction(facts["outputs"][1]["rate"]) == 4
-    slow, fast, wanted = (
-        frames(1, 2, 9),
-        frames(1, 2, 36),
-        run_batch(source, {"slow": frames(1, 2, 9), "fast": frames(1, 2, 36)}),
-    )
-    own = Frames(facts, stepping(stream))
-    assert own.push({"fast": fast[..., :30]})["sum"].shape == (1, 3, 0)
-    parts = [own.push({"slow": slow[..., :7]}), own.push({"fast": fast[..., 30:]})]
-    with pytest.raises(ValueError, match="have not the same length"):
-        own.flush()
-    parts += [own.push({"slow": slow[..., 7:]}), own.flush()]
-    for name in ("sum", "negative"):
-        close(np.concatenate([p[name] for p in parts], 2), wanted[name])
-
-
-def test_an_empty_stream_has_no_frames() -> None:
-    facts = portable.facts(converted(models.causal()).spec)
-    assert whole(Frames(facts, lambda inputs, total, last: {}), {"x": frames(1, 2, 0)})["y"].shape == (1, 3, 0)
-
-
-def test_a_stream_longer_than_its_counters_is_turned_down() -> None:
-    facts = portable.facts(converted(models.causal()).spec) | {"most": 10}
-    with pytest.raises(ValueError, match="longer than 10 frames: end this one"):
-        Frames(facts, lambda inputs, total, last: {}).push({"x": frames(1, 2, 11)})
 
 
 def test_an_unknown_target_lists_those_there_are(tmp_path: Path) -> None:
