@@ -38,7 +38,7 @@ from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import with_opening, with_options
+from pulsify.export.registry import Option, with_opening, with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -362,13 +362,19 @@ class Stream:
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share, self._first()).write(self.model, self.spec, Path(path))
+        Onnx(share, opening=self._first()).write(self.model, self.spec, Path(path))
 
-    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
+    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: Option) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
-        options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
+        options: the target's own, docs/export.md has them all. c: weights ("source", or "file": one binary), name (of
+        the functions). Any target takes merge_front_end, a file (an ONNX model from samples to this stream's input),
+        and with it model, the batch model this stream is of: the two are converted as one.
         """
+        if "merge_front_end" in options:
+            front, batch = (str(options.pop(name, "")) for name in ("merge_front_end", "model"))
+            _with_front_end(self, front, batch).export(path, target, **options)
+            return
         chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
 
@@ -559,8 +565,8 @@ def _loaded(path: Path) -> Stream:
     return Stream(model, spec, os.fspath(path))
 
 
-def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: str) -> None:
-    """Write a stream for somebody else to run, as `Stream.export` does: target "c" (a folder) or "onnx" (a file)."""
+def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: Option) -> None:
+    """Write a stream for somebody else to run, as `Stream.export` does: target "onnx" (a file), "c", ... (folders)."""
     _own(stream).export(path, target, **options)
 
 
@@ -589,6 +595,15 @@ def verify(
         _onnx_of(source), _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed,
         backend=backend, options=options,
     )  # fmt: skip
+
+
+def _with_front_end(made: Stream, front: str, batch: str) -> Stream:
+    """Samples to what the stream gives: both batch models converted as one, which is checked as any other."""
+    from pulsify.export.front_end import chained, pulse_for
+
+    whole = chained(front, batch, made.spec)
+    pulse = pulse_for(made.spec, stream(front, verify=False).spec)
+    return stream(whole, pulse=pulse, opening=made.opening is not None)
 
 
 def _own(stream: Stream) -> Stream:
