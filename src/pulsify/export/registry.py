@@ -34,6 +34,7 @@ _ENTRIES: dict[str, Entry] = {
     "onnx": Entry("pulsify.export.onnx", "pulsify"),
     "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
     "openvino": Entry("pulsify.export.openvino", "pulsify[openvino]", "a stateful IR, and a client"),
+    "web": Entry("pulsify.export.web", "pulsify", "a page that streams in the browser, a folder for any static host"),
     "triton": Entry("pulsify.export.triton", "pulsify", "a model repository of NVIDIA Triton, and a client"),
     "sherpa-onnx": Entry("pulsify.export.sherpa", "pulsify", "a recogniser's folder for sherpa-onnx"),
 }
