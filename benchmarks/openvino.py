@@ -1,4 +1,4 @@
-"""The export to OpenVINO beside ONNX Runtime, in turns, one thread: microseconds a pulse, best round.
+"""The export to OpenVINO beside ONNX Runtime, in turns, one thread: microseconds a pulse, quickest call.
 
 python -m benchmarks.openvino [--only NAME ...] [--seconds 1]
 
@@ -54,7 +54,7 @@ def line(name: str, stream: pulsify.Stream, seconds: float) -> str:
         session, chunk = warmed(stream), endless(stream)
         calls = (by_openvino(stream, Path(place, "out")), by_plain(stream), lambda: session.push(chunk()))
         times = measure({n: Run(call) for n, call in zip(NAMES, calls, strict=True)}, seconds)
-    least = {n: min(t.rounds_us) for n, t in times.items()}  # OpenVINO computes on a thread of its own, which may wait
+    least = {n: t.least_us for n, t in times.items()}
     cells = " ".join(f"{least[n]:10.1f}" for n in NAMES)
     ratios = " ".join(f"{least['openvino'] / least[n]:9.2f}x" for n in NAMES[1:])
     return f"{name:20s} {cells} {ratios}"

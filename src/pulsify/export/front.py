@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.seam import stream_axis
 from pulsify.core.spec import Dims, Spec
+from pulsify.optimize.builder import Builder
 
 
 def dims_by_port(spec: Spec) -> dict[str, Dims]:
@@ -65,8 +65,10 @@ def _enter(graph: ir.Graph, inner: ir.Value, dims: Dims) -> None:
     inner.name = f"{name}/inside"
     outer = ir.Value(name=name, shape=ir.Shape(["B", *row(dims)]), type=inner.type)
     graph.inputs[graph.inputs.index(inner)] = outer
-    moved = _moved(graph, outer, 0, axis, len(row(dims)) + 1) if len(dims) > 1 else outer
-    inner.replace_all_uses_with(_reshaped(graph, moved, [-1 if i == axis else d for i, d in enumerate(dims)], name))
+    at = Builder(graph, graph[0])
+    moved = _moved(at, outer, 0, axis, len(row(dims)) + 1) if len(dims) > 1 else outer
+    sizes = at.ints(*(-1 if i == axis else int(d) for i, d in enumerate(dims)))
+    inner.replace_all_uses_with(at.op("Reshape", [moved, sizes], None, inner.dtype, name=f"{name}/reshaped"))
 
 
 def _leave(graph: ir.Graph, inner: ir.Value, dims: Dims) -> None:
@@ -74,34 +76,16 @@ def _leave(graph: ir.Graph, inner: ir.Value, dims: Dims) -> None:
     assert axis is not None
     inner.name = f"{name}/inside"
     each = _each(dims[axis])
-    apart = [*dims[:axis], -1, *([each] if each > 1 else []), *dims[axis + 1 :]]
-    opened = _reshaped(graph, inner, [*apart, 1] if len(apart) == 1 else apart, name, last=True)
-    moved = _moved(graph, opened, axis, 0, max(len(apart), 2), last=True)
+    apart = [int(d) for d in (*dims[:axis], -1, *([each] if each > 1 else []), *dims[axis + 1 :])]
+    apart = [*apart, 1] if len(apart) == 1 else apart
+    at = Builder(graph)
+    opened = at.op("Reshape", [inner, at.ints(*apart)], None, inner.dtype, name=f"{name}/reshaped")
+    moved = _moved(at, opened, axis, 0, len(apart))
     moved.name, moved.type, moved.shape = name, inner.type, ir.Shape(["B", *row(dims)])
     graph.outputs[graph.outputs.index(inner)] = moved
 
 
-def _moved(graph: ir.Graph, value: ir.Value, source: int, target: int, rank: int, last: bool = False) -> ir.Value:
+def _moved(at: Builder, value: ir.Value, source: int, target: int, rank: int) -> ir.Value:
     order = [i for i in range(rank) if i != source]
     order.insert(target, source)
-    node = ir.node("Transpose", [value], {"perm": order}, name=f"{value.name}/moved")
-    node.outputs[0].name = f"{value.name}/moved"
-    _put(graph, node, last)
-    return node.outputs[0]
-
-
-def _reshaped(graph: ir.Graph, value: ir.Value, shape: list[int | str], name: str, last: bool = False) -> ir.Value:
-    sizes = ir.Value(name=f"{name}/sizes", const_value=ir.tensor(np.array(shape, np.int64), name=f"{name}/sizes"))
-    graph.register_initializer(sizes)
-    node = ir.node("Reshape", [value, sizes], name=f"{name}/reshaped")
-    node.outputs[0].name = f"{name}/reshaped"
-    _put(graph, node, last)
-    return node.outputs[0]
-
-
-def _put(graph: ir.Graph, node: ir.Node, last: bool) -> None:
-    """Behind all others, or behind those that were put in front before."""
-    if last:
-        graph.append(node)
-    else:
-        graph.insert_before(next(n for n in graph if not str(n.name).endswith(("/moved", "/reshaped"))), node)
+    return at.op("Transpose", [value], None, value.dtype, name=f"{value.name}/moved", perm=order)

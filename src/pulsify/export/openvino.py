@@ -24,7 +24,8 @@ from pulsify.export.clients.openvino_client import opened
 from pulsify.export.known import hold, known_streams
 from pulsify.export.registry import Target
 
-EXACT: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+# a stream is one thread's, which may run wherever there is room: pinned, all processes would meet on one core
+EXACT: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 # in the order in which they are tried: OpenVINO 2026.4 fuses some masked attention wrongly, by its snippets
 SETTINGS = (EXACT, {**EXACT, "SNIPPETS_MODE": "DISABLE"})
 

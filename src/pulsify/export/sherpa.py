@@ -163,8 +163,8 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
     end = Builder(graph)
     scores = _scores(end, inner[out.name], out, count, blank, batch)
     caches = _leave(end, inner, spec, sizes, cache, rows)
-    one = end.op("Add", [count, _ints(end, [1])], [batch], I64, name="pulses/more")
-    lengths = end.op("Expand", [_ints(end, [out.frames]), end.op("Shape", [count], [1], I64)], [batch], I64)
+    one = end.op("Add", [count, end.ints(1)], [batch], I64, name="pulses/more")
+    lengths = end.op("Expand", [end.ints(out.frames), end.op("Shape", [count], [1], I64)], [batch], I64)
     named = {
         "logits": scores, "logits_length": lengths, "cache_last_channel_next": caches,
         "cache_last_time_next": end.op("Identity", [spare], [batch, 1, 1, 1], F32),
@@ -174,13 +174,6 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
         value.name = name
         graph.outputs.append(value)
     return made
-
-
-def _ints(at: Builder, numbers: list[int]) -> ir.Value:
-    name = f"sherpa/{len(at.graph.initializers)}"
-    value = ir.Value(name=name, const_value=ir.tensor(np.array(numbers, np.int64), name=name))
-    at.graph.register_initializer(value)
-    return value
 
 
 def _enter(
@@ -197,17 +190,17 @@ def _enter(
     turned = outer["x"] if given.axis == 2 else at.op("Transpose", [outer["x"]], None, F32, perm=[0, 2, 1])
     inner[given.name].replace_all_uses_with(turned)
     if spec.position is not None:
-        frames = at.op("Mul", [outer["count"], _ints(at, [spec.pulse])], None, I64)
-        wide = at.op("Reshape", [frames, _ints(at, [batch, 1])], None, I64)
+        frames = at.op("Mul", [outer["count"], at.ints(spec.pulse)], None, I64)
+        wide = at.op("Reshape", [frames, at.ints(batch, 1)], None, I64)
         inner[spec.position].replace_all_uses_with(at.op("Cast", [wide], None, ir.DataType.INT32, to=ir.DataType.INT32))
     begin = 0
     for state in _kept(spec):
-        bounds = [_ints(at, [n]) for n in (begin, begin + sizes[state.name], 3)]
+        bounds = [at.ints(n) for n in (begin, begin + sizes[state.name], 3)]
         cut = at.op("Slice", [outer["cache"], *bounds], None, F32)
         shape = inner[state.name].shape
         assert shape is not None
         sized = [batch, *[d for d in shape[1:] if isinstance(d, int)]] if rows else portable.one(state.shape)
-        inner[state.name].replace_all_uses_with(at.op("Reshape", [cut, _ints(at, sized)], None, F32))
+        inner[state.name].replace_all_uses_with(at.op("Reshape", [cut, at.ints(*sized)], None, F32))
         begin += sizes[state.name]
 
 
@@ -216,9 +209,7 @@ def _leave(
 ) -> ir.Value:
     """All new states in one row, as the cache has them."""
     batch = -1 if rows else 1
-    parts = [
-        at.op("Reshape", [inner[s.after], _ints(at, [batch, 1, 1, sizes[s.name]])], None, F32) for s in _kept(spec)
-    ]
+    parts = [at.op("Reshape", [inner[s.after], at.ints(batch, 1, 1, sizes[s.name])], None, F32) for s in _kept(spec)]
     joined = at.op("Concat", parts, cache.shape, F32, axis=3) if parts else at.op("Identity", [cache], cache.shape, F32)
     return joined
 
@@ -234,17 +225,15 @@ def _scores(
     turned = value if out.axis == wanted else at.op("Transpose", [value], shape, F32, perm=[0, 2, 1])
     if blank is None or not out.delay:
         return at.op("Identity", [turned], shape, F32)
-    begun = at.op("Mul", [count, _ints(at, [out.frames])], None, I64)
-    column = at.op("Reshape", [begun, _ints(at, [-1, 1, 1])], None, I64)
-    places = _ints(at, [n - out.delay for n in range(out.frames)])
-    steps = at.op("Reshape", [places, _ints(at, [1, -1, 1])], None, I64)
+    begun = at.op("Mul", [count, at.ints(out.frames)], None, I64)
+    column = at.op("Reshape", [begun, at.ints(-1, 1, 1)], None, I64)
+    places = at.ints(*(n - out.delay for n in range(out.frames)))
+    steps = at.op("Reshape", [places, at.ints(1, -1, 1)], None, I64)
     frame = at.op("Add", [column, steps], None, I64)
-    real = at.op("GreaterOrEqual", [frame, _ints(at, [0])], None, ir.DataType.BOOL)
+    real = at.op("GreaterOrEqual", [frame, at.ints(0)], None, ir.DataType.BOOL)
     silent = np.full(wide, NEVER, np.float32)
     silent[blank] = 0
-    quiet = ir.Value(name="sherpa/blank", const_value=ir.tensor(silent, name="sherpa/blank"))
-    at.graph.register_initializer(quiet)
-    return at.op("Where", [real, turned, quiet], shape, F32)
+    return at.op("Where", [real, turned, at.constant("sherpa/blank", silent)], shape, F32)
 
 
 TARGET: Target = Sherpa()

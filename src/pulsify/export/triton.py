@@ -29,12 +29,14 @@ from pulsify.core.weights import write
 from pulsify.export import portable
 from pulsify.export.front import dims_by_port, row, streams_in_front
 from pulsify.export.registry import Target
+from pulsify.optimize.builder import Builder
 
 TYPES = {
     "bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64",
     **{f"{u}int{n}": f"{u}int{n}".upper() for u in ("", "u") for n in (8, 16, 32, 64)},
 }  # fmt: skip
 STRATEGIES = ("oldest", "direct")
+READY = "READY"
 IDLE = 60_000_000  # microseconds without a chunk until a sequence is given up; Triton's own default is one second
 
 
@@ -60,6 +62,8 @@ class Triton:
             rows = rows_are_streams(model, spec)
             ports = dims_by_port(spec)
             made = streams_in_front(model, ports) if rows else model
+            if rows and self.strategy == "direct":
+                _count_from_zero(made.graph, [s.name for s in spec.states if s.dtype.kind != "f"])
             wires = {n: [1, *row(d)] if rows else portable.one(d) for n, d in ports.items()}
             facts = {"model": name, **portable.facts(spec), "wires": {n: wires[n] for n in _asked(spec)}}
             config = self._config(name, spec, {n: w[1:] if rows else w for n, w in wires.items()}, rows)
@@ -91,15 +95,17 @@ class Triton:
             "instance_group [ { kind: KIND_CPU count: 1 } ]  # on a card TF32 would round: see docs/export.md",
             "sequence_batching {",
             f"  max_sequence_idle_microseconds: {IDLE}",
-            *self._strategy(),
+            *self._strategy(rows),
             *(line for s in spec.states for line in _state(s.name, s.after, s.dtype, dims[s.name])),
             "}",
             "",
         ])  # fmt: skip
 
-    def _strategy(self) -> list[str]:
+    def _strategy(self, rows: bool) -> list[str]:
         if self.strategy == "direct":
-            return ["  direct { }  # a sequence keeps its row; rows that are not ready are computed for nothing"]
+            ready = f'name: "{READY}" control {{ kind: CONTROL_SEQUENCE_READY int32_false_true: [0, 1] }}'
+            said = ["  direct { }  # a sequence keeps its row; rows that are not ready are computed for nothing"]
+            return [*said, f"  control_input {{ {ready} }}"] if rows else said
         return [
             f"  oldest {{ max_candidate_sequences: {self.sequences} }}"
             "  # only what is ready is computed; states are Triton's, so no row must stay where it is"
@@ -127,6 +133,25 @@ def _check_ports(spec: Spec) -> None:
     before, after = sorted(s.name for s in spec.states), sorted(spec.states, key=lambda s: s.after)
     if before != [s.name for s in after]:  # it pairs the n-th input with the n-th output, both in order of their names
         raise NotSupported("Triton finds states by the order of their names, and these have another", target="Triton")
+
+
+def _count_from_zero(graph: ir.Graph, states: Sequence[str]) -> None:
+    """Rows that are not ready have states of any bits, and a position that is none may be no place in a table.
+
+    Floats may be anything: that they stay in their row is tried.
+    """
+    ready = ir.Value(name=READY, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["B", 1]))
+    graph.inputs.append(ready)
+    at = Builder(graph, graph[0])
+    real = at.op("Cast", [ready], ["B", 1], ir.DataType.BOOL, to=ir.DataType.BOOL)
+    for value in [v for v in graph.inputs if v.name in states]:
+        users = list(value.uses())
+        assert value.dtype is not None and value.shape is not None
+        here = at.op("Reshape", [real, at.ints(-1, *[1] * (len(value.shape) - 1))], None, ir.DataType.BOOL)
+        zero = at.constant(f"{value.name}/zero", np.zeros((), value.dtype.numpy()))
+        held = at.op("Where", [here, value, zero], value.shape, value.dtype)
+        for node, place in users:
+            node.replace_input_with(place, held)
 
 
 def rows_are_streams(model: ir.Model, spec: Spec) -> bool:

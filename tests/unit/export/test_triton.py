@@ -35,7 +35,17 @@ MODELS = {
     "conditioned": models.conditioned("B"), "mirrored_lstm": models.mirrored_lstm("B"), "one": models.look_ahead(1),
     "two_rates": models.two_rates(), "tokens": models.tokens(),
 }  # fmt: skip
-BATCHED = {"look_ahead", "causal", "with_length", "conditioned", "mirrored_lstm"}
+MODELS["table"] = models.model(
+    [
+        models.node("Shape", "x", "s"), models.node("Gather", "s two", "t"), models.node("Range", "zero t one", "r"),
+        models.node("Gather", "table r", "p"), models.node("Transpose", "p", "q", perm=[1, 0]),
+        models.node("Add", "x q", "a"), models.node("Conv", "a w", "y", pads=[2, 0]),
+    ],
+    {"x": ["B", 2, "T"]}, ["y"],
+    {"two": np.array(2), "zero": np.array(0), "one": np.array(1), "table": models.weights(400, 2),
+     "w": models.weights(3, 2, 3)},
+)  # fmt: skip
+BATCHED = {"table", "look_ahead", "causal", "with_length", "conditioned", "mirrored_lstm"}
 
 
 def exported(source: onnx.ModelProto, folder: Path, **options: Any) -> tuple[pulsify.Stream, Path]:
@@ -95,7 +105,7 @@ def test_the_zoo_is_the_batch_model(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["oldest", "direct"])
-@pytest.mark.parametrize("name", ["look_ahead", "mirrored_lstm", "conditioned"])
+@pytest.mark.parametrize("name", ["look_ahead", "mirrored_lstm", "conditioned", "table"])
 def test_sequences_beside_each_other_are_each_the_batch_model(name: str, strategy: str, tmp_path: Path) -> None:
     """More sequences than rows and than slots, of all lengths: some begin while others end, some rows are not ready."""
     stream, folder = exported(MODELS[name], tmp_path, strategy=strategy, batch=3, sequences=4)
@@ -132,6 +142,19 @@ def recorded(facts: Any, inputs: Mapping[str, Array]) -> list[Any]:
 
     whole(Frames(facts, step), inputs, 5)
     return asked
+
+
+@pytest.mark.parametrize("name", ["table", "one"])
+def test_rows_that_are_not_ready_count_from_zero(name: str, tmp_path: Path) -> None:
+    """Their states are any bits, and a position that is none has no place in a table; one row alone is always ready."""
+    stream, folder = exported(MODELS[name], tmp_path, strategy="direct")
+    server = Server(folder)
+    assert list(server.controls) == (["READY"] if name == "table" else [])
+    if name == "table":
+        junk = {**server._left_over(), "x": frames(1, 2, 4), "length": np.array([[8]], np.int32)}
+        given = {n: v for n, v in junk.items() if n in {i.name for i in server.runner.get_inputs()}}
+        assert server._run([given])[0][stream.states[-1].after].item() == 4
+        assert stream.spec.position == stream.states[-1].name
 
 
 def test_the_config_is_triton_s(tmp_path: Path) -> None:

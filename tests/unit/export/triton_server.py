@@ -63,6 +63,8 @@ class Server:
         self.order: list[Request] = []
         ins, outs = (sorted(getattr(s, f"{k}_name") for s in self.batching.state) for k in ("input", "output"))
         self.pairs = dict(zip(outs, ins, strict=True))  # not by what the config says: by the order of names
+        self.controls = {c.name: c.control[0] for c in self.batching.control_input}
+        assert {c.kind for c in self.controls.values()} <= {pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_READY}
         self._validated()
 
     def _validated(self) -> None:
@@ -75,7 +77,8 @@ class Server:
             assert initial.name and initial.zero_data and initial.data_type == s.data_type
             assert list(initial.dims) == list(s.dims) and -1 not in s.dims
         ports = {p.name: p for p in (*self.runner.get_inputs(), *self.runner.get_outputs())}
-        assert set(ports) == set(declared)
+        assert set(ports) == set(declared) | set(self.controls)
+        assert all(ports.pop(name).shape == [*lead, 1] for name in self.controls)
         for name, port in ports.items():
             tensor, dims = declared[name]
             assert dims, f"{name} has no dimensions"
@@ -123,7 +126,7 @@ class Server:
             if slot is not None and request is not None and (request.start or not slot.states):
                 slot.states = {s.input_name: self._begun(s, 0) for s in self.batching.state}
         feeds = [
-            {**r.inputs, **s.states} if r and s else {**copied.inputs, **self._left_over()}
+            {**r.inputs, **s.states, **self._ready(1)} if r and s else {**copied.inputs, **self._left_over()}
             for s, r in zip(rows, requests, strict=True)
         ]
         made = self._run(feeds)
@@ -152,8 +155,14 @@ class Server:
 
     def _left_over(self) -> Arrays:
         """Memory that nobody has written to."""
+        bits = {"f": np.nan, "i": -(1 << 30), "u": 255, "b": 1}
         kinds = {s.input_name: np.dtype(numpy_type(s.data_type)).kind for s in self.batching.state}
-        return {s.input_name: self._begun(s, np.nan if kinds[s.input_name] == "f" else 77) for s in self.batching.state}
+        states = {s.input_name: self._begun(s, bits[kinds[s.input_name]]) for s in self.batching.state}
+        return {**states, **self._ready(0)}
+
+    def _ready(self, which: int) -> Arrays:
+        lead = [1] if self.config.max_batch_size else []
+        return {n: np.full([*lead, 1], c.int32_false_true[which], np.int32) for n, c in self.controls.items()}
 
     def _run(self, feeds: list[Arrays]) -> list[Arrays]:
         names = [o.name for o in self.runner.get_outputs()]
