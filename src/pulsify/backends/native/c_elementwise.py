@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import reduce
 
 from pulsify.backends.native.fuse import literal
-from pulsify.backends.native.scope import Site, Uncovered
+from pulsify.backends.native.scope import Site
 from pulsify.backends.native.table import expression
 from pulsify.backends.native.views import FLOATING
+from pulsify.backends.site import Uncovered
 
 COMPARED = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">=", "Equal": "=="}
 LOGICAL = {"And": "&", "Or": "|", "Xor": "^"}

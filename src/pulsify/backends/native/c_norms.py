@@ -7,10 +7,11 @@ import numpy as np
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.c_shapes import reshaped
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 LANES = "((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]))"
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from pulsify.backends.native.c_shapes import taken
 from pulsify.backends.native.fuse import copy, dense, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View, indices, loops
+from pulsify.backends.site import Uncovered
 
 
 @op("Gather")

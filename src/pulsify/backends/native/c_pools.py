@@ -11,11 +11,12 @@ from pulsify.backends.native.c_convolutions import amounts, channels_last
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.c_shapes import taken
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
-from pulsify.backends.native.scope import Kernel, Scope, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.resizing import origins, rounded
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 STARTS = {"MaxPool": "-INFINITY", "AveragePool": "0.0f", "LpPool": "0.0f"}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View
+from pulsify.backends.site import Uncovered
 
 LIMITS = {"int8_t": (-128, 127), "uint8_t": (0, 255), "int16_t": (-32768, 32767), "uint16_t": (0, 65535)}
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, product, product_kernel
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 USUAL = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}

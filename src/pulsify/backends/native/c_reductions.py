@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pulsify.backends.native.fuse import Chain, chain, dense, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import FLOATING, View, indices, loops, merged
+from pulsify.backends.site import Uncovered
 
 SUMS = {
     "ReduceSum": ("0", "{s} += {x}", "s"),

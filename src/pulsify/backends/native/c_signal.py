@@ -6,11 +6,12 @@ import numpy as np
 
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.fuse import indented
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, product
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 SMALLEST = 64  # frames of a power of two from here on are transformed by the fast way
 

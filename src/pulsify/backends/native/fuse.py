@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.backends.native.scope import Kernel, Scope, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import expressions
 from pulsify.backends.native.views import View, indices, loops, merged
+from pulsify.backends.site import Uncovered
 
 MOST = 48  # nodes in a loop
 REDUCTIONS = (

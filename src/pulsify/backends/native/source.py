@@ -10,10 +10,11 @@ import onnx_ir as ir
 
 from pulsify.backends.native.buffers import plan
 from pulsify.backends.native.fuse import copy, groups, write_chain
-from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Site, Uncovered, Weights, axis_of
+from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Site, Weights, axis_of
 from pulsify.backends.native.table import expressions, operators, table
 from pulsify.backends.native.views import C_TYPES, Buffer, View, row_major
 from pulsify.backends.seam import Array, Opening, StepProgram
+from pulsify.backends.site import Uncovered
 from pulsify.core.errors import NotSupported
 from pulsify.core.spec import Spec, concrete
 from pulsify.optimize.constants import FoldConstants

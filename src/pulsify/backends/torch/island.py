@@ -44,7 +44,7 @@ def opened(part: Part, model: ir.Model, scope: Scope, device: Any, threads: int 
 
 def _kind(value: ir.Value, scope: Scope) -> str | None:
     """As torch calls it; None: it has no such type, and the wire stays an array."""
-    from pulsify.backends.torch.site import Uncovered
+    from pulsify.backends.site import Uncovered
 
     try:
         return scope.kind(value)
