@@ -161,10 +161,11 @@ def test_names_and_options_that_are_none(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
-    proto = models.model([models.node("Hardmax", "x", "y", axis=1)], {"x": [1, 3, "T"]}, ["y"], {})
-    with pytest.raises(pulsify.NotSupported, match="Hardmax node") as refused:
+    product = models.node("Einsum", "x a b", "y", equation="bct,cd,de->bet")
+    proto = models.model([product], {"x": [1, 3, "T"]}, ["y"], {"a": models.weights(3, 4), "b": models.weights(4, 5)})
+    with pytest.raises(pulsify.NotSupported, match="Einsum node") as refused:
         pulsify.stream(proto, pulse=4, verify=False).export(tmp_path / "x", "c")
-    assert (refused.value.op, refused.value.target) == ("Hardmax", "C")
+    assert (refused.value.op, refused.value.target) == ("Einsum", "C")
     assert not (tmp_path / "x").exists()
 
 

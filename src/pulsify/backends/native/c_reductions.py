@@ -200,7 +200,7 @@ def _lanes(size: int, what: str, start: str) -> list[str]:
     return lines
 
 
-@op("CumSum")
+@op("CumSum", "CumProd")
 def running(n: Site) -> None:
     view, kind = n.x(), n.kind()
     axis = n.ints(1, "axis")[0] % len(view.shape)
@@ -210,11 +210,12 @@ def running(n: Site) -> None:
     rows, steps = merged(tuple(view.shape[a] for a in keep), [v.permuted(keep).strides for v in (view, out)])
     names, size = [f"i{k}" for k in range(len(rows))], view.shape[axis]
     at = f"({size - 1} - k)" if reverse else "k"
-    add, put = f"s += x[{at} * {view.strides[axis]}];", f"z[{at} * {out.strides[axis]}] = s;"
+    sign, first = ("+", "0") if n.op == "CumSum" else ("*", "1")
+    add, put = f"s {sign}= x[{at} * {view.strides[axis]}];", f"z[{at} * {out.strides[axis]}] = s;"
     lines = [
         *loops(names, rows), f"const {kind} *const x = x0 + {indices(names, steps[0])};",
-        f"{kind} *const z = y + {indices(names, steps[1])};", f"{kind} s = 0;",
+        f"{kind} *const z = y + {indices(names, steps[1])};", f"{kind} s = {first};",
         f"for (int k = 0; k < {size}; k++) {{", *([put, add] if exclusive else [add, put]), "}", *["}"] * len(rows),
     ]  # fmt: skip
     params = (f"const {kind} *restrict x0", f"{kind} *restrict y")
-    n.emit(Kernel("cumsum", params, indented(lines)), (view, out))
+    n.emit(Kernel(n.op.lower(), params, indented(lines)), (view, out))

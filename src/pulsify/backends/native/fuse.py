@@ -58,6 +58,8 @@ def groups(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Node, ir.Node]:
             continue
         out = node.outputs[0]
         readers = [u.node for u in out.uses()]
+        if any(reader.graph is not node.graph for reader in readers):  # a body: it sees memory, not what makes it
+            continue
         if not readers or out.is_graph_output() or out in scope.constants:
             continue
         homes = {_home(reader, out, root, table) for reader in readers}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import onnx_ir as ir
 
+from pulsify.backends.subgraphs import reads
 from pulsify.backends.torch.placement import Part
-from pulsify.backends.torch.scope import reads
 from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.tensors import Wire, to_array, to_wire
 from pulsify.core.runner import open_model

@@ -202,7 +202,6 @@ class Site(NodeSite[Scope]):
         return self.scope.names.name(self.node.outputs[i])
 
 
-
 def literal(number: Any) -> str:
     """A number as Python reads it back, to the last bit."""
     if isinstance(number, (bool, np.bool_)):
