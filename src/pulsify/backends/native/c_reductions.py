@@ -171,12 +171,15 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
         *_lanes(size, f"e[q] = x{x} > e[q] ? x{x} : e[q];", "-INFINITY"),
         "float top = e[0];",
         "for (int q = 1; q < 8; q++) top = e[q] > top ? e[q] : top;",
+        *_rest(size, f"top = x{x} > top ? x{x} : top;"),
     ]  # fmt: skip  what is not a number shows in the sum
-    total = "((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]))"
     if n.op == "Softmax":
         lines += [
-            f"for (int k = 0; k < {size}; k++) z{y} = p_exp(x{x} - top);", "{", *_lanes(size, f"e[q] += z{y};", "0.0f"),
-            f"const float by = 1.0f / ({total});", f"for (int k = 0; k < {size}; k++) z{y} *= by;", "}",
+            f"for (int k = 0; k < {size}; k++) z{y} = p_exp_below(x{x} - top);", "{",
+            *_lanes(size, f"e[q] += z{y};", "0.0f"),
+            "float s = ((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]));",
+            *_rest(size, f"s += z{y};"), "const float by = 1.0f / s;",
+            f"for (int k = 0; k < {size}; k++) z{y} *= by;", "}",
         ]  # fmt: skip
     else:
         lines += [
@@ -189,15 +192,17 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
 
 
 def _lanes(size: int, what: str, start: str) -> list[str]:
-    """Eight results side by side, `e`, of all k below size."""
-    whole = size // 8 * 8
+    """Eight results side by side, `e`, of all k below size but for those that are left over."""
     lines = [f"float e[8] = {{{', '.join([start] * 8)}}};"]
-    if whole:
-        lines += [f"for (int o = 0; o < {whole}; o += 8) {{", "for (int q = 0; q < 8; q++) {", "const int k = o + q;"]
-        lines += [what, "}", "}"]
-    if whole < size:
-        lines += [f"for (int k = {whole}; k < {size}; k++) {{", "const int q = k & 7;", what, "}"]
+    if size >= 8:
+        lines += [f"for (int o = 0; o < {size // 8 * 8}; o += 8) {{", "for (int q = 0; q < 8; q++) {"]
+        lines += ["const int k = o + q;", what, "}", "}"]
     return lines
+
+
+def _rest(size: int, what: str) -> list[str]:
+    """Those, one by one."""
+    return [f"for (int k = {size // 8 * 8}; k < {size}; k++) {what}"] * (size % 8 > 0)
 
 
 @op("CumSum", "CumProd")
