@@ -196,7 +196,8 @@ def stored(target: str, value: str, count: int, step: int) -> Iterator[str]:
     elif step == 1:
         yield f"p_some({target}, {value}, {count});"
     else:
-        yield f"{{ float f[8]; p_store(f, {value}); for (int j = 0; j < {count}; j++) ({target})[j * {step}] = f[j]; }}"
+        put = f"for (int e = 0; e < {count}; e++) ({target})[e * {step}] = f[e];"  # not a name that the target has
+        yield f"{{ float f[8]; p_store(f, {value}); {put} }}"
 
 
 def _over_rows(

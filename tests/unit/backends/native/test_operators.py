@@ -122,6 +122,12 @@ def test_einsum(equation: str, z: list[int]) -> None:
     alike(made, tolerance=5e-6)
 
 
+def test_einsum_whose_outputs_lie_apart() -> None:
+    """Many rows and outputs, heads innermost."""
+    made = small([node("Einsum", "x z", "y", equation="ibhd,jbhd->ijbh")], {"x": [9, 1, 3, 4], "z": [19, 1, 3, 4]})
+    alike(made, tolerance=5e-6)
+
+
 @pytest.mark.parametrize(
     "shapes", [([2, 3, 5, 8], [2, 3, 8, 9]), ([1, 24], [24, 3]), ([4, 24], [24, 33]), ([3, 1, 8], [8, 16])]
 )
