@@ -18,7 +18,7 @@ from pulsify.cli.main import main
 from tests import models
 from tests.models import frames, run_batch
 
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-psabi"]
 MACHINES = Path(__file__).parents[2] / "machines"
 MODELS = {"look_ahead": models.look_ahead(1), "causal": models.causal(1), "with_length": models.with_length(1)}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pulsify.backends.native.c_products import float_only
-from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented
+from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented, literal
 from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, product, product_kernel
@@ -20,7 +20,7 @@ USUAL = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN":
 CALLS = {"sigmoid": "p_sigmoid", "tanh": "p_tanh", "relu": "p_max", "softplus": "p_softplus"}
 
 
-def applied(name: str, x: str) -> str:
+def activation(name: str, x: str) -> str:
     if name.lower() not in CALLS:
         raise Uncovered(f"with {name}")
     return f"p_max({x}, 0.0f)" if name.lower() == "relu" else f"{CALLS[name.lower()]}({x})"
@@ -29,8 +29,8 @@ def applied(name: str, x: str) -> str:
 @op("GRU", "LSTM", "RNN")
 def recurrent(n: Site) -> None:
     float_only(n)
-    if n.attr("clip") is not None or n.attr("input_forget", 0) or (n.op == "LSTM" and n.has(7)):
-        raise Uncovered("with a clip, coupled gates or peepholes")
+    if n.attr("input_forget", 0) or (n.op == "LSTM" and n.has(7)):
+        raise Uncovered("with coupled gates or peepholes")
     direction, turned = n.text("direction", "forward"), int(n.attr("layout", 0))
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     x = n.x(0).permuted((1, 0, 2)) if turned else n.x(0)
@@ -124,7 +124,13 @@ def _body(
     n: Site, frames: int, batch: int, hidden: int, reverse: bool, names: Sequence[str], late: bool, lens: View | None,
     y: View,
 ) -> list[str]:  # fmt: skip
-    gates, h = GATES[n.op], hidden
+    gates, h, most = GATES[n.op], hidden, n.attr("clip")
+
+    def applied(name: str, x: str, bound: bool = True) -> str:
+        if most is not None and bound:
+            x = f"p_min(p_max({x}, {literal(-most, 'float')}), {literal(most, 'float')})"
+        return activation(name, x)
+
     lines = [
         f"for (int s = 0; s < {frames}; s++) {{",
         f"const int t = {frames - 1} - s;" if reverse else "const int t = s;",
@@ -147,7 +153,7 @@ def _body(
         lines.append(f"for (int j = 0; j < {3 * h}; j++) v[j] = {applied(names[0], 'x[j] + v[j]')};")
         new = applied(names[1], f"x[{3 * h} + j] + v[{3 * h} + j]")
         lines.append(f"for (int j = 0; j < {h}; j++) cb[j] = v[{2 * h} + j] * cb[j] + v[j] * {new};")
-        lines += [each, f"const float n = v[{h} + j] * {applied(names[2], 'cb[j]')};", *end]
+        lines += [each, f"const float n = v[{h} + j] * {applied(names[2], 'cb[j]', False)};", *end]
     elif not late:
         new = applied(names[1], f"x[{2 * h} + j] + v[{h} + j] * v[{2 * h} + j]")
         lines += [head, *row, *skip]

@@ -168,9 +168,11 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
         *loops(names, rows),
         f"const float *const x = x0 + {indices(names, steps[0])};",
         f"float *const z = y + {indices(names, steps[1])};",
+        "float top = -INFINITY;",
+        "{",
         *_lanes(size, f"e[q] = x{x} > e[q] ? x{x} : e[q];", "-INFINITY"),
-        "float top = e[0];",
-        "for (int q = 1; q < 8; q++) top = e[q] > top ? e[q] : top;",
+        "for (int q = 0; q < 8; q++) top = e[q] > top ? e[q] : top;",
+        "}",
         *_rest(size, f"top = x{x} > top ? x{x} : top;"),
     ]  # fmt: skip  what is not a number shows in the sum
     if n.op == "Softmax":

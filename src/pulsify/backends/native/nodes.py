@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import onnx_ir as ir
 
@@ -40,7 +41,7 @@ def write(graph: ir.Graph, scope: Scope) -> None:
         scope.joins.update(_joins(nodes, scope))
         inside = groups(nodes, scope)
     except Uncovered as reason:
-        raise NotSupported(str(reason), node="", op="", target="C") from reason
+        _refuse(next(n for n in nodes if any(o.shape is None or not o.shape.is_static() for o in n.outputs)), reason)
     members: dict[ir.Node, list[ir.Node]] = {}
     for node in nodes:
         if node in inside:
@@ -54,10 +55,14 @@ def write(graph: ir.Graph, scope: Scope) -> None:
         try:
             _one(node, chain, scope)
         except Uncovered as reason:
-            raise NotSupported(
-                f"there is no C for it: {reason}", node=str(node.name), op=node.op_type, target="C",
-                hint=f"there is C for {', '.join(operators())}; take backend='ort' for this model",
-            ) from reason  # fmt: skip
+            _refuse(node, reason)
+
+
+def _refuse(node: ir.Node, reason: Uncovered) -> NoReturn:
+    raise NotSupported(
+        f"there is no C for it: {reason}", node=str(node.name), op=node.op_type, target="C",
+        hint=f"there is C for {', '.join(operators())}; take backend='ort' for this model",
+    ) from reason  # fmt: skip
 
 
 def _joins(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Value, tuple[ir.Node, int]]:

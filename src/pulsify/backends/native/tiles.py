@@ -154,12 +154,9 @@ def _tiles(inner: Axis, height: int, vectors: int, k: Sequence[Axis], outputs: i
     """All rows of the inner loop for one block of outputs."""
     whole = inner.size // height
     if whole:
-        single = whole == 1
-        if not single:
-            yield f"for (int i = 0; i < {whole * height}; i += {height}) {{"
-        yield from _tile("i" if not single else "0", inner, height, vectors, k, outputs, step)
-        if not single:
-            yield "}"
+        yield "{" if whole == 1 else f"for (int i = 0; i < {whole * height}; i += {height}) {{"
+        yield from _tile("0" if whole == 1 else "i", inner, height, vectors, k, outputs, step)
+        yield "}"
     if inner.size % height:
         yield "{"
         yield from _tile(str(whole * height), inner, inner.size % height, vectors, k, outputs, step)

@@ -203,6 +203,15 @@ def test_recurrent_cells(op: str, direction: str, late: int) -> None:
     alike(model, tolerance=5e-6)
 
 
+@pytest.mark.parametrize("op", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_cells_with_a_clip(op: str, late: int) -> None:
+    gates, hidden = {"GRU": 3, "LSTM": 4, "RNN": 1}[op], 8
+    known = {"w": weights(1, gates * hidden, 5), "r": weights(1, gates * hidden, hidden)}
+    more = f" linear_before_reset={late}" if op == "GRU" else ""
+    alike(small(f"{op} x w r > y hidden_size={hidden} clip=0.4{more}", {"x": [6, 1, 5]}, known), tolerance=5e-6)
+
+
 @pytest.mark.parametrize("op", ["GRU", "LSTM"])
 def test_sequences_that_are_shorter(op: str) -> None:
     gates, hidden = {"GRU": 3, "LSTM": 4}[op], 8
@@ -224,6 +233,9 @@ def test_fourier(onesided: int) -> None:
     alike(small(text, {"x": [1, 40, 1]}, known, opset=17), tolerance=5e-6)
     known = {"hop": np.array(40), "win": np.hanning(128).astype(np.float32), "size": np.array(128)}  # the fast way
     alike(small(text, {"x": [2, 250, 1]}, known, opset=17), tolerance=2e-6)
+    for size in (8, 9):
+        known = {"n": np.array(size), "a": np.array(1)}
+        alike(small("DFT x n a > y inverse=1 onesided=1", {"x": [2, 5, 2]}, known, opset=20), tolerance=5e-6)
     alike(small(f"DFT x > y axis=1 onesided={onesided}", {"x": [2, 9, 1]}, {}, opset=17), tolerance=5e-6)
 
 
