@@ -50,6 +50,7 @@ class Step:
         self._frame = np.array(frame, np.uintp)
         self._at_frame = address(self._frame)
         self._general, self._steady = on.general, on.steady or on.general  # the second from `_since` on
+        self._careful = self._steady.run_if_finite
         self._counts = on.program.counts
         self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self._length = self._kept.get(spec.length) if spec.length else None
@@ -84,7 +85,7 @@ class Step:
     def run_if_finite(self) -> bool:
         """A pulse, both ends out of sight, unless a number in the inputs is not finite: False, and nothing happens."""
         if self._at >= self._since:
-            if not self._steady.run_if_finite(self._at_frame):
+            if not self._careful(self._at_frame):
                 return False
             self._counted = self._counts
         else:
