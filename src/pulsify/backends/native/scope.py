@@ -14,6 +14,7 @@ from pulsify.backends.native.views import C_TYPES, NUMPY, Buffer, Sizes, View, i
 from pulsify.backends.seam import Array
 from pulsify.backends.site import NodeSite, Uncovered, sizes_of
 
+LONG, SLACK = 256, 8  # elements of a state worth it; the part of its frames by which it may move on
 MUCH = 4  # a join lies with its state if that has so many times the new frames
 
 
@@ -63,7 +64,10 @@ class Weights:
 
 @dataclass(eq=False)
 class Port:
-    """What stays from pulse to pulse: a state, a static input, the length. spare: frames of room behind it."""
+    """What stays from pulse to pulse: a state, a static input, the length. spare: frames of room behind it.
+
+    slack: frames that a long one may move on before it is put back to the front, instead of every pulse.
+    """
 
     name: str
     shape: Sizes
@@ -71,6 +75,7 @@ class Port:
     axis: int | None = None
     order: Sizes | None = None
     spare: int = 0
+    slack: int = 0
     buffer: Buffer | None = None
 
     def view(self, order: Sequence[int] | None = None) -> View:
@@ -88,7 +93,11 @@ class Port:
         assert self.axis is not None and self.buffer is not None
         self.spare = max(self.spare, frames)
         shape = list(self.shape)
-        shape[self.axis] += self.spare
+        long, size = self.shape[self.axis], math.prod(self.shape)
+        if self.buffer.moved is None and long // SLACK >= frames and size >= LONG:
+            self.slack, frame = long // SLACK, size // long
+            self.buffer.moved = Buffer("state", "int32_t", 1, f"{self.name}, moved"), frame
+        shape[self.axis] += self.spare + self.slack
         self.buffer.size = math.prod(shape)
         shape[self.axis] = self.shape[self.axis] + frames
         return View(self.buffer, tuple(shape), own.strides)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.backends.native.buffers import plan
-from pulsify.backends.native.fuse import copy
+from pulsify.backends.native.fuse import copy, indented
 from pulsify.backends.native.nodes import constants_of, write
 from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Weights
 from pulsify.backends.native.views import C_TYPES, Buffer, View, row_major
@@ -42,6 +42,11 @@ class Written:
     steps: tuple[Step, ...]
     ports: Mapping[str, Port]
     weights: Weights
+
+
+def moves(ports: Mapping[str, Port]) -> list[Buffer]:
+    """How far states have moved on, each."""
+    return [port.buffer.moved[0] for port in ports.values() if port.buffer is not None and port.buffer.moved]
 
 
 def prepared(model: ir.Model) -> ir.Model:
@@ -107,6 +112,9 @@ def written(program: StepProgram, spec: Spec, opening: Opening | None = None) ->
         buffer = port.view().buffer
         buffer.offset = at.get(port.ctype, 0)
         at[port.ctype] = buffer.offset + max(buffer.size, 1)
+    for moved in moves(ports):
+        moved.offset = at.get(moved.ctype, 0)
+        at[moved.ctype] = moved.offset + 1
     return Written(tuple(steps), ports, weights)
 
 
@@ -182,13 +190,13 @@ def _finish(graph: ir.Graph, spec: Spec, scope: Scope, outputs: Mapping[str, Buf
             continue
         scope.comment = f"state {label}"
         if source.buffer is target.buffer:
-            _slide(scope, source, target)
+            _slide(scope, source, target, scope.ports[label].slack)
         else:
             copy(scope, source, target, "keep")
 
 
-def _slide(scope: Scope, source: View, target: View) -> None:
-    """Within a state's own memory: frames move to the front."""
+def _slide(scope: Scope, source: View, target: View, slack: int) -> None:
+    """Within a state's own memory: frames move to the front. Or the front moves on, up to `slack` frames."""
     forward = (
         source.strides == target.strides and source.offset >= target.offset and target.permuted(target.order).dense
     )
@@ -197,6 +205,16 @@ def _slide(scope: Scope, source: View, target: View) -> None:
         copy(scope, source, away, "keep")
         copy(scope, away, target, "keep")
         return
-    whole = View(target.buffer, (target.buffer.size,), (1,))
-    body = f"    memmove(y, y + {source.offset - target.offset}, sizeof(*y) * {target.size});"
-    scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))
+    whole, far = View(target.buffer, (target.buffer.size,), (1,)), source.offset - target.offset
+    if target.buffer.moved is None:
+        body = f"    memmove(y, y + {far}, sizeof(*y) * {target.size});"
+        scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))
+        return
+    moved, frame = target.buffer.moved
+    lines = [
+        f"{target.ctype} *const front = y - *moved * {frame};", f"*moved += {far // frame};",
+        f"if (*moved > {slack}) {{", f"memmove(front, front + *moved * {frame}, sizeof(*y) * {target.size});",
+        "*moved = 0;", "}",
+    ]  # fmt: skip
+    kernel = Kernel("slide", (f"{target.ctype} *y", "int32_t *moved"), indented(lines))
+    scope.emit(kernel, (whole, View(moved, (1,), (1,))), 2)

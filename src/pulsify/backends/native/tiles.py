@@ -117,7 +117,7 @@ def product_kernel(
     vectors = -(-outputs // LANES)
     height, wide = tile(inner.size, vectors)
     pack = packed(weights, None if bias is None else bias.reshape(weights.shape[0], -1), wide, height)
-    lines = list(_group_head(groups, pack.shape[-1]))
+    lines = [*["(void)back;"] * turns, *_group_head(groups, pack.shape[-1])]
     names = [f"m{i}" for i in range(len(outer))]
     sums = tidied(k)
     depth = math.prod(axis.size for axis in k)
