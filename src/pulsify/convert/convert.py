@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.assemble import assemble, position_state, probes
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.facts import Window, Wire
+from pulsify.convert.facts import Prefix, Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
 from pulsify.convert.ledger import shortest_length
@@ -35,6 +35,7 @@ from pulsify.convert.proof.numbers import uncertain
 from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.latch import latched
 from pulsify.convert.rules.registry import apply_rule
+from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.spec import Condition, Filled, Output, Spec, latency
@@ -65,6 +66,7 @@ class Converted:
     spec: Spec
     probes: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
     opening: Converted | None = None  # what runs the first pulses, all of them at once
+    course: Course | None = None  # time through it, for who wants to know where delay comes from
 
 
 def convert(
@@ -179,6 +181,10 @@ class Planned:
     ctx: Context
     outputs: Outputs
     opening: Analysed | None = None
+
+    @property
+    def course(self) -> Course:
+        return course(self.ctx, self.outputs)
 
     @property
     def latency(self) -> int:
@@ -443,9 +449,20 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         ),
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
-    made = Converted(model, spec, probes(ctx))
+    made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()
     return made
+
+
+def course(ctx: Context, outputs: Outputs) -> Course:
+    """Time through a plan."""
+    ask = ctx.ask
+    rate = Fraction(next(iter(ask.traces.tracer.time.streams.values()))[1])
+    made = {name: ask.model.producers.get(name.partition("#")[0]) for name in ctx.trails}
+    makers = {name: (node.name, node.op) for name, node in made.items() if node is not None}
+    wires = [f.wire if isinstance(f, Prefix) else f for f in map(ask.facts.get, ask.model.outputs)]
+    given = [w.name if isinstance(w, Wire) and w.name in ctx.trails else None for w in wires]
+    return Course(ctx.pulse, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True)))
 
 
 def _check_declared(ctx: Context, time: TimeSpec) -> None:
