@@ -295,7 +295,7 @@ def _ports(facts: Figures) -> str:
     ]
     for o in stream["outputs"]:
         row = ["out", text(o["name"]), text(o["dtype"]), text(shape_text(o["shape"]))]
-        late = frames(o["delay"]) + _in_ms(o["delay_ms"]) if o["axis"] is not None else ""
+        late = frames(o["delay"]) + _in_ms(o["delay_ms"]) if o["axis"] is not None and o["delay"] else "none"
         rows.append(
             [*row, *(["at the end", "", ""] if o["axis"] is None else [text(o["axis"]), text(o["rate"]), text(late)])]
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from pulsify.report.figures import Figures
 from pulsify.report.markup import bytes_text, error_text, frames, name, number, tag, text
 from pulsify.report.render import KINDS
@@ -64,9 +66,10 @@ def _step(step: Figures, last: bool, found: Figures) -> str:
 
 
 def _reads(found: Figures) -> str:
-    if not found["reads"]:
+    reads = [r for r in found["reads"] if r["kind"] != "static"]
+    if not reads:
         return ""
-    rows = [f"{name(r['wire'])}: {text(_kind(r))}" for r in found["reads"]]
+    rows = dict.fromkeys(f"{name(r['wire'])}: {text(_kind(r))}" for r in reads)
     return tag("p", "What it reads:", class_="soft") + tag("ul", "".join(tag("li", r) for r in rows), class_="small")
 
 
@@ -78,8 +81,9 @@ def _kind(read: Figures) -> str:
 
 def _pace(step: Figures) -> str:
     late = f", {frames(step['delay'])} late" if step["delay"] else ""
-    each = "a frame" if step["rate"] == "1" else f"{step['rate']} frames"
-    return f"{each} for each of the input{late}"
+    rate = Fraction(step["rate"])
+    made = "a frame" if rate.numerator == 1 else f"{rate.numerator} frames"
+    return f"{made} for {f'every {rate.denominator}' if rate.denominator > 1 else 'each'} of the input{late}"
 
 
 def _way(way: Figures) -> str:

@@ -141,4 +141,4 @@ def _changes(error: NotStreamable) -> Iterator[Way]:
     for title, says, code in found[:1]:
         yield Way(title, says, code=code)
     if error.hint:
-        yield Way("In a sentence", f"{error.hint[0].upper()}{error.hint[1:]}.")
+        yield Way("As the error says it", f"{error.hint[0].upper()}{error.hint[1:]}.")
