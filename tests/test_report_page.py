@@ -39,7 +39,7 @@ def test_it_writes_a_page_and_says_what_it_does(tmp_path: Path) -> None:
     onnx.save(look_ahead(), tmp_path / "m.onnx")
     done = command(str(tmp_path / "m.onnx"), "-o", str(tmp_path / "r.html"), "--seconds", "0.02")
     assert done.exit_code == 0 and "written to" in done.stdout
-    assert "converting" in done.stderr and "comparing" in done.stderr
+    assert done.stderr == "", "progress is for who watches"
     assert (tmp_path / "r.html").read_text("utf-8").startswith("<!doctype html>")
 
 

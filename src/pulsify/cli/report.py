@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -53,11 +51,11 @@ def report(
     if is_stream(model):
         raise InvalidArgument(f"{model} is a stream already: give the batch model it was made from")
     meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening}
-    with working(f"looking at {short(model)}", as_json) as shown:
+    with working(f"looking at {short(model)}", as_json) as say:
         from pulsify.report.document import Asked, report_figures
         from pulsify.report.page import page
 
-        facts = report_figures(Asked(model, pulse, meaning, sample_rate, seconds, _told(shown)))
+        facts = report_figures(Asked(model, pulse, meaning, sample_rate, seconds, say))
         path = output or (None if as_json else f"{Path(model).stem}.html")
         if path is not None:
             Path(path).write_text(page(facts), "utf-8")
@@ -68,10 +66,3 @@ def report(
     if facts["refusal"] is not None:
         click.echo(f"not streamable: {facts['refusal']['reason']}", err=True)
         click.get_current_context().exit(NOT_STREAMABLE)
-
-
-def _told(shown: Callable[[str], None]) -> Callable[[str], None]:
-    """Progress on stderr: a line that changes where someone watches, else a line each."""
-    if sys.stderr.isatty():
-        return shown
-    return lambda text: click.echo(text, err=True)

@@ -1,5 +1,6 @@
 // Moves the picture of time to another output frame. Everything it says is in the facts; without it the first is shown.
 "use strict";
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 const all = JSON.parse(document.getElementById("facts").textContent);
 for (const part of document.querySelectorAll(".time")) {
   const facts = all.plan.reading[+part.dataset.output], rate = all.stream.sample_rate;

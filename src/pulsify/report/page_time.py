@@ -41,7 +41,9 @@ def _picture(facts: Figures, at: int, r: Figures) -> str:
     )
     lanes = "".join(_lane(r, n) for n in range(len(r["layers"])))
     since = any(x is not None and x[2] for f in r["frames"] for x in f["read"])
-    told = [(colour, says) for colour, says in KEY if colour != "--since" or since]
+    adds = any(layer["added_input_frames"] > 0 for layer in r["layers"])
+    none = {colour for colour, some in (("--since", since), ("--waits", adds)) if not some}
+    told = [(colour, says) for colour, says in KEY if colour not in none]
     key = "".join(tag("li", f'<i style="background:var({colour})"></i>{says}') for colour, says in told)
     inside = (
         tag("div", controls, class_="controls")
