@@ -50,10 +50,11 @@ def report_figures(asked: Asked) -> Figures:
     """All sections; `left_out` says of those that are missing why. A refused model has `refusal`, and no stream."""
     facts: Figures = {"kind": "report", "model": Path(asked.model).name, "pulsify": __version__, "left_out": {}}
     asked.progress("finding time")
-    tracer = open_batch(asked.model, *(asked.meaning.get(k) for k in ("time", "bind", "set")))
-    facts["time"] = time_figures(tracer)
-    asked.progress("converting")
+    tracer = None
     try:
+        tracer = open_batch(asked.model, *(asked.meaning.get(k) for k in ("time", "bind", "set")))
+        facts["time"] = time_figures(tracer)
+        asked.progress("converting")
         made = convert(asked.model, asked.pulse, **asked.meaning, verify=False)
     except NotStreamable as error:
         facts["refusal"] = refusal_figures(error, asked.model, tracer, _checked(asked), progress=asked.progress)

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +27,57 @@ Try = Callable[[Any, Mapping[str, Any]], "Stream"]  # a model and options -> its
 
 
 def refusal_figures(
-    error: NotStreamable, source: str, tracer: Tracer, convert: Try, *, seconds: float = 20.0,
+    error: NotStreamable, source: str, tracer: Tracer | None, convert: Try, *, seconds: float = 20.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Figures:  # fmt: skip
-    """Where it stops, why, and each way out with what came of it. No way is begun after so many seconds."""
-    model = tracer.model
-    node = next((n for n in model.nodes if n.name == error.node), None)
-    wires = {w["wire"]: w for w in _wires(tracer)}
-    path = [] if node is None else path_to(model, node, set(tracer.time.streams))
-    reads = [] if node is None else [_read(wires, n) for n in node.inputs if n in wires]
-    before = [r["wire"] for r in reads if r["kind"] == "stream" and r["wire"] in model.producers]
-    others = [o for o in model.outputs if node is None or not _needs(model, o, node)]
+    """Where it stops, why, and each way out with what came of it. No way is begun after so many seconds.
+
+    tracer: None if it was refused before time was followed through it.
+    """
+    place = Place() if tracer is None else _place(error, tracer)
     end = time.monotonic() + seconds
     ways = []
-    for way in ways_out(error, before, others):
+    for way in ways_out(error, place.before, place.others):
         if way.can_be_tried:
             progress(f"trying: {way.title.lower()}")
-        ways.append(_tried(way, source, model, convert, time.monotonic() < end))
+        ways.append(_tried(way, source, place.inputs, convert, time.monotonic() < end))
     return {
         "node": error.node,
         "op": error.op,
         "reason": error.reason,
         "hint": error.hint,
-        "path": [_step(model, wires, n) for n in path],
-        "reads": reads,
+        "path": place.path,
+        "reads": place.reads,
         "ways": ways,
     }
+
+
+@dataclass(frozen=True)
+class Place:
+    """Around the node that refuses: the way to it, what it reads, streams among that, outputs that do without it."""
+
+    path: list[Figures] = field(default_factory=list)
+    reads: list[Figures] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)  # of the model
+
+
+def _place(error: NotStreamable, tracer: Tracer) -> Place:
+    model = tracer.model
+    inputs = [p.name for p in model.inputs]
+    node = next((n for n in model.nodes if n.name == error.node), None)
+    if node is None:
+        return Place(inputs=inputs)
+    wires = {w["wire"]: w for w in _wires(tracer)}
+    reads = [_read(wires, n) for n in node.inputs if n in wires]
+    return Place(
+        [_step(model, wires, n) for n in path_to(model, node, set(tracer.time.streams))],
+        reads,
+        [r["wire"] for r in reads if r["kind"] == "stream" and r["wire"] in model.producers],
+        [o for o in model.outputs if not _needs(model, o, node)],
+        inputs,
+    )
 
 
 def _wires(tracer: Tracer) -> list[Figures]:
@@ -109,12 +135,12 @@ def _window(found: Figures) -> Figures:
 # ---- trying
 
 
-def _tried(way: Way, source: str, model: Model, convert: Try, in_time: bool) -> Figures:
+def _tried(way: Way, source: str, inputs: list[str], convert: Try, in_time: bool) -> Figures:
     facts: Figures = {
         "title": way.title,
         "says": way.says,
         "exact": way.exact,
-        "code": "\n".join(_code(way, source, model)) or way.code,
+        "code": "\n".join(_code(way, source, inputs)) or way.code,
         "command": _command(way, source),
         "tried": False,
         "ok": None,
@@ -185,9 +211,8 @@ def _command(way: Way, source: str) -> str:
     return " ".join([*words, "-o stream.onnx"])
 
 
-def _code(way: Way, source: str, model: Model) -> Iterator[str]:
+def _code(way: Way, source: str, inputs: list[str]) -> Iterator[str]:
     if not way.outputs:
         return
-    given = [p.name for p in model.inputs]
     yield "import onnx.utils"
-    yield f"onnx.utils.extract_model({Path(source).name!r}, 'cut.onnx', {given}, {list(way.outputs)})"
+    yield f"onnx.utils.extract_model({Path(source).name!r}, 'cut.onnx', {inputs}, {list(way.outputs)})"

@@ -103,6 +103,19 @@ def test_no_way_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
     assert [w["result"] for w in found["ways"] if w["command"]] == ["not tried: out of time"] * 2
 
 
+def test_what_is_refused_before_time_is_followed_has_a_report_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulsify.report import document
+    from pulsify.report.page import page
+
+    def refuse(*_: Any) -> Any:
+        raise NotStreamable("its branch depends on the data", node="choose", op="If", hint="export one branch")
+
+    monkeypatch.setattr(document, "open_batch", refuse)
+    facts = report_figures(Asked(str(ZOO / "gru.onnx")))
+    assert facts["refusal"]["path"] == [] and [w["says"] for w in facts["refusal"]["ways"]] == ["Export one branch."]
+    assert "its branch depends on the data" in page(facts)
+
+
 def test_lengths_that_a_hint_declares_are_a_way() -> None:
     error = NotStreamable("it goes wrong", node="n", op="Reshape", hint='declare them: set={"T": "8*n"}, or not')
     (way,) = (w for w in ways_out(error, [], []) if w.can_be_tried)
