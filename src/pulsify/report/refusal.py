@@ -151,7 +151,11 @@ def _tried(way: Way, source: str, inputs: list[str], convert: Try, in_time: bool
     if not in_time:
         return facts | {"result": "not tried: out of time"}
     try:
-        made = convert(cut(source, way.outputs) if way.outputs else source, way.options)
+        given: Any = source
+        if way.outputs:
+            given = cut(source, way.outputs)
+            facts["code"] = "\n".join(_code(way, source, [i.name for i in given.graph.input]))
+        made = convert(given, way.options)
     except PulsifyError as error:
         return facts | {"tried": True, "ok": False, "result": str(error).splitlines()[0]}
     except (ValueError, OSError) as error:  # onnx does not cut it

@@ -93,6 +93,20 @@ def test_what_is_said_to_cut_a_model_cuts_it(tmp_path: Path) -> None:
         cut(str(path), ("nowhere",))
 
 
+def test_a_cut_is_told_with_the_inputs_that_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "scaled.onnx"
+    both = model(
+        parsed("Relu x > h; Mul h s > r; ReduceMean r > m axes=[2] keepdims=1; Sub r m > z"),
+        {"x": [1, 2, "T"], "s": [1, 2, 1]},
+        ["h", "z"],
+    )
+    onnx.save(both, path)
+    ways = {w["title"]: w for w in refusal(path)["ways"]}
+    assert "['x'], ['h'])" in ways["Give out 'h' alone"]["code"] and ways["Give out 'h' alone"]["ok"]
+    (front,) = (w for t, w in ways.items() if t.startswith("Cut the model"))
+    assert "['x', 's'], ['r'])" in front["code"] and front["ok"]
+
+
 def test_no_way_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
     from pulsify.report.refusal import refusal_figures
 
