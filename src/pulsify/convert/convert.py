@@ -11,9 +11,9 @@ from fractions import Fraction
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.convert.assemble import assemble, position_state, probes
+from pulsify.convert.assemble import assemble, course, position_state, probes
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.facts import Prefix, Window, Wire
+from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
 from pulsify.convert.ledger import shortest_length
@@ -142,20 +142,27 @@ def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "prove
 
 
 def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
-    """The natural pulse, and what was planned for it if no other was looked at."""
+    """The natural pulse, and what was planned for it if no other was looked at after it."""
     grain, plain = _granule(tracer, unbounded, proof)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
     plan = _planned(tracer, plain, unbounded, proof, opening)
     if not chunks:
         return Natural(grain, plan.latency, grain), plan
-    found = {grain: plan.released()}
+    found, last = {grain: plan.released()}, None
     for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
         if pulse < LONGEST_CHUNK:
+            if last is not None:
+                last.released()
+            last = None
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
                 plain = analyse(tracer, pulse, unbounded, proof)
-                found[pulse] = _planned(tracer, plain, unbounded, proof, opening).released()
+                last = _planned(tracer, plain, unbounded, proof, opening)
+                found[pulse] = last.latency
     pulse = min(found, key=lambda p: (found[p], -p))
-    return Natural(pulse, found[pulse], grain), None
+    if last is not None and last.ctx.pulse != pulse:
+        last.released()
+        last = None
+    return Natural(pulse, found[pulse], grain), last
 
 
 def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
@@ -452,17 +459,6 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()
     return made
-
-
-def course(ctx: Context, outputs: Outputs) -> Course:
-    """Time through a plan."""
-    ask = ctx.ask
-    rate = Fraction(next(iter(ask.traces.tracer.time.streams.values()))[1])
-    made = {name: ask.model.producers.get(name.partition("#")[0]) for name in ctx.trails}
-    makers = {name: (node.name, node.op) for name, node in made.items() if node is not None}
-    wires = [f.wire if isinstance(f, Prefix) else f for f in map(ask.facts.get, ask.model.outputs)]
-    given = [w.name if isinstance(w, Wire) and w.name in ctx.trails else None for w in wires]
-    return Course(ctx.pulse, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True)))
 
 
 def _check_declared(ctx: Context, time: TimeSpec) -> None:
