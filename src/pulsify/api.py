@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from pulsify.convert.assemble import Probes
     from pulsify.convert.convert import Converted, Natural
+    from pulsify.convert.trail import Course
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
@@ -84,10 +85,12 @@ class Stream:
         probes: Probes | None = None,
         natural: Callable[[], Natural] | None = None,
         opening: Stream | None = None,
+        course: Course | None = None,
     ) -> None:
         self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
         self.opening = opening  # the same model at a longer pulse, which runs the first `spec.opening` pulses as one
         self._taps: Probes = probes or {}
+        self._course = course
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int, Frozen], Executable] = {}
         self._ports: dict[int, Ports] = {}
@@ -97,6 +100,11 @@ class Stream:
     def probes(self) -> Probes:
         """Batch wire -> where its frames are in the graph; a stream that was loaded does not know."""
         return self._taps
+
+    @property
+    def course(self) -> Course | None:
+        """Time through it, wire by wire: where delay comes from. A stream that was loaded does not know."""
+        return self._course
 
     @property
     def pulse(self) -> int:
@@ -472,7 +480,9 @@ def _made(
     converted.model.metadata_props.update(spec.to_properties())
     write_out(converted.model, bodies)
     opening = None if converted.opening is None else _made(converted.opening, source, rate, bodies)
-    return Stream(converted.model, spec, probes=converted.probes, natural=natural, opening=opening)
+    return Stream(
+        converted.model, spec, probes=converted.probes, natural=natural, opening=opening, course=converted.course
+    )
 
 
 def _exported(

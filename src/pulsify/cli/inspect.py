@@ -197,7 +197,7 @@ def _delay(path: str, tracer: Tracer, pulse: int | None, meaning: Figures, sampl
     from pulsify.report.stages import analysed
 
     plan = analysed(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"])
-    return {"model": path, "pulse": plan.ctx.pulse, "delays": delay_figures(plan, sample_rate)}
+    return {"model": path, "pulse": plan.ctx.pulse, "delays": delay_figures(plan.course, sample_rate)}
 
 
 def _draw_delay(facts: Figures) -> None:

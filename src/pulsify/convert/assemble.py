@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.audit import check_states
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
+from pulsify.convert.facts import Prefix, Window, Wire
 from pulsify.convert.primitives.builder import Builder, read_by
 from pulsify.convert.primitives.state import State
+from pulsify.convert.trail import Course
 from pulsify.core.spec import Output
 
 
@@ -32,6 +34,17 @@ def probes(ctx: Context) -> Probes:
         if not buffer.layout.folded:
             out[name] = (ctx.builder.real(buffer.value), buffer.window, buffer.layout.axis)
     return out
+
+
+def course(ctx: Context, outputs: list[tuple[Output, ir.Value]]) -> Course:
+    """Time through a plan."""
+    ask = ctx.ask
+    rate = Fraction(next(iter(ask.traces.tracer.time.streams.values()))[1])
+    made = {name: ask.model.producers.get(name.partition("#")[0]) for name in ctx.trails}
+    makers = {name: (node.name, node.op) for name, node in made.items() if node is not None}
+    wires = [f.wire if isinstance(f, Prefix) else f for f in map(ask.facts.get, ask.model.outputs)]
+    given = [w.name if isinstance(w, Wire) and w.name in ctx.trails else None for w in wires]
+    return Course(ctx.pulse, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True)))
 
 
 def _clean(name: str) -> str:

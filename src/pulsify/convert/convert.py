@@ -11,7 +11,7 @@ from fractions import Fraction
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.convert.assemble import assemble, position_state, probes
+from pulsify.convert.assemble import assemble, course, position_state, probes
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.series import Unsure
@@ -35,6 +35,7 @@ from pulsify.convert.proof.numbers import uncertain
 from pulsify.convert.questions import Questions, Unclear
 from pulsify.convert.rules.latch import latched
 from pulsify.convert.rules.registry import apply_rule
+from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
 from pulsify.core.spec import Condition, Filled, Output, Spec, latency
@@ -65,6 +66,7 @@ class Converted:
     spec: Spec
     probes: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
     opening: Converted | None = None  # what runs the first pulses, all of them at once
+    course: Course | None = None  # time through it, for who wants to know where delay comes from
 
 
 def convert(
@@ -140,20 +142,27 @@ def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "prove
 
 
 def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
-    """The natural pulse, and what was planned for it if no other was looked at."""
+    """The natural pulse, and what was planned for it if no other was looked at after it."""
     grain, plain = _granule(tracer, unbounded, proof)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
     plan = _planned(tracer, plain, unbounded, proof, opening)
     if not chunks:
         return Natural(grain, plan.latency, grain), plan
-    found = {grain: plan.released()}
+    found, last = {grain: plan.released()}, None
     for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
         if pulse < LONGEST_CHUNK:
+            if last is not None:
+                last.released()
+            last = None
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
                 plain = analyse(tracer, pulse, unbounded, proof)
-                found[pulse] = _planned(tracer, plain, unbounded, proof, opening).released()
+                last = _planned(tracer, plain, unbounded, proof, opening)
+                found[pulse] = last.latency
     pulse = min(found, key=lambda p: (found[p], -p))
-    return Natural(pulse, found[pulse], grain), None
+    if last is not None and last.ctx.pulse != pulse:
+        last.released()
+        last = None
+    return Natural(pulse, found[pulse], grain), last
 
 
 def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
@@ -179,6 +188,10 @@ class Planned:
     ctx: Context
     outputs: Outputs
     opening: Analysed | None = None
+
+    @property
+    def course(self) -> Course:
+        return course(self.ctx, self.outputs)
 
     @property
     def latency(self) -> int:
@@ -443,7 +456,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         ),
     )
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
-    made = Converted(model, spec, probes(ctx))
+    made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()
     return made
 

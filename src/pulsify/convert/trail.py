@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from pulsify.core.reach import POINTWISE, Reach
+from pulsify.core.spec import Output
 
 Span = tuple[int, int]
 
@@ -47,6 +50,21 @@ class Trail:
     after: str | None = None
     why: str = "ahead"
     first: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Time through a whole plan: its wires, each behind what it reads, and the nodes that make them, by wire.
+
+    outputs: with the wire each is given out of, if it is a stream of data. first_rate: frames of the first input per
+    unit of the stream's length.
+    """
+
+    pulse: int
+    first_rate: Fraction
+    trails: dict[str, Trail]
+    makers: Mapping[str, tuple[str, str]]
+    outputs: tuple[tuple[Output, str | None], ...]
 
 
 def look(wire: str, reach: Reach = POINTWISE, since: bool = False) -> Look:

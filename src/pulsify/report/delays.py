@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pulsify.convert.facts import Prefix, Wire
 from pulsify.core.spec import Output
 from pulsify.report.figures import Figures, plain
 
 if TYPE_CHECKING:
-    from pulsify.convert.context import Context
-    from pulsify.convert.convert import Planned
-    from pulsify.convert.trail import Trail
+    from pulsify.convert.trail import Course, Trail
 
 WHY = {
     "ahead": "reads ahead",
@@ -43,19 +40,19 @@ class Step:
     moves: bool = False  # frames are only counted otherwise (a pad, a cut): what it adds belongs to what follows
 
 
-def chain(ctx: Context, name: str, out: Output) -> list[Step]:
+def chain(course: Course, out: Output, wire: str | None) -> list[Step]:
     """From the input on, wire by wire, what the output waits for. What they add is the output's delay."""
     wires: list[tuple[str, Trail]] = []
-    at: str | None = source_wire(ctx, name)
-    while at is not None and (trail := ctx.trails.get(at)) is not None:
+    at = wire
+    while at is not None and (trail := course.trails.get(at)) is not None:
         wires.append((at, trail))
         at = trail.after
     steps, so_far, before = list[Step](), Fraction(0), None
-    for wire, trail in reversed(wires):
-        late, own = lateness(ctx, trail), Fraction(trail.p, ctx.pulse)
-        node, op = made_by(ctx, wire, trail)
+    for name, trail in reversed(wires):
+        late, own = lateness(course, trail), Fraction(trail.p, course.pulse)
+        node, op = made_by(course, name)
         rate = before if before is not None and ((late - so_far) * before).denominator == 1 else own
-        steps.append(Step(wire, node, op, trail.why, rate, late - so_far, late, moves(trail)))
+        steps.append(Step(name, node, op, trail.why, rate, late - so_far, late, moves(trail)))
         so_far, before = late, own
     late = Fraction(out.delay) / out.rate if out.rate else Fraction(0)
     if late != so_far:
@@ -63,24 +60,15 @@ def chain(ctx: Context, name: str, out: Output) -> list[Step]:
     return steps
 
 
-def lateness(ctx: Context, trail: Trail) -> Fraction:
+def lateness(course: Course, trail: Trail) -> Fraction:
     """How late a wire's frames are, in units of the stream's length."""
-    return Fraction(trail.p - trail.end, trail.p) * ctx.pulse if trail.p else Fraction(0)
+    return Fraction(trail.p - trail.end, trail.p) * course.pulse if trail.p else Fraction(0)
 
 
-def source_wire(ctx: Context, name: str) -> str | None:
-    """The wire that an output is given out of."""
-    fact = ctx.ask.facts.get(name)
-    fact = fact.wire if isinstance(fact, Prefix) else fact
-    return fact.name if isinstance(fact, Wire) else None
-
-
-def made_by(ctx: Context, wire: str, trail: Trail) -> tuple[str, str]:
+def made_by(course: Course, wire: str) -> tuple[str, str]:
     """The node that makes a wire, and what it is."""
-    node = ctx.ask.model.producers.get(wire.partition("#")[0])
-    if node is None:
-        return wire, "input"
-    return node.name, "attention" if trail.why == "look" else node.op
+    node, op = course.makers.get(wire, (wire, "input"))
+    return node, "attention" if course.trails[wire].why == "look" else op
 
 
 def moves(trail: Trail) -> bool:
@@ -102,32 +90,27 @@ def waits(steps: list[Step]) -> list[Step]:
     return found
 
 
-def first_rate_of(ctx: Context) -> Fraction:
-    """Frames of the first input per unit of the stream's length: what times are told in."""
-    return Fraction(next(iter(ctx.ask.traces.tracer.time.streams.values()))[1])
-
-
-def delay_figures(planned: Planned, sample_rate: float | None = None) -> list[Figures]:
+def delay_figures(course: Course, sample_rate: float | None = None) -> list[Figures]:
     """For every output with a time axis: its delay, and the chain it comes from.
 
-    What a chain adds, and so what those of it add that wait (`waits`), sums up to the delay.
+    What a chain adds, and so what those of it add that wait (`waits`), sums up to the delay. Input frames are those of
+    the first input.
     """
-    ctx, first_rate = planned.ctx, first_rate_of(planned.ctx)
-    found = []
-    for name, (out, _) in zip(ctx.ask.model.outputs, planned.outputs, strict=True):
+    found, per = [], course.first_rate
+    for out, wire in course.outputs:
         if out.axis is None or not out.rate:
             continue
-        steps = chain(ctx, name, out)
-        late = Fraction(out.delay) / out.rate
+        steps = chain(course, out, wire)
+        late = Fraction(out.delay) / out.rate * per
         found.append(
             {
                 "output": out.name,
                 "rate": str(out.rate),
                 "delay": out.delay,
-                "delay_input_frames": plain(late * first_rate),
-                "delay_ms": in_ms(late * first_rate, sample_rate),
-                "chain": [_figures(s, first_rate, sample_rate) for s in steps],
-                "waits": [_figures(s, first_rate, sample_rate) for s in waits(steps)],
+                "delay_input_frames": plain(late),
+                "delay_ms": in_ms(late, sample_rate),
+                "chain": [_figures(s, per, sample_rate) for s in steps],
+                "waits": [_figures(s, per, sample_rate) for s in waits(steps)],
             }
         )
     return found

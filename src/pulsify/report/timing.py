@@ -220,17 +220,20 @@ def sweep_figures(
     *,
     sample_rate: float | None = None,
     seconds: float = 1.0,
+    converting: float = CONVERTING,
+    also: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[Figures, Stream]:
     """What each pulse costs and how late it is, and the stream to choose (see `choose`).
 
     `convert` makes the stream of a pulse; an error of pulsify leaves the pulse out. Tried are multiples of the
     granularity, and of the natural pulse: with attention in chunks that is a whole chunk, where the delay falls to
-    none. A pulse is left out if a longer one is no later: it would work more.
+    none. A pulse is left out if a longer one is no later: it would work more. After `converting` seconds no further
+    pulse is tried. also: a pulse that is not left out.
     """
     progress("trying pulses")
-    streams, left_out = _tried(convert, sample_rate)
-    kept = _thinned(_in_time(_front(streams, left_out), sample_rate, left_out), left_out)
+    streams, left_out = _tried(convert, sample_rate, converting)
+    kept = _thinned(_in_time(_front(streams, left_out, also), sample_rate, left_out), left_out)
     progress("timing " + ", ".join(str(s.pulse) for s in kept))
     times = _in_turns([_pusher(runner, s) for s in kept], seconds)
     points = [_point(s, _summary(t), sample_rate) for s, t in zip(kept, times, strict=True)]
@@ -267,7 +270,7 @@ def choose(points: Sequence[Figures]) -> Figures:
     return {"pulse": best["pulse"], "why": why}
 
 
-def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], list[Figures]]:
+def _tried(convert: Convert, sample_rate: float | None, seconds: float) -> tuple[list[Stream], list[Figures]]:
     """Streams by pulse, in ascending order, and the pulses refused. The smallest one's refusal is everyone's."""
     first = convert(None)
     grain, made, refused = first.granularity, {first.pulse: first}, list[Figures]()
@@ -276,7 +279,7 @@ def _tried(convert: Convert, sample_rate: float | None) -> tuple[list[Stream], l
     if sample_rate:  # of samples, even 64 are no time at all
         second = sample_rate / float(first.inputs[0].rate)
         wished += [grain << n for n in range(7, 20) if grain << n <= BEYOND * second]
-    end = time.monotonic() + CONVERTING
+    end = time.monotonic() + seconds
     for pulse in dict.fromkeys(wished):
         if pulse in made or time.monotonic() > end:
             continue
@@ -291,15 +294,18 @@ def _latency(stream: Stream) -> Fraction:
     return latency(stream.pulse, stream.outputs)
 
 
-def _front(streams: Sequence[Stream], left_out: list[Figures]) -> list[Stream]:
-    """Those that no longer pulse makes pointless."""
+def _front(streams: Sequence[Stream], left_out: list[Figures], also: int | None = None) -> list[Stream]:
+    """Those that no longer pulse makes pointless. also: one that stays."""
     kept: list[Stream] = []
+    best: Stream | None = None
     for stream in reversed(streams):
-        if kept and _latency(stream) >= _latency(kept[-1]):
-            reason = f"no earlier than a pulse of {kept[-1].pulse}, and more work"
+        pointless = best is not None and _latency(stream) >= _latency(best)
+        if pointless and best is not None and stream.pulse != also:
+            reason = f"no earlier than a pulse of {best.pulse}, and more work"
             left_out.append({"pulse": stream.pulse, "reason": reason})
-        else:
-            kept.append(stream)
+            continue
+        kept.append(stream)
+        best = best if pointless else stream
     return kept[::-1]
 
 

@@ -19,7 +19,7 @@ ZOO = Path(__file__).parents[2] / "zoo" / "fixtures" / "legacy"
 
 
 def delays(source: object, pulse: int | None = None, **options: object) -> list[Figures]:
-    found = delay_figures(analysed(open_batch(source), pulse, **options), 1000)  # type: ignore[arg-type]
+    found = delay_figures(analysed(open_batch(source), pulse, **options).course, 1000)  # type: ignore[arg-type]
     loaded: list[Figures] = json.loads(json.dumps(found, allow_nan=False))
     return loaded
 
@@ -38,7 +38,7 @@ def test_what_the_chain_adds_is_the_delay_of_every_model_of_the_zoo(path: Path) 
     for grow in (1, 3):
         plan = analysed(tracer, grow * plan.ctx.pulse, "grow") if grow > 1 else plan
         outputs = {o.name: o for o, _ in plan.outputs}
-        found = delay_figures(plan)
+        found = delay_figures(plan.course)
         assert [d["output"] for d in found] == [n for n, o in outputs.items() if o.axis is not None]
         for d in found:
             out = outputs[d["output"]]
