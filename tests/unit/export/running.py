@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 import pulsify
 from pulsify.core.runner import open_model, run_model
@@ -41,9 +42,18 @@ def module(path: Path) -> ModuleType:
     return made
 
 
-def zoo(name: str) -> onnx.ModelProto:
+def zoo(name: str, exporter: manifest.Exporter = "legacy") -> onnx.ModelProto:
     entry = next(e for e in manifest.load() if e.name == name)
-    return onnx.load(entry.fixture("legacy"))
+    return onnx.load(entry.fixture(exporter))
+
+
+def zoo_cases() -> list[Any]:
+    """All bounded models of the zoo by name and exporter; those that are not among the few are slow."""
+    return [
+        pytest.param(e.name, x, id=f"{e.name}-{x}", marks=[] if e.name in ZOO and x == "legacy" else [pytest.mark.slow])
+        for e, x in manifest.runnable(manifest.load())
+        if e.streamable and not e.exports[x].large and e.name != "attn_full_causal"
+    ]
 
 
 def converted(source: onnx.ModelProto, pulse: int = 4, **options: Any) -> pulsify.Stream:
