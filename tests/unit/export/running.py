@@ -82,7 +82,8 @@ def stepping(stream: pulsify.Stream) -> Callable[[Mapping[str, Array], int | Non
 def is_batch(source: onnx.ModelProto, stream: pulsify.Stream, run: Run, tolerance: float | None = None) -> float:
     """Every frame of every output at many lengths; the largest error, of the output's scale."""
     batch, rng, p, worst, tried = open_model(source), np.random.default_rng(7), stream.pulse, 0.0, 0
-    for length in sorted({valid_length(stream, n) or 0 for n in (1, p - 1, p, p + 1, 2 * p + 1, 41, 7 * p, 97)} - {0}):
+    wished = (1, p - 1, p, p + 1, 2 * p + 1, 41, 7 * p, 97, stream.spec.shortest + p + 1)
+    for length in sorted({valid_length(stream, max(n, 1)) or 0 for n in wished} - {0}):
         feeds = make_inputs(batch, stream, length, rng)
         want = run_model(batch, feeds)
         own = {i.name for i in stream.inputs}
