@@ -125,14 +125,14 @@ def _halved(model: ir.Model, spec: Spec, opening: Opening | None) -> tuple[ir.Mo
             target="ONNX in half precision",
             hint="leave fp16 out; float32 has the range",
         )
-    made.metadata_props[ROUNDED] = json.dumps({name: float(f"{error:.2g}") for name, error in off.items()})
+    made.metadata_props[ROUNDED] = json.dumps([{"name": n, "error": float(f"{e:.2g}")} for n, e in off.items()])
     return made, known, first
 
 
 def rounding(path: Path) -> Mapping[str, float]:
     """What a file in half precision says of itself; nothing if it is none."""
     props = {p.key: p.value for p in onnx.load(path, load_external_data=False).metadata_props}
-    return dict(json.loads(props.get(ROUNDED, "{}")))
+    return {o["name"]: o["error"] for o in json.loads(props.get(ROUNDED, "[]"))}
 
 
 def _at_opset(model: ir.Model, opset: int) -> ir.Model:
