@@ -20,7 +20,6 @@ from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.runner import IN_MEMORY, embedded_bytes
 from pulsify.core.spec import OPENING, Spec
 from pulsify.core.weights import write
-from pulsify.export.known import departure, hold, known_streams
 from pulsify.export.registry import Target
 
 ROUNDED = "pulsify.fp16"  # by output: how far it was off the float32 stream, of its scale
@@ -49,6 +48,8 @@ class Onnx:
         if not (self.fp16 or self.opset or self.ort_format):
             self._written(model, spec, self.opening, path, self.share)
             return
+        from pulsify.export.known import hold, known_streams  # what runs streams is not needed to save one
+
         made, known, opening = model, spec, self.opening
         if self.fp16:
             made, known, opening = _halved(model, spec, opening)
@@ -111,6 +112,7 @@ def _renamed(file: Path) -> None:
 def _halved(model: ir.Model, spec: Spec, opening: Opening | None) -> tuple[ir.Model, Spec, Opening | None]:
     """In half precision, with how far outputs are off it; NotSupported if a number is too large for it."""
     from pulsify.export.half import halved
+    from pulsify.export.known import departure, known_streams
 
     made, known = halved(model, spec)
     first = None if opening is None else Opening(*halved(opening.model, opening.spec))
@@ -125,14 +127,14 @@ def _halved(model: ir.Model, spec: Spec, opening: Opening | None) -> tuple[ir.Mo
             target="ONNX in half precision",
             hint="leave fp16 out; float32 has the range",
         )
-    made.metadata_props[ROUNDED] = json.dumps({name: float(f"{error:.2g}") for name, error in off.items()})
+    made.metadata_props[ROUNDED] = json.dumps([{"name": n, "error": float(f"{e:.2g}")} for n, e in off.items()])
     return made, known, first
 
 
 def rounding(path: Path) -> Mapping[str, float]:
     """What a file in half precision says of itself; nothing if it is none."""
     props = {p.key: p.value for p in onnx.load(path, load_external_data=False).metadata_props}
-    return dict(json.loads(props.get(ROUNDED, "{}")))
+    return {o["name"]: o["error"] for o in json.loads(props.get(ROUNDED, "[]"))}
 
 
 def _at_opset(model: ir.Model, opset: int) -> ir.Model:

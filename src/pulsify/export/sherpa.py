@@ -13,19 +13,26 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.backends.registry import backend
+from pulsify.backends.seam import Options, plain
 from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.runner import open_model
 from pulsify.core.spec import Input, Output, Spec, State
 from pulsify.core.weights import write
 from pulsify.export import portable
-from pulsify.export.front import dims_by_port, row, streams_in_front
+from pulsify.export.front import dims_by_port, streams_in_front
+from pulsify.export.known import Known, hold
 from pulsify.export.registry import Target
 from pulsify.export.triton import rows_are_streams
 from pulsify.optimize.builder import Builder
+from pulsify.runtime.framer import Framer, ports
+from pulsify.runtime.session import Session
 
 KINDS = ("ctc", "transducer")
 BLANKS = ("<blk>", "<eps>", "<blank>")  # what sherpa looks for, in this order
@@ -55,6 +62,7 @@ class Sherpa:
         given, out = self._ports(spec, len(units))
         blank = next(units.index(b) for b in BLANKS if b in units)
         made = _packed(model, spec, given, out, blank if self.kind == "ctc" else None)
+        _check(made, model, spec, given, out, self.kind)
         made.metadata_props.clear()
         made.metadata_props.update(self._said(spec, out, len(units)))
         with portable.folder(path, "sherpa-onnx") as place:
@@ -134,9 +142,7 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
     """The step with sherpa's ports."""
     with portable.told_the_length(model, spec):
         rows = rows_are_streams(model, spec)
-    ports = dims_by_port(spec)
-    free = {name: ("B", *dims[1:]) if dims[0] == 1 else dims for name, dims in ports.items()}
-    made = streams_in_front(model, ports) if rows else model.clone()
+    made = streams_in_front(model, dims_by_port(spec)) if rows else model.clone()
     graph = made.graph
     batch: int | str = "B" if rows else 1
     if spec.length is not None:  # never known: what is there by default
@@ -145,7 +151,7 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
     inner = {str(v.name): v for v in (*graph.inputs, *graph.outputs)}
     for value in (v for node in graph for v in node.outputs):
         value.name = f"step/{value.name}"  # sherpa's ports have names that may be there already
-    sizes = {s.name: math.prod(row(free[s.name]) if rows else portable.one(s.shape)) for s in _kept(spec)}
+    sizes = {s.name: math.prod(portable.one(s.shape)) for s in _kept(spec)}
     graph.inputs.clear()
     graph.outputs.clear()
     at = Builder(graph, graph[0])
@@ -156,7 +162,8 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
         "cache_last_time": (F32, [batch, 1, 1, 1]), "cache_last_channel_len": (I64, [batch]),
     }  # fmt: skip
     x, frames, cache, spare, count = (
-        ir.Value(name=n, type=ir.TensorType(t), shape=ir.Shape(s)) for n, (t, s) in ports_in.items()
+        ir.Value(name=n + "_" * (n in graph.initializers), type=ir.TensorType(t), shape=ir.Shape(s))
+        for n, (t, s) in ports_in.items()
     )
     graph.inputs.extend([x, frames, cache, spare, count])
     _enter(at, inner, spec, given, sizes, {"x": x, "cache": cache, "count": count}, rows)
@@ -171,9 +178,31 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
         "cache_last_channel_len_next": one,
     }  # fmt: skip
     for name, value in named.items():
-        value.name = name
+        value.name = name + "_" * (name in graph.initializers)
         graph.outputs.append(value)
     return made
+
+
+def _check(made: ir.Model, model: ir.Model, spec: Spec, given: Input, out: Output, kind: str) -> None:
+    """Called as sherpa does it gives what the stream gives while it goes on, or NotSupported."""
+    runner, about, rng = open_model(made), ports(spec, 1), np.random.default_rng(7)
+    names, pulses = [i.name for i in runner.get_inputs()], 4 + spec.latency // spec.pulse
+    opened = backend("ort").compile(plain(model, spec), spec, Options(fuse=False))
+    session = Session(partial(opened.stepper, 1, {}), Framer(about, 0.0, True), about, True, None)
+    x = rng.standard_normal(portable.one(given.dims)[:1] + [int(given.dims[3 - given.axis]), pulses * spec.pulse])
+    x = x.astype(np.float32)
+    size = sum(s.nbytes for s in _kept(spec)) // 4
+    states = [np.zeros((1, 1, 1, max(size, 1)), np.float32), np.zeros((1, 1, 1, 1), np.float32), np.zeros(1, np.int64)]
+    parts = []
+    for chunk in np.split(x, pulses, 2):
+        scores, _, *states = runner.run(None, dict(zip(names, [chunk, np.array([spec.pulse]), *states], strict=True)))
+        parts.append(scores)
+    time = 1 if kind == "ctc" else 2
+    wanted = session.push(x if given.axis == 2 else x.transpose(0, 2, 1))
+    wanted = wanted[out.name] if isinstance(wanted, dict) else wanted
+    wanted = wanted if out.axis == time else wanted.transpose(0, 2, 1)
+    got = np.split(np.concatenate(parts, time), [out.delay], time)[1]
+    hold({out.name: got}, Known(pulses * spec.pulse, {}, {}, {out.name: wanted}), "sherpa-onnx")
 
 
 def _enter(

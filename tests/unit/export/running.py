@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 import pulsify
 from pulsify.core.runner import open_model, run_model
@@ -41,9 +42,18 @@ def module(path: Path) -> ModuleType:
     return made
 
 
-def zoo(name: str) -> onnx.ModelProto:
+def zoo(name: str, exporter: manifest.Exporter = "legacy") -> onnx.ModelProto:
     entry = next(e for e in manifest.load() if e.name == name)
-    return onnx.load(entry.fixture("legacy"))
+    return onnx.load(entry.fixture(exporter))
+
+
+def zoo_cases() -> list[Any]:
+    """All bounded models of the zoo by name and exporter; those that are not among the few are slow."""
+    return [
+        pytest.param(e.name, x, id=f"{e.name}-{x}", marks=[] if e.name in ZOO and x == "legacy" else [pytest.mark.slow])
+        for e, x in manifest.runnable(manifest.load())
+        if e.streamable and not e.exports[x].large and e.name != "attn_full_causal"
+    ]
 
 
 def converted(source: onnx.ModelProto, pulse: int = 4, **options: Any) -> pulsify.Stream:
@@ -72,7 +82,8 @@ def stepping(stream: pulsify.Stream) -> Callable[[Mapping[str, Array], int | Non
 def is_batch(source: onnx.ModelProto, stream: pulsify.Stream, run: Run, tolerance: float | None = None) -> float:
     """Every frame of every output at many lengths; the largest error, of the output's scale."""
     batch, rng, p, worst, tried = open_model(source), np.random.default_rng(7), stream.pulse, 0.0, 0
-    for length in sorted({valid_length(stream, n) or 0 for n in (1, p - 1, p, p + 1, 2 * p + 1, 41, 7 * p, 97)} - {0}):
+    wished = (1, p - 1, p, p + 1, 2 * p + 1, 41, 7 * p, 97, stream.spec.shortest + p + 1)
+    for length in sorted({valid_length(stream, max(n, 1)) or 0 for n in wished} - {0}):
         feeds = make_inputs(batch, stream, length, rng)
         want = run_model(batch, feeds)
         own = {i.name for i in stream.inputs}

@@ -187,6 +187,29 @@ def test_a_front_end_is_merged(files: dict[str, str], tmp_path: Path) -> None:
     close(made.run(x, chunks=7), wanted)
 
 
+def test_lengths_of_a_front_end_are_merged_too(tmp_path: Path) -> None:
+    """samples and their length to features and theirs: both go on to the model."""
+    nodes = [
+        node("Unsqueeze", "samples one", "u"), node("Conv", "u bank", "features", pads=[4, 3], strides=[4]),
+        node("Div", "samples_length four", "features_length"),
+    ]  # fmt: skip
+    kinds = {"samples_length": np.int64, "features_length": np.int64}
+    given = {"bank": weights(2, 1, 8), "one": np.array([1]), "four": np.array([4])}
+    front = model(
+        nodes, {"samples": [1, "T"], "samples_length": [1]}, ["features", "features_length"], given, dtypes=kinds
+    )
+    onnx.save(front, tmp_path / "front.onnx")
+    onnx.save(models.with_length(1), tmp_path / "batch.onnx")
+    files = {"merge_front_end": str(tmp_path / "front.onnx"), "model": str(tmp_path / "batch.onnx")}
+    pulsify.stream(files["model"], pulse=4).export(tmp_path / "whole.onnx", "onnx", **files)
+    made, x = pulsify.load(tmp_path / "whole.onnx"), frames(1, 96)
+    features = run_batch(front, {"samples": x, "samples_length": np.array([96])})
+    wanted = run_batch(models.with_length(1), {"x": features["features"], "length": features["features_length"]})
+    got = made.run(x, chunks=7)
+    close(got["y"], wanted["y"])
+    assert np.array_equal(got["encoded_lengths"], wanted["encoded_lengths"])
+
+
 def test_any_target_has_its_front_end_merged(files: dict[str, str], tmp_path: Path) -> None:
     pulsify.stream(files["model"], pulse=4).export(tmp_path / "out", "triton", name="net", **files)
     facts = json.loads((tmp_path / "out" / "stream.json").read_text())

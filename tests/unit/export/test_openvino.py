@@ -17,7 +17,8 @@ import pulsify
 from pulsify.core.spec import Spec
 from tests import models
 from tests.models import frames, run_batch
-from tests.unit.export.running import ZOO, converted, is_batch, module, zoo
+from tests.unit.export.running import converted, is_batch, module, zoo, zoo_cases
+from tests.zoo.manifest import Exporter
 
 ov = pytest.importorskip("openvino", reason="openvino is not installed")
 
@@ -45,11 +46,11 @@ def test_it_is_the_batch_model(source: onnx.ModelProto, tmp_path: Path) -> None:
     is_batch(source, stream, runner(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("name", sorted(ZOO))
-def test_the_zoo_is_the_batch_model(name: str, tmp_path: Path) -> None:
-    stream = converted(zoo(name))
+@pytest.mark.parametrize(("name", "exporter"), zoo_cases())
+def test_the_zoo_is_the_batch_model(name: str, exporter: Exporter, tmp_path: Path) -> None:
+    stream = converted(zoo(name, exporter))
     stream.export(tmp_path / "out", "openvino")
-    is_batch(zoo(name), stream, runner(tmp_path / "out"))
+    is_batch(zoo(name, exporter), stream, runner(tmp_path / "out"))
 
 
 def test_states_are_variables_of_the_model(tmp_path: Path) -> None:

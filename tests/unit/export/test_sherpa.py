@@ -323,3 +323,17 @@ def test_options_that_are_missing(options: dict[str, Any], says: str, tmp_path: 
         options = {**options, "tokens": tokens(tmp_path, options["tokens"])}
     with pytest.raises(pulsify.InvalidArgument, match=says):
         converted(encoder(), PULSE).export(tmp_path / "out", "sherpa-onnx", **options)
+
+
+def test_what_computes_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches that never change: the second pulse is another stream's first."""
+    from pulsify.export import sherpa as target
+
+    monkeypatch.setattr(
+        target,
+        "_leave",
+        lambda at, inner, spec, sizes, cache, rows: at.op("Identity", [cache], cache.shape, target.F32),
+    )
+    with pytest.raises(pulsify.NotSupported, match=r"sherpa-onnx computes otherwise: 'logits' .* nothing was written"):
+        exported(ctc(), tmp_path)
+    assert not (tmp_path / "out").exists()

@@ -20,7 +20,8 @@ from pulsify.export.clients.frames import Frames, whole
 from tests import models
 from tests.models import Array, close, frames, run_batch
 from tests.test_pool import folded
-from tests.unit.export.running import ZOO, converted, is_batch, module, zoo
+from tests.unit.export.running import converted, is_batch, module, zoo, zoo_cases
+from tests.zoo.manifest import Exporter
 
 pytest.importorskip("grpc", reason="tritonclient[grpc] is not installed")
 pytest.importorskip("tritonclient.grpc", reason="tritonclient[grpc] is not installed")
@@ -94,14 +95,12 @@ def test_a_sequence_is_the_batch_model(name: str, strategy: str, tmp_path: Path)
     )
 
 
-@pytest.mark.parametrize("name", sorted(ZOO))
-def test_the_zoo_is_the_batch_model(name: str, tmp_path: Path) -> None:
-    stream, folder = exported(zoo(name), tmp_path)
+@pytest.mark.parametrize(("name", "exporter"), zoo_cases())
+def test_the_zoo_is_the_batch_model(name: str, exporter: Exporter, tmp_path: Path) -> None:
+    stream, folder = exported(zoo(name, exporter), tmp_path)
     server, facts = Server(folder), json.loads((tmp_path / "stream.json").read_text())
-    numbers = iter(range(1, 100))
-    is_batch(
-        zoo(name), stream, lambda inputs, statics: whole(stepping(server, facts, statics, next(numbers)), inputs, 7)
-    )
+    source, numbers = zoo(name, exporter), iter(range(1, 100))
+    is_batch(source, stream, lambda inputs, statics: whole(stepping(server, facts, statics, next(numbers)), inputs, 7))
 
 
 @pytest.mark.parametrize("strategy", ["oldest", "direct"])
