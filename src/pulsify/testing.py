@@ -14,7 +14,6 @@ from pulsify.core.errors import InvalidArgument, Mismatch, NotStreamable
 from pulsify.report.delays import delay_figures
 from pulsify.report.figures import output_figures
 from pulsify.report.render import count, size
-from pulsify.report.stages import analysed, open_batch
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,7 @@ def assert_streams(
     late = [o for o in made.outputs if o.axis is not None and _late(made, o, max_delay_ms, max_delay_frames)]
     problems = []
     if late:
-        chains = _chains(model, example, made, meaning, unbounded)
+        chains = {d["output"]: d["waits"] for d in delay_figures(made.course, made.sample_rate)} if made.course else {}
         problems += [_told(made, o, max_delay_ms, max_delay_frames, chains.get(o.name, [])) for o in late]
     if max_state_bytes is not None and made.state_bytes > max_state_bytes:
         problems.append(_large(made, max_state_bytes))
@@ -92,24 +91,3 @@ def _large(made: Stream, most: int) -> str:
     lines = [f"a stream's state is {size(made.state_bytes)}, allowed are {size(most)}; the largest parts:"]
     lines += [f"  {size(s.nbytes)} for '{s.node}' {list(s.shape)}" for s in states[:LARGEST]]
     return "\n".join(lines)
-
-
-def _chains(
-    model: Any, example: Any, made: Stream, meaning: Mapping[str, Any], unbounded: str | int
-) -> dict[str, list[Any]]:
-    """What each output waits for, by name."""
-    time, given = meaning["time"], dict(meaning["set"] or {})
-    if example is not None:
-        from pulsify.frontend.torch import export
-
-        model, time = export(model, example, time)
-        if made.spec.batch is None:
-            given = dict.fromkeys(_free(model, time), 1) | given
-    tracer = open_batch(model, time, meaning["bind"], given)
-    plan = analysed(tracer, made.pulse, unbounded)
-    return {d["output"]: d["waits"] for d in delay_figures(plan, made.sample_rate)}
-
-
-def _free(model: Any, time: str) -> list[str]:
-    """Sizes that could be anything, but time."""
-    return sorted({str(d) for v in model.graph.inputs for d in v.shape if not isinstance(d, int) and str(d) != time})
