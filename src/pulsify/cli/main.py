@@ -12,6 +12,7 @@ from pulsify.cli.export import export
 from pulsify.cli.inspect import inspect
 from pulsify.cli.kernels import kernels
 from pulsify.cli.run import run
+from pulsify.cli.serve import serve
 from pulsify.cli.stream import stream
 from pulsify.cli.verify import verify
 
@@ -45,7 +46,7 @@ def main() -> None:
     """
 
 
-for command in (stream, inspect, verify, run, export, asr, bench, kernels, demo):
+for command in (stream, inspect, verify, run, export, asr, serve, bench, kernels, demo):
     main.add_command(command)
 
 if __name__ == "__main__":

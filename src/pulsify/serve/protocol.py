@@ -7,6 +7,7 @@ said(...)       what the server says, as text
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ VERSION = 1
 SUBPROTOCOL = "pulsify.v1"
 TOKEN_PREFIX = "pulsify.token."
 FORMATS = ("raw", "pcm16", "float32")
+TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 # code -> how a websocket is closed; before it is accepted: the HTTP status
 CLOSE = {
@@ -112,7 +114,7 @@ def json_object(text: str) -> dict[str, Any]:
     return given
 
 
-def said(kind: str, **values: Any) -> str:
+def said(kind: str, /, **values: Any) -> str:
     """A text message of the server's."""
     return json.dumps({"type": kind, **values}, separators=(",", ":"), allow_nan=False)
 
@@ -127,7 +129,7 @@ def error(refused: Refused) -> str:
 def _open(given: dict[str, Any]) -> Open:
     _known(given, ("format", "rate", "output", "resume", "have"))
     resume, have = given.get("resume", False), given.get("have")
-    if not isinstance(resume, (bool, str)) or (isinstance(resume, str) and not 0 < len(resume) <= 200):
+    if not isinstance(resume, (bool, str)) or (isinstance(resume, str) and not TOKEN.fullmatch(resume)):
         raise Refused("bad_message", "resume: expected true, false or a token")
     token = resume if isinstance(resume, str) else None
     if have is not None and token is None:

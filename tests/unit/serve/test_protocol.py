@@ -74,5 +74,5 @@ def test_what_the_server_says() -> None:
 def test_every_code_is_on_the_page() -> None:
     from pathlib import Path
 
-    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
     assert [code for code in CLOSE if f"| `{code}` |" not in page] == []
