@@ -20,6 +20,7 @@ from pulsify.serve import access
 from pulsify.serve.connection import Connection
 from pulsify.serve.protocol import CLOSE, Refused
 from pulsify.serve.service import Service
+from pulsify.serve.transcribe import Transcription
 from pulsify.serve.whole import run_whole
 
 Message = MutableMapping[str, Any]
@@ -78,6 +79,12 @@ def entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
     if path.startswith(STREAM):
         hosted = service.admit(path.removeprefix(STREAM))
         return lambda peer: Connection(service, hosted, peer)
+    if path == REALTIME:
+        named = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model", [])
+        hosted = service.admit(named[-1] if named else service.recogniser())
+        if hosted.served.kind != "text":
+            raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
+        return lambda peer: Transcription(service, hosted, peer)
     raise Refused("unknown_model", "streams are at /v1/stream/NAME")
 
 

@@ -6,10 +6,9 @@ It knows nothing of sockets: whoever moves the bytes is a `Peer`, and calls `tex
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsify.serve import protocol
@@ -90,22 +89,18 @@ class Connection:
         elif not self.flushed:
             self._flush()
 
+    def alive(self) -> None:
+        self.heard = time.monotonic()
+
     def gone(self) -> None:
-        """Nobody is there any more."""
+        """Nobody is there any more. Snapshots stay: a client may have crashed with all of this unread."""
         self.over = True
         if self.live is not None:
             self.hosted.scheduler.post(self.live, "close")
         self.service.connections.pop(self, None)
-        if self.token is not None:
-            if self.service.by_token.get(self.token) is self:
-                del self.service.by_token[self.token]
-            if self._outcome == "done":
-                self.service.aside.submit(self._forget, self.token)
+        if self.token is not None and self.service.by_token.get(self.token) is self:
+            del self.service.by_token[self.token]
         self.service.counts[self.hosted.served.name, self._outcome] += 1
-
-    def _forget(self, token: str) -> None:
-        with contextlib.suppress(StoreFailed):
-            self.service.keeper.drop(token)
 
     def _said(self, text: str) -> None:
         message = protocol.parse(text)
@@ -143,7 +138,7 @@ class Connection:
     # ---- opening
 
     def _open(self, message: Open) -> None:
-        if message.token is None:
+        if not message.resume:
             self._given, self._wanted = message.input, message.output
             chain = self.hosted.known(message.input, message.output)
             if chain is not None:
@@ -162,12 +157,15 @@ class Connection:
         loop = asyncio.get_running_loop()
         try:
             kept = None
+            self._given, self._wanted = message.input, message.output
             if message.token is not None:
                 kept = await loop.run_in_executor(self.service.aside, self._find, message.token, message.have)
                 self._given, self._wanted = (Sound(*kept.facts[k]) for k in ("input", "output"))
                 if (other := self.service.by_token.get(message.token)) is not None:
                     other.refuse(Refused("going_away", "this stream goes on in another connection"))
             chain = await loop.run_in_executor(self.service.aside, self.hosted.chain, self._given, self._wanted)
+            if message.resume:
+                await self._name_it(kept)
             if not self.over:
                 self._begin(chain, kept)
         except Refused as refused:
@@ -187,14 +185,32 @@ class Connection:
             raise Refused("unknown_stream", "no such stream is kept here, or not as far back as you are")
         return kept
 
+    async def _name_it(self, kept: Kept | None) -> None:
+        """A token of its own, under which there is something from the start."""
+        self.token = secrets.token_urlsafe(24)
+        self._mark, sent, blob = (kept.mark, kept.facts["sent"], kept.blob) if kept is not None else (0, {}, b"")
+        try:
+            await self._stored(sent, blob)
+        except StoreFailed as error:
+            self.warn("store_failed", str(error))
+        if not self.over:
+            self.service.by_token[self.token] = self
+
+    async def _stored(self, sent: Mapping[str, int], blob: bytes) -> None:
+        facts = {
+            "model": self.hosted.served.name,
+            "mark": self._mark,
+            "sent": dict(sent),
+            "input": [self._given.format, self._given.rate],
+            "output": [self._wanted.format, self._wanted.rate],
+        }
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.service.aside, self.service.keeper.put, str(self.token), facts, blob)
+
     def _begin(self, chain: Chain, kept: Kept | None) -> None:
         assert self.opened is not None
         keeps = self.service.settings.snapshot_seconds if self.opened.resume else None
         self.live = Live(chain, self, keeps)
-        if keeps is not None:
-            self.token = secrets.token_urlsafe(24)
-            self.service.by_token[self.token] = self
-            self._mark = kept.mark if kept is not None else 0
         self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
         early, self._early, self._posted = self._early, [], 0
         for message in early:
@@ -266,16 +282,8 @@ class Connection:
         assert self.live is not None and self.token is not None
         self._mark += 1
         mark = self._mark
-        facts = {
-            "model": self.hosted.served.name,
-            "mark": mark,
-            "sent": news.sent,
-            "input": [self._given.format, self._given.rate],
-            "output": [self._wanted.format, self._wanted.rate],
-        }
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self.service.aside, self.service.keeper.put, self.token, facts, news.blob)
+            await self._stored(news.sent, news.blob)
         except (StoreFailed, RuntimeError) as error:
             self._mark -= 1
             if not self.over:

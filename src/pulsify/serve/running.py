@@ -8,12 +8,14 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from pulsify.serve.app import Application
 from pulsify.serve.service import Service
+from pulsify.serve.wire import Wire
 
 SWITCH = 0.0005  # seconds: how long one thread may keep another waiting for the interpreter
 
@@ -55,9 +57,7 @@ def server(service: Service, options: Options) -> Server:
         port=options.port,
         ssl_certfile=options.tls_cert,
         ssl_keyfile=options.tls_key,
-        ws="websockets-sansio",
-        ws_max_size=service.settings.limits.message_bytes,
-        ws_per_message_deflate=False,  # frames are noise to it
+        ws=partial(Wire, service),  # type: ignore[arg-type]
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=5,

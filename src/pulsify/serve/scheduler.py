@@ -187,7 +187,7 @@ class Scheduler:
         if value is not None:
             blob, have = value
             try:
-                live.flow.restore(blob, have)
+                live.flow.restore(blob, have) if blob else live.flow.sink.skip(have)
             except (PulsifyError, ValueError, LookupError) as error:
                 raise Refused("unknown_stream", f"its snapshot does not fit this server's model ({error})") from error
         self._lives[live] = None

@@ -118,6 +118,10 @@ class Service:
             raise Refused("too_many_streams", f"{taken} streams of {name!r} are open, and that is all there may be")
         return hosted
 
+    def recogniser(self) -> str:
+        """The first one there is, for clients that name none."""
+        return next((name for name, h in self.models.items() if h.served.kind == "text"), "")
+
     @property
     def ready(self) -> bool:
         return not self.draining and self._loop is not None

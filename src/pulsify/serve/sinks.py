@@ -76,6 +76,7 @@ class Sink(Protocol):
     def facts(self) -> dict[str, Any]: ...
     def arrays(self) -> dict[str, Array]: ...
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None: ...
+    def skip(self, have: Mapping[str, int]) -> None: ...
     def done(self) -> dict[str, Any]: ...
 
 
@@ -126,10 +127,14 @@ class Frames:
         return {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None:
+        self.skip(have)
         for name in self.sent:
-            made = int(facts["made"][name])
-            self.sent[name] = have.get(name, 0)
-            self._skip[name] = self.sent[name] - made
+            self._skip[name] -= int(facts["made"][name])
+
+    def skip(self, have: Mapping[str, int]) -> None:
+        """Leave out what the client has, from the start of the stream."""
+        for name in self.sent:
+            self.sent[name] = self._skip[name] = have.get(name, 0)
 
     def done(self) -> dict[str, Any]:
         return {}
@@ -185,6 +190,9 @@ class Text:
         self._heard = Heard(int(facts["last"]), states, arrays.get("prediction"))
         self.text = str(facts["text"])
         self._skip = have.get("text", 0) - len(self.text)
+
+    def skip(self, have: Mapping[str, int]) -> None:
+        self._skip = have.get("text", 0)
 
     def done(self) -> dict[str, Any]:
         return {"text": self.text}

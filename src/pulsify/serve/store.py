@@ -35,7 +35,6 @@ class Store(Protocol):
 
     def put(self, name: str, data: bytes) -> None: ...
     def get(self, name: str) -> bytes | None: ...
-    def drop(self, name: str) -> None: ...
 
 
 class Memory:
@@ -60,10 +59,6 @@ class Memory:
         with self._lock:
             self._expire()
             return self._held[name][1] if name in self._held else None
-
-    def drop(self, name: str) -> None:
-        with self._lock:
-            self._forget(name)
 
     def _forget(self, name: str) -> None:
         if name in self._held:
@@ -114,12 +109,6 @@ class Folder:
         except OSError as error:
             raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
 
-    def drop(self, name: str) -> None:
-        try:
-            (self._path / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
-
     def _now(self) -> float:
         """By the clock that dates the files."""
         clock = self._path / ".clock"
@@ -159,9 +148,6 @@ class Redis:
     def get(self, name: str) -> bytes | None:
         made: bytes | None = self._call("get", self._prefix + name)
         return made
-
-    def drop(self, name: str) -> None:
-        self._call("delete", self._prefix + name)
 
     def _call(self, method: str, *args: Any, **named: Any) -> Any:
         try:
@@ -215,10 +201,6 @@ class Keeper:
             facts, arrays = boxes.unpack(data[SIGNATURE:])
             found.append(Kept(facts, arrays["state"].tobytes()))
         return sorted(found, key=lambda each: -each.mark)
-
-    def drop(self, token: str) -> None:
-        for turn in range(TURNS):
-            self._store.drop(self._name(token, turn))
 
     def _name(self, token: str, mark: int) -> str:
         """What a store calls it: no token can be read off it, and no path be made of it."""
