@@ -26,6 +26,7 @@ Messages = list[bytes | str]
 TOLD_EVERY = 1 << 16  # bytes
 TICK = 0.1  # seconds between looks at what is due, while nothing comes
 PEEK_EVERY = 0.25  # seconds: a peek costs as much as a pulse that nobody shares
+PEEK_SHARE = 0.1  # of the time, for those of all streams
 log = logging.getLogger("pulsify.serve")
 
 
@@ -102,7 +103,7 @@ class Scheduler:
         self._lives: dict[Live, None] = {}
         self._news: dict[Live, list[News]] = {}
         self._since: float | None = None  # when the oldest of what is ready came
-        self._next_look = self._now = 0.0
+        self._next_look = self._next_peek = self._now = 0.0
         kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
         self._on = {kind: getattr(self, f"_on_{kind}") for kind in kinds}
         self._thread = threading.Thread(target=self._run, name=f"pulsify-{name}", daemon=True)
@@ -218,14 +219,16 @@ class Scheduler:
 
     def _on_peek(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
-        if when < live.next_peek:
-            self._tell(live, Peeked([], f"a peek every {PEEK_EVERY} seconds at the most"))
+        start = time.monotonic()
+        if when < live.next_peek or start < self._next_peek:
+            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
             return
-        live.next_peek = time.monotonic() + PEEK_EVERY
         try:
             self._tell(live, Peeked(live.flow.peek()))
         except PulsifyError as error:
             self._tell(live, Peeked([], str(error)))
+        now = time.monotonic()
+        live.next_peek, self._next_peek = now + PEEK_EVERY, now + (now - start) / PEEK_SHARE
 
     def _on_acked(self, live: Live, value: Any, when: float) -> None:
         live.may_snap = True
