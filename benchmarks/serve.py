@@ -1,6 +1,7 @@
 """How many live streams a server holds, and what it adds to them: loopback, the client in a process of its own.
 
 python -m benchmarks.serve [--only NAME ...] [--seconds 60] [--json OUT]
+python -m benchmarks.serve --core           what a core carries: on a machine that is busy with other things
 python -m benchmarks.serve --churn 600      streams coming and going: is memory flat?
 
 Beside it what else one might do: `Pool` alone (no network), a process per stream, and an asyncio server that calls
@@ -290,6 +291,33 @@ def shown(held: Held) -> str:
     )
 
 
+def a_core_carries(name: str, say: Say, counts: Sequence[int] = (1, 16, 64, 256)) -> Facts:
+    """Seconds of a core for a second of a stream, as fast as it goes: streams that one core carries."""
+    bench, rows = MODELS[name], []
+    say(f"{name}: {bench.what}; load of the machine: {others():.1f} on {os.cpu_count()} cores")
+    alone = pool_alone(bench)
+    say(f"  Pool alone: a core carries {alone:.0f} streams")
+    running = Running(name)
+    try:
+        for count in counts:
+            lasts = max(2.0, min(120 / count, 20.0))
+            driven(Load(running.port, bench, count, 1.0, flat=True))
+            before = running.figures()
+            seen = driven(Load(running.port, bench, count, lasts, flat=True))
+            after = running.figures()
+            spent = {k: after[k] - before[k] for k in ("cpu", "model", "rounds", "pulses")}
+            each = count * lasts / spent["cpu"]
+            rows.append({"streams": count, "a_core": each, "python": 1 - spent["model"] / spent["cpu"],
+                         "batch": spent["pulses"] / max(spent["rounds"], 1), "errors": seen.errors})  # fmt: skip
+            say(
+                f"  {count:4d} at once: a core carries {each:6.0f} streams ({each / alone:4.0%} of the pool alone), "
+                f"Python {rows[-1]['python']:4.0%}, {rows[-1]['batch']:5.1f} a batch, {seen.errors} errors"
+            )
+    finally:
+        running.stop()
+    return {"name": name, "pool": alone, "rows": rows, "process_per_stream": process_per_stream(name, bench)}
+
+
 def others() -> float:
     """Cores' worth of work that wants to run now: where that is much, nothing said of time here means anything."""
     return os.getloadavg()[0]
@@ -354,13 +382,17 @@ def main(argv: Sequence[str] | None = None) -> Facts:
     parser.add_argument("--seconds", type=float, default=60.0, help="that streams are held for")
     parser.add_argument("--short", type=float, default=6.0, help="of a run while the most is looked for")
     parser.add_argument("--churn", type=float, help="seconds of streams that come and go")
+    parser.add_argument("--core", action="store_true", help="what a core carries, where the machine is not idle")
     parser.add_argument("--no-plain", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     say: Say = lambda text: print(text, flush=True)  # noqa: E731
     names = args.only or list(MODELS)
-    if args.churn:
-        facts: Facts = {"churn": [churn(name, args.churn / len(names), say) for name in names]}
+    facts: Facts
+    if args.core:
+        facts = {"core": [a_core_carries(name, say) for name in names]}
+    elif args.churn:
+        facts = {"churn": [churn(name, args.churn / len(names), say) for name in names]}
     else:
         facts = {"models": [one_model(n, args.seconds, args.short, say, not args.no_plain) for n in names]}
     if args.json:

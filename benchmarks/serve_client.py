@@ -19,13 +19,14 @@ from benchmarks.serve_models import Bench
 
 @dataclass(frozen=True)
 class Load:
-    """So many streams for so long. churn: short ones, one after the other, in each place."""
+    """So many streams for so long. churn: short ones, one after the other, in each place. flat: as fast as it goes."""
 
     port: int
     bench: Bench
     streams: int
     seconds: float
     churn: bool = False
+    flat: bool = False
 
 
 @dataclass
@@ -208,6 +209,9 @@ async def _stream(load: Load, script: Script, seen: Seen, start: float, phase: f
 async def _drive(load: Load) -> Seen:
     count = int(load.seconds / load.bench.pulse_seconds)
     script, seen, rng = scripted(load.bench, count), Seen(), random.Random(0)
+    if load.flat:
+        await _flat_out(load, script, seen, count)
+        return seen
     if load.churn:
         await asyncio.gather(*(_come_and_go(load, script, seen, random.Random(i)) for i in range(load.streams)))
         return seen
@@ -227,6 +231,31 @@ async def _drive(load: Load) -> Seen:
         client._transport.abort()
     await asyncio.sleep(0.3)
     return seen
+
+
+async def _flat_out(load: Load, script: Script, seen: Seen, count: int) -> None:
+    """Everything at once, to its end: what it costs a core does not depend on who else is on the machine."""
+    loop = asyncio.get_running_loop()
+    clients = []
+    for _ in range(load.streams):
+        made = await loop.create_connection(lambda: Client(load, script, seen, asyncio.Event()), "127.0.0.1", load.port)
+        clients.append(made[1])
+    await asyncio.gather(*(c.ready.wait() for c in clients))
+    start = time.perf_counter()
+    for number in range(count):
+        for client in clients:
+            client.say(number)
+        while any(c._transport.get_write_buffer_size() > 1 << 16 for c in clients):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+    for client in clients:
+        client.flush()
+    while not all(c.over for c in clients):
+        await asyncio.sleep(0.005)
+    seen.lasted, seen.streams = time.perf_counter() - start, len(clients)
+    for client in clients:
+        client.end()
+        client._transport.abort()
 
 
 async def _come_and_go(load: Load, script: Script, seen: Seen, rng: random.Random) -> None:
