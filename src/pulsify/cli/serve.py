@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from pulsify.cli import options
-from pulsify.cli.outcome import guarded
+from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import working
 from pulsify.core.errors import InvalidArgument
 
@@ -43,8 +44,9 @@ from pulsify.core.errors import InvalidArgument
 @options.sample_rate
 @options.backend
 @options.no_verify
+@options.as_json
 @guarded
-def serve(sources: tuple[str, ...], **given: Any) -> None:
+def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Serve models: each SOURCE a batch model, a stream file, or the model.toml of a recogniser.
 
     Without SOURCE: the recogniser and the enhancer that come with pulsify. RATE: frames a second of a model's input,
@@ -63,10 +65,17 @@ def serve(sources: tuple[str, ...], **given: Any) -> None:
     del starlette, uvicorn, websockets
     from pulsify.serve.running import Options, run
 
-    with working("opening the models") as say:
+    with working("opening the models", as_json):
         service = _service(sources, given)
-        say("listening")
-    run(service, Options(given["host"], given["port"], given["tls_cert"], given["tls_key"]), click.echo)
+
+    def listens(url: str) -> None:
+        if as_json:
+            print_json({"url": url, "models": [hosted.facts for hosted in service.models.values()]})
+        else:
+            click.echo(f"serving {', '.join(service.models)} at {url}")
+        sys.stdout.flush()
+
+    run(service, Options(given["host"], given["port"], given["tls_cert"], given["tls_key"]), listens)
 
 
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:

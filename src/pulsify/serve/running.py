@@ -65,8 +65,8 @@ def server(service: Service, options: Options) -> Server:
     return Server(config, service)
 
 
-def run(service: Service, options: Options, say: Callable[[str], None]) -> None:
-    """Until a signal ends it."""
+def run(service: Service, options: Options, listens: Callable[[str], None]) -> None:
+    """Until a signal ends it. listens: is told where."""
     sys.setswitchinterval(SWITCH)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -74,5 +74,5 @@ def run(service: Service, options: Options, say: Callable[[str], None]) -> None:
     listening.bind((options.host, options.port))
     scheme = "https" if options.tls_cert else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    say(f"serving {', '.join(service.models)} at {scheme}://{host}:{listening.getsockname()[1]}")
+    listens(f"{scheme}://{host}:{listening.getsockname()[1]}")
     server(service, options).run([listening])
