@@ -52,6 +52,7 @@ class Connection:
         self._mark = 0
         self._until = 0.0  # when an ended connection is cut
         self._outcome = "left"
+        self.name = f"{service.name}-{next(service.numbers)}"  # never given twice
         service.connections[self] = None
 
     # ---- from the client
@@ -264,7 +265,7 @@ class Connection:
         ]
         return {
             "protocol": protocol.VERSION,
-            "stream": f"{id(self.service) & 0xFFFFFF:x}-{id(self.live) & 0xFFFFFFFF:x}",
+            "stream": self.name,
             **self.hosted.facts,
             "latency_seconds": self.hosted.latency_seconds(chain, self._given),
             **forms[0],

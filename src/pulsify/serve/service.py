@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pulsify.serve import metrics
@@ -67,6 +68,7 @@ class Service:
         self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
         self.tasks: set[asyncio.Future[None]] = set()
         self.draining = False
+        self.name, self.numbers = secrets.token_hex(4), count(1)
         self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for what takes long: stores, resamplers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -118,7 +120,7 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        used = sum(count / self.models[other].capacity.streams for other, count in taken.items())
+        used = sum(streams / self.models[other].capacity.streams for other, streams in taken.items())
         if taken.total() and used + 1 / hosted.capacity.streams > 1:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
@@ -167,8 +169,8 @@ class Service:
         for name, labels, _ in models:
             rows.append(("streams", "gauge", labels, taken[name]))
         rows += [("capacity_streams", "gauge", labels, h.capacity.streams) for _, labels, h in models]
-        for (model, how), count in sorted(self.counts.items()):
-            rows.append(("streams_total", "counter", {"model": model, "outcome": how}, count))
+        for (model, how), ended in sorted(self.counts.items()):
+            rows.append(("streams_total", "counter", {"model": model, "outcome": how}, ended))
         for figure, read in (("rounds_total", "rounds"), ("pulses_total", "pulses"), ("busy_seconds_total", "busy")):
             rows += [(figure, "counter", labels, getattr(h.scheduler.meter, read)) for _, labels, h in models]
         rows += [("duty_cycle", "gauge", labels, h.scheduler.meter.duty) for _, labels, h in models]
