@@ -16,6 +16,7 @@ from pulsify.cli.kernels import kernels
 from pulsify.cli.outcome import USAGE, print_json
 from pulsify.cli.report import report
 from pulsify.cli.run import run
+from pulsify.cli.serve import serve
 from pulsify.cli.stream import stream
 from pulsify.cli.verify import verify
 
@@ -67,7 +68,7 @@ def main() -> None:
     """
 
 
-for command in (stream, inspect, report, verify, run, export, asr, bench, kernels, demo, doctor, completion):
+for command in (stream, inspect, report, verify, run, export, asr, serve, bench, kernels, demo, doctor, completion):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pulsify.runtime.session import INTERRUPTED, MEND, MET, flat_memory
 
 if TYPE_CHECKING:
     from pulsify.runtime.pool import Pool
+    from pulsify.runtime.session import Session
 
 
 class Lane:
@@ -184,7 +185,11 @@ class Lane:
         Frames that wait to be computed are computed for this alone; those that have been, and were not given out yet,
         are not among them.
         """
-        return self._pool._alone(self.state()).flush()
+        return self.alone().flush()
+
+    def alone(self) -> Session:
+        """A session at the same place of the same stream; the lane goes on as if nobody had asked."""
+        return self._pool._alone(self.state())
 
     def __copy__(self) -> NoReturn:
         raise TypeError("a lane is a place in its pool: fork() makes another one at the same place of the stream")

@@ -1,0 +1,119 @@
+"""`pulsify serve`: models put live."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from pulsify.cli import options
+from pulsify.cli.outcome import guarded, print_json
+from pulsify.cli.screen import working
+from pulsify.core.errors import InvalidArgument
+
+
+@click.command(short_help="Serve models over websockets: many live streams, and a page to see them.")
+@click.argument("sources", nargs=-1, metavar="[NAME=]SOURCE[@RATE]...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any.")
+@click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="Streams per model.")
+@click.option("--wait", type=click.FloatRange(min=0), default=2, show_default=True, metavar="MS",
+              help="A batch waits so long for company.")  # fmt: skip
+@click.option("--token", envvar="PULSIFY_TOKEN", help="What clients must show. [env: PULSIFY_TOKEN]")
+@click.option("--origin", multiple=True, help="A page from elsewhere that may connect; '*': any. Repeatable.")
+@click.option("--store", default="memory", show_default=True, metavar="WHERE",
+              help="Snapshots of streams that can be resumed: memory, a folder, or redis://...")  # fmt: skip
+@click.option(
+    "--key", envvar="PULSIFY_KEY", help="Signs snapshots; servers that share a store share it. [env: PULSIFY_KEY]"
+)
+@click.option("--keep", type=click.FloatRange(min=1), default=600, show_default=True, metavar="S",
+              help="Seconds for which snapshots are kept.")  # fmt: skip
+@click.option("--snapshot", type=click.FloatRange(min=0.1), default=2, show_default=True, metavar="S",
+              help="Seconds between snapshots.")  # fmt: skip
+@click.option("--drain", type=click.FloatRange(min=0), default=30, show_default=True, metavar="S",
+              help="Seconds for streams to end when the server is told to.")  # fmt: skip
+@click.option("--idle", type=click.FloatRange(min=0.1), default=60, show_default=True, metavar="S",
+              help="Seconds without a message after which a stream ends.")  # fmt: skip
+@click.option("--longest", type=click.FloatRange(min=0.1), default=14400, show_default=True, metavar="S",
+              help="Seconds a stream may last.")  # fmt: skip
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate, for wss.")
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key.")
+@options.pulse
+@options.meaning
+@options.sample_rate
+@options.backend
+@options.no_verify
+@options.as_json
+@guarded
+def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Serve models: each SOURCE a batch model, a stream file, or the model.toml of a recogniser.
+
+    Without SOURCE: the recogniser and the enhancer that come with pulsify. RATE: frames a second of a model's input,
+    which makes it one of sound. docs/serve.md has the protocol.
+
+    \b
+    pulsify serve
+    pulsify serve denoiser=gtcrn.onnx@16000 --token secret
+    """
+    try:
+        import starlette
+        import uvicorn
+        import websockets
+    except ImportError as error:
+        raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
+    del starlette, uvicorn, websockets
+    from pulsify.serve.running import Options, run
+
+    with working("opening the models", as_json):
+        service = _service(sources, given)
+
+    def listens(url: str) -> None:
+        if as_json:
+            print_json({"url": url, "models": [hosted.facts for hosted in service.models.values()]})
+        else:
+            click.echo(f"serving {', '.join(service.models)} at {url}")
+        sys.stdout.flush()
+
+    run(service, Options(given["host"], given["port"], given["tls_cert"], given["tls_key"]), listens)
+
+
+def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
+    from pulsify.serve.hosted import Machine
+    from pulsify.serve.service import Limits, Service, Settings
+    from pulsify.serve.sources import Meaning, open_sources, parse_source, whole
+    from pulsify.serve.store import open_store
+
+    if given["store"] != "memory" and not given["key"]:
+        raise InvalidArgument("a store that is shared needs a key that is: --key, or PULSIFY_KEY")
+    store = open_store(given["store"], given["keep"])
+    meant = {"time": given["time"], "bind": given["bind"], "set": given["fixed"]}
+    meant |= {"unbounded": given["unbounded"], "proof": given["proof"], "opening": given["opening"]}
+    plain: dict[str, Any] = {
+        "time": None,
+        "bind": {},
+        "set": {},
+        "unbounded": "refuse",
+        "proof": "proven",
+        "opening": True,
+    }
+    meant = {k: v for k, v in meant.items() if v != plain[k]}
+    rate = given["sample_rate"]
+    served = open_sources(
+        [parse_source(text) for text in sources],
+        Meaning(given["pulse"], not given["no_verify"], meant),
+        None if rate is None else whole(rate),
+    )
+    machine = given["machine"]
+    key = {"key": given["key"].encode()} if given["key"] else {}
+    settings = Settings(
+        Machine(given["most"], machine.backend, machine.options, given["wait"] / 1000),
+        Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),
+        given["token"],
+        tuple(given["origin"]),
+        snapshot_seconds=given["snapshot"],
+        keep_seconds=given["keep"],
+        drain_seconds=given["drain"],
+        **key,
+    )
+    return Service(served, settings, store)

@@ -1,0 +1,234 @@
+"""The server as an ASGI application: routes, and the bytes of a websocket to and from its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pulsify.serve import access
+from pulsify.serve.connection import Connection
+from pulsify.serve.protocol import CLOSE, Refused
+from pulsify.serve.service import Service
+from pulsify.serve.transcribe import Transcription
+from pulsify.serve.whole import run_whole
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+PAGE = Path(__file__).parent / "page"
+STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
+STATUS = {"too_many_streams": 503, "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413}
+
+
+class Application:
+    """HTTP is starlette's; websockets are taken here, where every microsecond is paid once a message."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._http = _routes(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await websocket(self.service, scope, receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+
+# ---- websockets
+
+
+async def websocket(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()  # websocket.connect
+    try:
+        make = entrance(service, scope)
+    except Refused as refused:
+        await _denied(scope, send, refused)
+        return
+    peer = AsgiPeer(send)
+    handler = make(peer)  # before anything is waited for: what was admitted is counted
+    try:
+        await send({"type": "websocket.accept", "subprotocol": access.spoken(scope.get("subprotocols", ()))})
+        both = [peer.writing(), _reading(peer, handler, receive, service.settings.limits.message_bytes)]
+        writing, reading = (asyncio.create_task(each) for each in both)
+        aborted = asyncio.create_task(peer.aborted.wait())
+        try:
+            await asyncio.wait({reading, aborted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (writing, reading, aborted):
+                task.cancel()
+            await asyncio.gather(writing, reading, aborted, return_exceptions=True)
+    finally:
+        handler.gone()
+
+
+def entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
+    """What makes the handler of a websocket; Refused if there is none, or not for this client."""
+    head = access.headers(scope["headers"])
+    offered = scope.get("subprotocols", ())
+    access.check_origin(head.get("origin"), head.get("host"), service.settings.origins)
+    access.check_token(service.settings.token, head.get("authorization"), offered)
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if path.startswith(STREAM):
+        hosted = service.admit(path.removeprefix(STREAM))
+        return lambda peer: Connection(service, hosted, peer)
+    if path == REALTIME:
+        named = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model", [])
+        hosted = service.admit(named[-1] if named else service.recogniser())
+        if hosted.served.kind != "text":
+            raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
+        return lambda peer: Transcription(service, hosted, peer)
+    raise Refused("unknown_model", "streams are at /v1/stream/NAME")
+
+
+async def _reading(peer: AsgiPeer, handler: Any, receive: Receive, largest: int) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text, data = message.get("text"), message.get("bytes")
+        if len(text or data or b"") > largest:
+            handler.refuse(Refused("too_large", f"a message has {largest} bytes at the most"))
+        elif text is not None:
+            handler.text(text)
+        elif data is not None:
+            handler.binary(data)
+        if peer.paused:
+            await peer.unpaused.wait()
+
+
+async def _denied(scope: Scope, send: Send, refused: Refused) -> None:
+    """The answer to the websocket's own request."""
+    status = STATUS.get(refused.code, CLOSE[refused.code])
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": refused.code})
+        return
+    body = refusal(refused)
+    head = [(k.encode(), v.encode()) for k, v in body.headers.items()]
+    await send({"type": "websocket.http.response.start", "status": status, "headers": head})
+    await send({"type": "websocket.http.response.body", "body": bytes(body.body)})
+
+
+class AsgiPeer:
+    """What is to be sent waits here until the server has taken it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._line, self._size = send, deque[bytes | str](), 0
+        self._more, self.unpaused, self.aborted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._closing: tuple[int, str] | None = None
+        self.paused = False
+
+    def send(self, message: bytes | str) -> None:
+        if self._closing is None:
+            self._line.append(message)
+            self._size += len(message)
+            self._more.set()
+
+    def close(self, code: int, reason: str) -> None:
+        if self._closing is None:
+            self._closing = code, reason
+            self._more.set()
+            self.pause(False)
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.unpaused.clear() if paused else self.unpaused.set()
+
+    def waiting(self) -> int:
+        return self._size
+
+    async def writing(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._line:
+                message = self._line.popleft()
+                key = "text" if isinstance(message, str) else "bytes"
+                await self._send({"type": "websocket.send", key: message})
+                self._size -= len(message)
+            if self._closing is not None:
+                code, reason = self._closing
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                return
+
+
+# ---- HTTP
+
+
+def refusal(refused: Refused) -> JSONResponse:
+    status = STATUS.get(refused.code, CLOSE[refused.code])
+    head = {"Retry-After": "1"} if status == 503 else {}
+    body = {"error": {"code": refused.code, "message": refused.message}}
+    return JSONResponse(body, status if status < 600 else 500, head)
+
+
+def _routes(service: Service) -> Starlette:
+    def guarded(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                access.check_token(service.settings.token, request.headers.get("authorization"))
+                return await call(request)
+            except Refused as refused:
+                return refusal(refused)
+
+        return answer
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"models": [h.facts for h in service.models.values()]})
+
+    async def health(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(request: Request) -> Response:
+        return PlainTextResponse("ready\n") if service.ready else PlainTextResponse("not ready\n", 503)
+
+    async def metrics(request: Request) -> Response:
+        return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4")
+
+    async def run(request: Request) -> Response:
+        query = {k: v[-1] for k, v in parse_qs(request.url.query).items()}
+        kind, name = request.headers.get("content-type", ""), request.path_params["name"]
+        return await run_whole(service, name, await _body(service, request), kind, query)
+
+    routes: list[Any] = [
+        Route("/v1/models", guarded(models)),
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/metrics", guarded(metrics)),
+        Route("/v1/run/{name}", guarded(run), methods=["POST"]),
+    ]
+    if PAGE.is_dir():
+        routes.append(Mount("/", StaticFiles(directory=PAGE, html=True)))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _body(service: Service, request: Request) -> bytes:
+    """All of it, if it is not too much; what comes is counted, not what was announced."""
+    largest, parts, size = service.settings.limits.run_bytes, [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > largest:
+            raise Refused("too_large", f"a file has {largest} bytes at the most")
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,356 @@
+"""One client with one stream, seen from the event loop: what may be said when, limits, and what is said back.
+
+It knows nothing of sockets: whoever moves the bytes is a `Peer`, and calls `text`, `binary` and `gone`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pulsify.serve import protocol
+from pulsify.serve.protocol import CLOSE, NORMAL, Ack, Flush, Open, Peek, Ping, Refused, Sound, said
+from pulsify.serve.scheduler import Done, Live, News, Opened, Peeked, Snapped, Taken
+from pulsify.serve.store import Kept, StoreFailed
+
+if TYPE_CHECKING:
+    from pulsify.serve.flow import Chain
+    from pulsify.serve.hosted import Hosted
+    from pulsify.serve.service import Service
+
+PATIENCE = 5.0  # seconds for a client to take its last messages
+
+
+class Peer(Protocol):
+    """Whoever moves the bytes."""
+
+    def send(self, message: bytes | str) -> None: ...
+    def close(self, code: int, reason: str) -> None: ...
+    def abort(self) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+    def waiting(self) -> int: ...
+
+
+class Connection:
+    """From `open` to the end."""
+
+    def __init__(self, service: Service, hosted: Hosted, peer: Peer) -> None:
+        self.service, self.hosted, self.peer = service, hosted, peer
+        self.limits = service.settings.limits
+        self.live: Live | None = None
+        self.began = self.heard = time.monotonic()
+        self.opened: Open | None = None
+        self.flushed = self.over = self.warned = False
+        self.token: str | None = None
+        self._given, self._wanted = Sound(), Sound()
+        self._early: list[bytes | str] = []  # what came while the way of its sound was made
+        self._posted = self._taken = 0  # bytes for the thread, and those it has computed
+        self._paused = False
+        self._mark = 0
+        self._until = 0.0  # when an ended connection is cut
+        self._outcome = "left"
+        self.name = f"{service.name}-{next(service.numbers)}"  # never given twice
+        service.connections[self] = None
+
+    # ---- from the client
+
+    def text(self, text: str) -> None:
+        if self.over:
+            return
+        self.heard = time.monotonic()
+        try:
+            self._said(text)
+        except Refused as refused:
+            self.refuse(refused)
+
+    def binary(self, data: bytes) -> None:
+        if self.over:
+            return
+        self.heard = time.monotonic()
+        if self.opened is None or self.flushed:
+            self.refuse(Refused("bad_message", f"frames {'after flush' if self.flushed else 'before open'}"))
+        elif self.live is None:
+            self._wait_early(data)
+        else:
+            self._posted += len(data)
+            self.hosted.scheduler.post(self.live, "data", data)
+            if self._posted - self._taken > self.limits.waiting_bytes and not self._paused:
+                self._paused = True
+                self.peer.pause(True)
+
+    def half_closed(self) -> None:
+        """It sends no more, and may still listen: what is inside goes out, then the connection ends."""
+        if self.over:
+            return
+        if self.opened is None:
+            self.finish(NORMAL, "")
+        elif self.live is None:
+            self._wait_early('{"type": "flush"}')
+        elif not self.flushed:
+            self._flush()
+
+    def alive(self) -> None:
+        self.heard = time.monotonic()
+
+    def gone(self) -> None:
+        """Nobody is there any more. Snapshots stay: a client may have crashed with all of this unread."""
+        self.over = True
+        if self.live is not None:
+            self.hosted.scheduler.post(self.live, "close")
+        self.service.connections.pop(self, None)
+        if self.token is not None and self.service.by_token.get(self.token) is self:
+            del self.service.by_token[self.token]
+        self.service.counts[self.hosted.served.name, self._outcome] += 1
+
+    def _said(self, text: str) -> None:
+        message = protocol.parse(text)
+        if isinstance(message, Open):
+            if self.opened is not None:
+                raise Refused("bad_message", "open was said already")
+            self.opened = message
+            self._open(message)
+            return
+        if isinstance(message, Ping):
+            self.peer.send(said("pong", id=message.id))
+            return
+        if self.opened is None or (self.flushed and not isinstance(message, Ack)):
+            raise Refused("bad_message", "not after flush" if self.flushed else "open comes first")
+        if self.live is None:
+            self._wait_early(text)
+        elif isinstance(message, Flush):
+            self._flush()
+        elif isinstance(message, Peek):
+            self.hosted.scheduler.post(self.live, "peek")
+        elif isinstance(message, Ack) and message.mark == self._mark:
+            self.hosted.scheduler.post(self.live, "acked")
+
+    def _flush(self) -> None:
+        assert self.live is not None
+        self.flushed = True
+        self.hosted.scheduler.post(self.live, "end")
+
+    def _wait_early(self, message: bytes | str) -> None:
+        self._early.append(message)
+        self._posted += len(message) + 100
+        if not self._paused and self._posted > self.limits.waiting_bytes:
+            self._paused = True
+            self.peer.pause(True)
+
+    # ---- opening
+
+    def _open(self, message: Open) -> None:
+        if not message.resume:
+            self._given, self._wanted = message.input, message.output
+            chain = self.hosted.known(message.input, message.output)
+            if chain is not None:
+                self._begin(chain, None)
+                return
+        self._aside(self._open_aside(message))
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that the client need not wait for. It is held until it is through."""
+        task = asyncio.ensure_future(work)
+        self.service.tasks.add(task)
+        task.add_done_callback(self.service.tasks.discard)
+
+    async def _open_aside(self, message: Open) -> None:
+        """What takes longer: a resampler that was not there yet, a snapshot out of a store."""
+        loop = asyncio.get_running_loop()
+        try:
+            kept = None
+            self._given, self._wanted = message.input, message.output
+            if message.token is not None:
+                kept = await loop.run_in_executor(self.service.aside, self._find, message.token, message.have)
+                self._given, self._wanted = (Sound(*kept.facts[k]) for k in ("input", "output"))
+                if (other := self.service.by_token.get(message.token)) is not None:
+                    other.refuse(Refused("going_away", "this stream goes on in another connection"))
+            chain = await loop.run_in_executor(self.service.aside, self.hosted.chain, self._given, self._wanted)
+            if message.resume:
+                await self._name_it(kept)
+            if not self.over:
+                self._begin(chain, kept)
+        except Refused as refused:
+            self.refuse(refused)
+        except Exception as error:
+            self.refuse(Refused("failed", f"the stream could not be opened ({type(error).__name__})"))
+            raise
+
+    def _find(self, token: str, have: Any) -> Kept:
+        """The newest snapshot of which the client has everything that had been sent."""
+        try:
+            found = self.service.keeper.get(token)
+        except (StoreFailed, ValueError) as error:
+            raise Refused("failed", f"the store of snapshots does not answer ({error})") from error
+        kept = next((k for k in found if k.within(have)), None)
+        if kept is None or kept.facts["model"] != self.hosted.served.name:
+            raise Refused("unknown_stream", "no such stream is kept here, or not as far back as you are")
+        return kept
+
+    async def _name_it(self, kept: Kept | None) -> None:
+        """A token of its own, under which there is something from the start."""
+        self.token = secrets.token_urlsafe(24)
+        self._mark, sent, blob = (kept.mark, kept.facts["sent"], kept.blob) if kept is not None else (0, {}, b"")
+        try:
+            await self._stored(sent, blob)
+        except StoreFailed as error:
+            self.warn("store_failed", str(error))
+        if not self.over:
+            self.service.by_token[self.token] = self
+
+    async def _stored(self, sent: Mapping[str, int], blob: bytes) -> None:
+        facts = {
+            "model": self.hosted.served.name,
+            "mark": self._mark,
+            "sent": dict(sent),
+            "input": [self._given.format, self._given.rate],
+            "output": [self._wanted.format, self._wanted.rate],
+        }
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.service.aside, self.service.keeper.put, str(self.token), facts, blob)
+
+    def _begin(self, chain: Chain, kept: Kept | None) -> None:
+        assert self.opened is not None
+        keeps = self.service.settings.snapshot_seconds if self.opened.resume else None
+        self.live = Live(chain, self, keeps)
+        self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
+        early, self._early, self._posted = self._early, [], 0
+        if self._paused:
+            self._paused = False
+            self.peer.pause(False)
+        for message in early:
+            self.text(message) if isinstance(message, str) else self.binary(message)
+
+    # ---- to the client
+
+    def hear(self, news: list[News]) -> None:
+        """What the thread has for it."""
+        for each in news:
+            if self.over:
+                return
+            if isinstance(each, (bytes, str)):
+                self.peer.send(each)
+            else:
+                self._heard(each)
+        if self.flushed:
+            self.heard = time.monotonic()
+        self._check_reader()
+
+    def _heard(self, news: Any) -> None:
+        if isinstance(news, Taken):
+            self._taken = news.count
+            if self._paused and self._posted - self._taken <= self.limits.waiting_bytes // 2:
+                self._paused = False
+                self.peer.pause(False)
+        elif isinstance(news, Opened):
+            self.peer.send(said("ready", **self._ready(news)))
+        elif isinstance(news, Peeked):
+            self._peeked(news)
+        elif isinstance(news, Snapped):
+            self._aside(self._keep(news))
+        elif isinstance(news, Done):
+            self.peer.send(said("done", received=news.received, sent=news.sent, **news.more))
+            self._outcome = "done"
+            self.finish(NORMAL, "done")
+        elif isinstance(news, Refused):
+            self.refuse(news)
+
+    def _ready(self, news: Opened) -> dict[str, Any]:
+        assert self.live is not None
+        chain, rate = self.live.chain, self.hosted.served.sample_rate
+        forms = [
+            {"format": s.format, "rate": (s.rate or rate) if s.sound else rate} for s in (self._given, self._wanted)
+        ]
+        return {
+            "protocol": protocol.VERSION,
+            "stream": self.name,
+            **self.hosted.facts,
+            "latency_seconds": self.hosted.latency_seconds(chain, self._given),
+            **forms[0],
+            "output": forms[1],
+            "limits": self.limits.facts(),
+            "token": self.token,
+            "received": news.received,
+            "sent": news.sent,
+        }
+
+    def _peeked(self, news: Peeked) -> None:
+        more = {} if news.error is None else {"error": news.error}
+        if self.hosted.served.kind == "text":
+            added = "".join(protocol.json_object(m)["added"] for m in news.messages if isinstance(m, str))
+            self.peer.send(said("peek", text=added, **more))
+            return
+        self.peer.send(said("peek", messages=len(news.messages), **more))
+        for message in news.messages:
+            self.peer.send(message)
+
+    async def _keep(self, news: Snapped) -> None:
+        """Into the store, and only then said."""
+        assert self.live is not None and self.token is not None
+        self._mark += 1
+        mark = self._mark
+        try:
+            await self._stored(news.sent, news.blob)
+        except (StoreFailed, RuntimeError) as error:
+            self._mark -= 1
+            if not self.over:
+                self.warn("store_failed", str(error))
+                self.hosted.scheduler.post(self.live, "acked")
+        else:
+            if not self.over:
+                self.peer.send(said("ack", mark=mark, received=news.received, sent=news.sent))
+        if news.final and not self.over:
+            self.refuse(Refused("going_away", "the server stops; go on elsewhere with your token"))
+
+    def warn(self, code: str, message: str, **more: Any) -> None:
+        if not self.over:
+            self.peer.send(said("warning", code=code, message=message, **more))
+
+    def _check_reader(self) -> None:
+        waiting = self.peer.waiting()
+        if waiting > self.limits.waiting_bytes:
+            self.refuse(Refused("slow_reader", f"{waiting} bytes wait to be read"))
+        elif waiting > self.limits.waiting_bytes // 2 and not self.warned:
+            self.warned = True
+            self.warn("slow_reader", f"{waiting} bytes wait to be read; at {self.limits.waiting_bytes} the stream ends")
+        elif self.warned and waiting < self.limits.waiting_bytes // 8:
+            self.warned = False
+
+    # ---- the end
+
+    def refuse(self, refused: Refused) -> None:
+        """The stream is over, and the client is told why."""
+        if self.over:
+            return
+        self._outcome = refused.code
+        self.peer.send(protocol.error(refused))
+        self.finish(CLOSE[refused.code], refused.code)
+
+    def finish(self, code: int, reason: str) -> None:
+        self.over = True
+        self._until = time.monotonic() + PATIENCE
+        if self.live is not None:
+            self.hosted.scheduler.post(self.live, "close")
+        self.peer.close(code, reason)
+
+    def send_away(self) -> None:
+        """The server stops: the last snapshot, for those who have a token."""
+        if self.live is not None and self.token is not None and not self.flushed:
+            self.hosted.scheduler.post(self.live, "snap")
+        else:
+            self.refuse(Refused("going_away", "the server stops"))
+
+    def look(self, now: float) -> None:
+        """Is any time up?"""
+        limits = self.limits
+        if self.over:
+            if now > self._until:
+                self.peer.abort()
+        elif self.opened is None and now - self.began > limits.open_seconds:
+            self.refuse(Refused("idle", f"open did not come within {limits.open_seconds:g} seconds"))
+        elif now - self.began > limits.total_seconds:
+            self.refuse(Refused("too_long", f"{limits.total_seconds:g} seconds are over"))
+        elif now - self.heard > limits.idle_seconds and not self._paused:
+            self.refuse(Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds"))

@@ -1,0 +1,187 @@
+"""One stream's way through a chain of stages, from what a client sends to what it gets.
+
+    bytes ─ source ─> [resampled] ─> the model, one stage or several ─> [resampled] ─ sink ─> messages
+
+All of it is deterministic, so a stream is what it received: `state` says all there is to know, and a flow that is made
+from it goes on exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pulsify.core.errors import InvalidLength, PulsifyError
+from pulsify.serve import boxes
+from pulsify.serve.engine import Array, Chunks, joined, named
+from pulsify.serve.protocol import Refused
+from pulsify.serve.sinks import Sink, Source
+from pulsify.serve.stage import Seat, Stage, Step
+
+Adapt = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A stage of a chain. passes: its output that goes on, and how the next stage takes it (None: the last one).
+
+    length: an output that says at the end how many frames are real.
+    """
+
+    stage: Stage
+    passes: str | None = None
+    adapt: Adapt | None = None
+    length: str | None = None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How streams of one kind go; what it is made of is shared by all of them."""
+
+    links: tuple[Link, ...]
+    order: tuple[int, ...]  # of the stages, among those of all chains of the model
+    source: Source
+    sink: Callable[[], Sink]
+
+
+class Flow:
+    """One stream."""
+
+    def __init__(self, chain: Chain, owner: Any) -> None:
+        self.chain, self.owner = chain, owner
+        self.sink = chain.sink()
+        self.received = dict.fromkeys(chain.source.names, 0)
+        self._before = dict(self.received)  # frames that came before this flow did
+        self.given = [0] * len(chain.links)  # frames that came out of each stage, where lengths are told
+        self.ended, self.done = False, False
+        self.seats: list[Seat] = []
+        try:
+            for at, link in enumerate(chain.links):
+                self.seats.append(link.stage.open((self, at)))
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- in
+
+    def take(self, data: bytes | memoryview) -> None:
+        """A binary message of the client."""
+        name, feeds, array, frames = self.chain.source.read(data)
+        self.received[name] += frames
+        self.seats[0].feed(feeds, array, frames)
+
+    def end(self) -> None:
+        self.ended = True
+        self.seats[0].end()
+
+    def computed(self) -> int:
+        """Bytes of the client's that have left the first line."""
+        source, waiting = self.chain.source, self.seats[0].waiting
+        return sum(
+            (self.received[name] - self._before[name] - waiting[source.feeds[name]]) * source.sizes[name]
+            for name in source.names
+        )
+
+    def close(self) -> None:
+        for seat in self.seats:
+            seat.close()
+
+    # ---- through
+
+    def passed(self, at: int, step: Step) -> list[bytes | str]:
+        """What came out of a stage goes to the next; out of the last, messages for the client."""
+        link, made = self.chain.links[at], step.made
+        if link.length is not None:
+            made = self._told(at, link, made)
+        if link.passes is None:
+            out = self.sink.messages(made, step.last)
+            if step.last:
+                self.done = True
+            return out
+        after = self.seats[at + 1]
+        if link.passes in made and made[link.passes].size:
+            array = made[link.passes] if link.adapt is None else link.adapt(made[link.passes])
+            name = after.stage.frames[0][0]
+            after.feed(name, array, array.shape[after.stage.axes[name]])
+        if step.last:
+            after.end()
+        return []
+
+    def _told(self, at: int, link: Link, made: Chunks) -> Chunks:
+        """Without frames beyond the length that a model says it has, at its end."""
+        name, axis = next((o.name, o.axis) for o in link.stage.spec.outputs if o.axis is not None)
+        before = self.given[at]
+        if name in made:
+            self.given[at] += made[name].shape[axis or 0]
+        if link.length not in made:
+            return made
+        keep = int(np.ravel(made[link.length])[0]) - before
+        if keep < 0:
+            raise InvalidLength(f"the model says it has {before + keep} frames but gave {before} before the end")
+        return {**made, name: made[name][(slice(None),) * (axis or 0) + (slice(0, keep),)]}
+
+    def peek(self) -> list[bytes | str]:
+        """What ending now would give, with nothing changed."""
+        sink, given = self.sink.fork(), list(self.given)
+        fed: Chunks = {}
+        try:
+            for at, (link, seat) in enumerate(zip(self.chain.links, self.seats, strict=True)):
+                spec = link.stage.spec
+                rest = seat.rest()
+                for name, array in fed.items():
+                    rest[name] = np.concatenate([rest[name], array], link.stage.axes[name])
+                session = seat.place.alone()
+                made = named(spec, session.push(rest))
+                made = joined(spec, made, named(spec, session.flush()))
+                made = made if link.length is None else self._told(at, link, made)
+                if link.passes is None:
+                    return sink.messages(made, True)
+                array = made[link.passes]
+                following = self.chain.links[at + 1].stage.frames[0][0]
+                fed = {following: array if link.adapt is None else link.adapt(array)}
+        finally:
+            self.given = given
+        raise AssertionError("the last stage passes nothing on")
+
+    # ---- kept
+
+    def state(self) -> bytes:
+        """Everything, between two steps; frames that are computed are in `sink`."""
+        facts = {
+            "received": self.received,
+            "given": self.given,
+            "openings": [s.opening for s in self.seats],
+            "sink": self.sink.facts(),
+        }
+        arrays: dict[str, Array] = {}
+        for at, seat in enumerate(self.seats):
+            arrays[f"place{at}"] = np.frombuffer(seat.place.state(), np.uint8)
+            arrays |= {f"rest{at}.{name}": array for name, array in seat.rest().items()}
+        arrays |= {f"sink.{name}": array for name, array in self.sink.arrays().items()}
+        return boxes.pack(facts, arrays)
+
+    def restore(self, blob: bytes, have: Mapping[str, int]) -> None:
+        """Go on from there. have: what the client has of each output, at least what was sent then."""
+        facts, arrays = boxes.unpack(blob)
+        self.received = {name: int(facts["received"][name]) for name in self.received}
+        self._before = dict(self.received)
+        self.given = [int(n) for n in facts["given"]]
+        kept = {k.removeprefix("sink."): a for k, a in arrays.items() if k.startswith("sink.")}
+        self.sink.restore(facts["sink"], kept, have)
+        for at, seat in enumerate(self.seats):
+            start = f"rest{at}."
+            rest = {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
+            seat.restore(arrays[f"place{at}"].tobytes(), int(facts["openings"][at]), rest)
+
+
+def refusal(error: PulsifyError, at: int) -> Refused:
+    """Why a stream ended. Only what the client sent is the client's fault."""
+    from pulsify.core.errors import InvalidChunk
+
+    fault = at == 0 and isinstance(error, InvalidChunk) and "model failed" not in str(error)
+    code = "bad_frames" if fault or isinstance(error, InvalidLength) else "failed"
+    text = str(error).split("\n")[0][:300]
+    return Refused(code, "numbers that are not finite" if "not finite" in text and fault else text)

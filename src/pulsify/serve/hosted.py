@@ -1,0 +1,150 @@
+"""A model that is being served: its thread, and the chains its streams go through."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pulsify.api import Stream
+from pulsify.backends.seam import Own
+from pulsify.serve.admission import Capacity, calibrated
+from pulsify.serve.engine import open_engine
+from pulsify.serve.flow import Chain, Link
+from pulsify.serve.protocol import Refused, Sound
+from pulsify.serve.scheduler import Deliver, Scheduler
+from pulsify.serve.sinks import Frames, Source, Text, shaped
+from pulsify.serve.sound import resampling
+from pulsify.serve.sources import Served
+from pulsify.serve.stage import Stage
+
+MOST = 1024
+OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
+BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What computes, and for how many streams at the most. wait: seconds a batch waits for company."""
+
+    most: int = MOST
+    backend: str = "ort"
+    options: Mapping[str, Own] | None = None
+    wait: float = 0.002
+    calibrate: bool = True  # measure how many streams there is time for
+
+
+class Hosted:
+    """The stages are made once, chains as they are asked for."""
+
+    def __init__(self, served: Served, machine: Machine, deliver: Deliver) -> None:
+        self.served, self.machine = served, machine
+        self.scheduler = Scheduler(served.name, machine.wait, deliver)
+        self._lock = threading.Lock()
+        self._chains: dict[tuple[Sound, Sound], Chain] = {}
+        self._resamplers: dict[tuple[int, int, int], Stage] = {}
+        self._stages = [self._stage(s) for s in served.streams]
+        self.chain(Sound(), Sound())
+        self.capacity = self._calibrated() if machine.calibrate else Capacity(machine.most)
+
+    def _calibrated(self) -> Capacity:
+        lasts = self.served.pulses_seconds
+        if lasts is None:
+            return Capacity(self.machine.most)
+        longest = max(lasts)
+        stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
+        clock = time.thread_time if self.machine.backend in OWN_THREAD else time.perf_counter
+        return calibrated(stages, longest, self.machine.most, clock)
+
+    def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
+        backend = "ort" if resampler else self.machine.backend
+        options = {} if resampler else dict(self.machine.options or {})
+        return Stage(open_engine(stream, self.machine.most, backend, options))
+
+    def known(self, given: Sound, wanted: Sound) -> Chain | None:
+        """If it was made before."""
+        return self._chains.get(self._settled(given, wanted))
+
+    def chain(self, given: Sound, wanted: Sound) -> Chain:
+        """The way of a stream with sound as it is given and wanted. May take a second: any thread."""
+        key = self._settled(given, wanted)
+        with self._lock:
+            if key not in self._chains:
+                if len(self._chains) >= 64:
+                    raise Refused("unsupported", "too many rates are in use; send sound at the model's own")
+                self._chains[key] = self._made(*key)
+            return self._chains[key]
+
+    def _settled(self, given: Sound, wanted: Sound) -> tuple[Sound, Sound]:
+        """With rates filled in; Refused if the model has no sound there."""
+        out = []
+        for what, sound, fits in (("input", given, self.served.hears), ("output", wanted, self.served.sounds)):
+            if sound.sound and not fits:
+                why = (
+                    "nobody said at what rate" if self.served.sample_rate is None else "it is not one channel of sound"
+                )
+                raise Refused("unsupported", f"the {what} of {self.served.name!r} is raw frames: {why}")
+            own = int(self.served.sample_rate or 0)
+            out.append(Sound(sound.format, sound.rate or own) if sound.sound else Sound())
+        return out[0], out[1]
+
+    def _made(self, given: Sound, wanted: Sound) -> Chain:
+        served = self.served
+        rate, inputs, outputs = served.sample_rate, served.streams[0].inputs, served.streams[-1].outputs
+        links, order = self._links(), list(range(len(self._stages)))
+        source = Source(inputs, given.format, tuple(i.name for i in inputs))
+        if given.sound and given.rate != rate:
+            assert given.rate is not None and isinstance(rate, int)
+            stage = self._resampler(given.rate, rate)
+            links.insert(0, Link(stage, stage.spec.outputs[0].name, shaped(inputs[0])))
+            order.insert(0, BEFORE)
+            source = Source(stage.spec.inputs, given.format, (inputs[0].name,))
+        if served.recogniser is not None:
+            return Chain(tuple(links), tuple(order), source, partial(Text, served.recogniser))
+        names = tuple(o.name for o in outputs)
+        if wanted.sound and wanted.rate != rate:
+            assert wanted.rate is not None and isinstance(rate, int)
+            stage = self._resampler(rate, wanted.rate)
+            links[-1] = Link(links[-1].stage, outputs[0].name, shaped(stage.spec.inputs[0]), links[-1].length)
+            links.append(Link(stage))
+            order.append(AFTER)
+            outputs = stage.spec.outputs
+        return Chain(tuple(links), tuple(order), source, partial(Frames, outputs, wanted.format, names))
+
+    def _links(self) -> list[Link]:
+        """The model's own stages."""
+        recogniser = self.served.recogniser
+        if recogniser is None:
+            return [Link(stage) for stage in self._stages]
+        parts, out = recogniser.stages, []
+        for at, (part, stage) in enumerate(zip(parts, self._stages, strict=True)):
+            after = parts[at + 1] if at + 1 < len(parts) else None
+            passes, adapt = (None, None) if after is None else (part.output.name, partial(part.into, after))
+            out.append(Link(stage, passes, adapt, part.length))
+        return out
+
+    def _resampler(self, rate: int, to: int) -> Stage:
+        out = to == self.served.sample_rate
+        pulse = self.served.streams[0].pulse if out else round(self.served.streams[0].pulse * to / rate)
+        key = rate, to, max(pulse, 1)
+        if key not in self._resamplers:
+            self._resamplers[key] = self._stage(resampling(*key), resampler=True)
+        return self._resamplers[key]
+
+    def latency_seconds(self, chain: Chain, given: Sound) -> float | None:
+        """All of the way."""
+        rate = self.served.sample_rate
+        if rate is None:
+            return None
+        total = self.served.latency / rate
+        for order, link in zip(chain.order, chain.links, strict=True):
+            if order in (BEFORE, AFTER):
+                total += link.stage.spec.latency / (rate if order == AFTER else given.rate or rate)
+        return total
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.served.facts

@@ -1,0 +1,78 @@
+"""The server as a process: uvicorn, signals, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import uvicorn
+
+from pulsify.serve.app import Application
+from pulsify.serve.service import Service
+from pulsify.serve.wire import Wire
+
+SWITCH = 0.0005  # seconds: how long one thread may keep another waiting for the interpreter
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where it listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class Server(uvicorn.Server):
+    """On the first signal streams are given time to end, on the second they are not."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service, self._draining = service, False
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self._draining or sig not in (signal.SIGTERM, signal.SIGINT):
+            super().handle_exit(sig, frame)
+            return
+        self._draining = True
+        loop = asyncio.get_event_loop()
+        loop.call_soon_threadsafe(lambda: loop.create_task(self._drain()))
+
+    async def _drain(self) -> None:
+        await self._service.drain()
+        self.should_exit = True
+
+
+def server(service: Service, options: Options) -> Server:
+    config = uvicorn.Config(
+        Application(service),
+        host=options.host,
+        port=options.port,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+        ws=partial(Wire, service),  # type: ignore[arg-type]
+        log_level="warning",
+        lifespan="on",
+        timeout_graceful_shutdown=5,
+    )
+    return Server(config, service)
+
+
+def run(service: Service, options: Options, listens: Callable[[str], None]) -> None:
+    """Until a signal ends it. listens: is told where."""
+    sys.setswitchinterval(SWITCH)
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((options.host, options.port))
+    scheme = "https" if options.tls_cert else "http"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    listens(f"{scheme}://{host}:{listening.getsockname()[1]}")
+    server(service, options).run([listening])

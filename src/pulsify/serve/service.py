@@ -1,0 +1,178 @@
+"""Everything that is served, and everyone who is connected. All of this is the event loop's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pulsify.serve import metrics
+from pulsify.serve.hosted import Hosted, Machine
+from pulsify.serve.protocol import Refused
+from pulsify.serve.scheduler import Live, News
+from pulsify.serve.sources import Served
+from pulsify.serve.store import Keeper, Memory, Store
+
+if TYPE_CHECKING:
+    from pulsify.serve.connection import Connection
+
+LOOK_EVERY = 0.25  # seconds
+log = logging.getLogger("pulsify.serve")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of every stream. run_bytes: the largest file that is run at once."""
+
+    message_bytes: int = 1 << 20
+    open_seconds: float = 10
+    idle_seconds: float = 60
+    total_seconds: float = 4 * 3600
+    waiting_bytes: int = 4 << 20
+    run_bytes: int = 64 << 20
+
+    def facts(self) -> dict[str, float]:
+        return {k: v for k, v in vars(self).items() if k != "run_bytes"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """token: what clients must show. origins: pages from elsewhere that may connect; "*": all."""
+
+    machine: Machine = field(default_factory=Machine)
+    limits: Limits = field(default_factory=Limits)
+    token: str | None = None
+    origins: tuple[str, ...] = ()
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    snapshot_seconds: float = 2.0
+    keep_seconds: float = 600.0
+    drain_seconds: float = 30.0
+
+
+class Service:
+    """Models by name. `start` and `stop` on the loop that serves."""
+
+    def __init__(self, served: Sequence[Served], settings: Settings | None = None, store: Store | None = None) -> None:
+        self.settings = settings = settings or Settings()
+        self.keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
+        self.models = {s.name: Hosted(s, settings.machine, self._deliver) for s in served}
+        self.connections: dict[Connection, None] = {}
+        self.by_token: dict[str, Connection] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
+        self.tasks: set[asyncio.Future[None]] = set()
+        self.draining = False
+        self.name, self.numbers = secrets.token_hex(4), count(1)
+        self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for what takes long: stores, resamplers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for hosted in self.models.values():
+            hosted.scheduler.start()
+        self._looking = asyncio.create_task(self._look())
+
+    async def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        for connection in list(self.connections):
+            connection.refuse(Refused("going_away", "the server stops"))
+        for hosted in self.models.values():
+            await asyncio.to_thread(hosted.scheduler.stop)
+        self.aside.shutdown(wait=True)
+
+    async def drain(self) -> None:
+        """Take no more streams, give those that are here some time to end, then their snapshot."""
+        self.draining = True
+        seconds = self.settings.drain_seconds
+        for connection in list(self.connections):
+            connection.warn("draining", "the server goes away; end, or come back with your token", seconds=seconds)
+        end = time.monotonic() + seconds
+        while self.connections and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        for connection in list(self.connections):
+            connection.send_away()
+        end = time.monotonic() + 5
+        while self.connections and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+
+    # ---- who may come
+
+    def hosted(self, name: str) -> Hosted:
+        if name not in self.models:
+            raise Refused("unknown_model", f"there are {', '.join(self.models)}")
+        return self.models[name]
+
+    def admit(self, name: str) -> Hosted:
+        """The model, if there is room for one more stream of it. Said at once."""
+        hosted = self.hosted(name)
+        if self.draining:
+            raise Refused("too_many_streams", "the server is going away")
+        taken = self._taken()
+        if taken[name] >= hosted.machine.most:
+            raise Refused(
+                "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
+            )
+        used = sum(streams / self.models[other].capacity.streams for other, streams in taken.items())
+        if taken.total() and used + 1 / hosted.capacity.streams > 1:
+            raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
+        if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
+            raise Refused("too_many_streams", "the streams that are here take all the time there is")
+        return hosted
+
+    def _taken(self) -> Counter[str]:
+        """Streams by model."""
+        return Counter(c.hosted.served.name for c in self.connections)
+
+    def recogniser(self) -> str:
+        """The first one there is, for clients that name none."""
+        return next((name for name, h in self.models.items() if h.served.kind == "text"), "")
+
+    @property
+    def ready(self) -> bool:
+        return not self.draining and self._loop is not None
+
+    # ---- from the threads
+
+    def _deliver(self, batch: list[tuple[Live, list[News]]]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._delivered, batch)
+
+    def _delivered(self, batch: list[tuple[Live, list[News]]]) -> None:
+        for live, news in batch:
+            try:
+                live.peer.hear(news)
+            except Exception:  # a bug, which must not take the others' frames with it
+                log.exception("news of a stream")
+                live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now = time.monotonic()
+            for connection in list(self.connections):
+                connection.look(now)
+
+    # ---- figures
+
+    def metrics(self) -> str:
+        rows: list[tuple[str, str, Any, float]] = []
+        models = [(name, {"model": name}, h) for name, h in self.models.items()]
+        taken = self._taken()
+        for name, labels, _ in models:
+            rows.append(("streams", "gauge", labels, taken[name]))
+        rows += [("capacity_streams", "gauge", labels, h.capacity.streams) for _, labels, h in models]
+        for (model, how), ended in sorted(self.counts.items()):
+            rows.append(("streams_total", "counter", {"model": model, "outcome": how}, ended))
+        for figure, read in (("rounds_total", "rounds"), ("pulses_total", "pulses"), ("busy_seconds_total", "busy")):
+            rows += [(figure, "counter", labels, getattr(h.scheduler.meter, read)) for _, labels, h in models]
+        rows += [("duty_cycle", "gauge", labels, h.scheduler.meter.duty) for _, labels, h in models]
+        lags = [line for _, labels, h in models for line in metrics.histogram("lag_seconds", labels, h.scheduler.meter)]
+        return metrics.text(rows) + "\n".join(dict.fromkeys(lags)) + "\n"

@@ -1,0 +1,233 @@
+"""Both ends of a flow: a client's bytes as frames, and frames (or text) as messages for the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pulsify.asr.sound import shape_sound
+from pulsify.core.spec import Input, Output
+from pulsify.serve import sound
+from pulsify.serve.engine import Array, Chunks, shape_of
+from pulsify.serve.protocol import Refused, said
+
+if TYPE_CHECKING:
+    from pulsify.asr.recogniser import Recogniser
+
+HEAD = 4  # bytes in front of a chunk that say which port it is for, where there are several
+
+
+@dataclass(frozen=True)
+class Source:
+    """How binary messages are read. form: raw, or how samples are written; ports: the model's, or the resampler's.
+
+    names: the ports as the client knows them; feeds: what each is called by the first stage.
+    """
+
+    ports: tuple[Input, ...]
+    form: str
+    names: tuple[str, ...]
+
+    @cached_property
+    def feeds(self) -> dict[str, str]:
+        return dict(zip(self.names, (p.name for p in self.ports), strict=True))
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of a frame, as the client sends it."""
+        return {name: self._size(port) for name, port in zip(self.names, self.ports, strict=True)}
+
+    def _size(self, port: Input) -> int:
+        if self.form != "raw":
+            return sound.WIDTH[self.form]
+        return int(np.prod(shape_of(port, 1), dtype=np.int64)) * port.dtype.itemsize
+
+    @cached_property
+    def _whole(self) -> dict[int, tuple[str, str, np.dtype[Any], tuple[int, ...], int]]:
+        """How a message that is one pulse is read, by its size: nearly all are, and this is paid once a message."""
+        if len(self.ports) > 1 or self.form == "pcm16":
+            return {}
+        (port,), (name,) = self.ports, self.names
+        if self.form != "raw" and port.dtype != np.float32:
+            return {}
+        shape = shape_of(port, port.frames)
+        return {self.sizes[name] * port.frames: (name, port.name, little(port.dtype), shape, port.frames)}
+
+    def read(self, data: bytes | memoryview) -> tuple[str, str, Array, int]:
+        """Which port, what the first stage calls it, the chunk, and how many frames it has."""
+        if (whole := self._whole.get(len(data))) is not None:
+            name, feeds, dtype, shape, frames = whole
+            return name, feeds, np.frombuffer(data, dtype).reshape(shape), frames
+        at = 0
+        if len(self.ports) > 1:
+            at = int.from_bytes(data[:HEAD], "little") if len(data) >= HEAD else -1
+            if not 0 <= at < len(self.ports):
+                raise Refused("bad_frames", f"a chunk begins with {HEAD} bytes: the number of its input, from 0")
+            data = memoryview(data)[HEAD:]
+        port = self.ports[at]
+        if self.form != "raw":
+            samples = sound.read(data, self.form)
+            return self.names[at], port.name, shape_sound(samples, port), len(samples)
+        size = self.sizes[self.names[at]]
+        frames, more = divmod(len(data), size)
+        if more:
+            raise Refused("bad_frames", f"{len(data)} bytes are no whole frames of '{port.name}': one is {size} bytes")
+        array = np.frombuffer(data, little(port.dtype)).reshape(shape_of(port, frames))
+        return self.names[at], port.name, array, frames
+
+
+class Sink(Protocol):
+    """What comes out, as messages. `sent`: how much of each output, from the start of the stream."""
+
+    @property
+    def sent(self) -> dict[str, int]: ...
+    def messages(self, made: Chunks, last: bool) -> list[bytes | str]: ...
+    def fork(self) -> Sink: ...
+    def facts(self) -> dict[str, Any]: ...
+    def arrays(self) -> dict[str, Array]: ...
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None: ...
+    def skip(self, have: Mapping[str, int]) -> None: ...
+    def done(self) -> dict[str, Any]: ...
+
+
+class Frames:
+    """Frames as bytes."""
+
+    def __init__(self, outputs: tuple[Output, ...], form: str, names: tuple[str, ...]) -> None:
+        self._outputs, self._form, self._names = outputs, form, names
+        self.sent = {name: 0 for name, o in zip(names, outputs, strict=True) if o.axis is not None}
+        self._skip = dict.fromkeys(self.sent, 0)  # frames that the client has already
+        o = outputs[0]
+        alone = len(outputs) == 1 and o.axis is not None and little(o.dtype) == o.dtype
+        plain = form == "raw" or (form == "float32" and o.dtype == np.float32)
+        self._plain = (o.name, names[0], o.axis) if alone and plain and o.axis is not None else None
+
+    def messages(self, made: Chunks, last: bool) -> list[bytes | str]:
+        if self._plain is not None:
+            name, key, axis = self._plain
+            array = made.get(name)
+            if array is not None and not self._skip[key] and array.shape[axis]:
+                self.sent[key] += array.shape[axis]
+                return [array.tobytes()]
+        out: list[bytes | str] = []
+        for at, (name, o) in enumerate(zip(self._names, self._outputs, strict=True)):
+            array = made.get(o.name)
+            if array is None:
+                continue
+            if o.axis is not None:
+                array = self._fresh(name, array, o.axis)
+                if not array.shape[o.axis]:
+                    continue
+            data = (
+                array.astype(little(array.dtype), copy=False).tobytes()
+                if self._form == "raw"
+                else sound.write(array, self._form)
+            )
+            out.append(data if len(self._outputs) == 1 else at.to_bytes(HEAD, "little") + data)
+        return out
+
+    def _fresh(self, name: str, array: Array, axis: int) -> Array:
+        """Without what the client has."""
+        if skip := self._skip[name]:
+            known = min(skip, array.shape[axis])
+            self._skip[name] -= known
+            array = array[(*(slice(None),) * axis, slice(known, None))]
+        self.sent[name] += array.shape[axis]
+        return array
+
+    def fork(self) -> Frames:
+        out = Frames(self._outputs, self._form, self._names)
+        out.sent, out._skip = dict(self.sent), dict(self._skip)
+        return out
+
+    def facts(self) -> dict[str, Any]:
+        return {"made": {name: count - self._skip[name] for name, count in self.sent.items()}}
+
+    def arrays(self) -> dict[str, Array]:
+        return {}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None:
+        self.skip(have)
+        for name in self.sent:
+            self._skip[name] -= int(facts["made"][name])
+
+    def skip(self, have: Mapping[str, int]) -> None:
+        """Leave out what the client has, from the start of the stream."""
+        for name in self.sent:
+            self.sent[name] = self._skip[name] = have.get(name, 0)
+
+    def done(self) -> dict[str, Any]:
+        return {}
+
+
+class Text:
+    """A transcript that grows. Counted in characters."""
+
+    def __init__(self, recogniser: Recogniser) -> None:
+        self._recogniser = recogniser
+        self._heard = recogniser.decoder.start()
+        self.text = ""
+        self._skip = 0
+
+    @property
+    def sent(self) -> dict[str, int]:
+        return {"text": len(self.text) + max(self._skip, 0)}
+
+    def messages(self, made: Chunks, last: bool) -> list[bytes | str]:
+        recogniser = self._recogniser
+        stage = recogniser.stages[-1]
+        frames = made.get(stage.output.name)
+        if frames is None:
+            return []
+        tokens = recogniser.decoder.decode(stage.rows(frames), self._heard)
+        added = recogniser.vocabulary.added(self.text, tokens)
+        self.text += added
+        if self._skip:
+            known = min(self._skip, len(added))
+            self._skip -= known
+            added = added[known:]
+        return [said("text", added=added)] if added else []
+
+    def fork(self) -> Text:
+        out = Text(self._recogniser)
+        out._heard, out.text, out._skip = deepcopy(self._heard), self.text, self._skip
+        return out
+
+    def facts(self) -> dict[str, Any]:
+        heard = self._heard
+        states = len(heard.states)
+        return {"made": {"text": len(self.text)}, "text": self.text, "last": heard.last, "states": states}
+
+    def arrays(self) -> dict[str, Array]:
+        heard = self._heard
+        out = {f"state{i}": array for i, array in enumerate(heard.states)}
+        return out if heard.prediction is None else {**out, "prediction": heard.prediction}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None:
+        from pulsify.asr.greedy import Heard
+
+        states = tuple(arrays[f"state{i}"].copy() for i in range(int(facts["states"])))
+        self._heard = Heard(int(facts["last"]), states, arrays.get("prediction"))
+        self.text = str(facts["text"])
+        self._skip = have.get("text", 0) - len(self.text)
+
+    def skip(self, have: Mapping[str, int]) -> None:
+        self._skip = have.get("text", 0)
+
+    def done(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+
+def little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same type, little-endian."""
+    return dtype.newbyteorder("<") if dtype.kind in "iufc" else dtype
+
+
+def shaped(port: Input) -> Any:
+    """Sound [1, samples] in the shape of another input."""
+    return lambda array: shape_sound(array.reshape(-1), port)

@@ -1,0 +1,167 @@
+"""Streams on their way through one model: chunks of any size in, cut to pulses, computed together.
+
+seat    one stream's place in a stage: frames that wait for a whole pulse, and a place in the engine
+ready   seats with something to compute; `step` takes one pulse of each, so nobody holds the others back
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pulsify.core.errors import InvalidState, PulsifyError
+from pulsify.serve.engine import Array, Chunks, Engine, Push, shape_of
+
+
+class Step(NamedTuple):
+    """What came of one stream: frames, or an error. last: the stage has nothing more of it."""
+
+    seat: Seat
+    made: Chunks
+    error: PulsifyError | None
+    last: bool
+
+
+class Seat:
+    """One stream in one stage."""
+
+    __slots__ = ("_axes", "closed", "ended", "opening", "owner", "pieces", "place", "stage", "waiting")
+
+    def __init__(self, stage: Stage, owner: Any) -> None:
+        self.stage, self.owner, self.closed, self.ended = stage, owner, False, False
+        self.opening = stage.opening  # pulses that the first call takes, until it was made
+        self._axes = stage.axes
+        self.pieces: dict[str, deque[Array]] = {name: deque() for name in stage.axes}
+        self.waiting = dict.fromkeys(stage.axes, 0)
+        self.place = stage.engine.open()
+
+    def feed(self, name: str, array: Array, frames: int) -> None:
+        """Frames that come next, of one input. They are not written to from here on."""
+        if frames:
+            self.pieces[name].append(array)
+            self.waiting[name] += frames
+            if self.whole():
+                self.stage.ready[self] = None
+
+    def end(self) -> None:
+        """No more will come."""
+        self.ended = True
+        self.stage.ready[self] = None
+
+    def whole(self) -> bool:
+        """Is there enough for the next call?"""
+        waiting, opening = self.waiting, self.opening
+        for name, frames in self.stage.frames:  # noqa: SIM110  a generator costs as much as all of it
+            if waiting[name] < (frames * opening if opening else frames):
+                return False
+        return True
+
+    def cut(self, pulses: int | None) -> Chunks:
+        """The next so many pulses, or everything."""
+        out = {}
+        for name, frames in self.stage.frames:
+            count = self.waiting[name] if pulses is None else frames * pulses
+            out[name] = _cut(self.pieces[name], self._axes[name], count) if count else self.stage.nothing[name]
+            self.waiting[name] -= count
+        return out
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.stage.ready.pop(self, None)
+            self.stage.engine.close(self.place)
+
+    def rest(self) -> Chunks:
+        """What waits for a whole pulse, left where it is."""
+        return {
+            name: np.concatenate([self.stage.nothing[name], *pieces], self._axes[name])
+            for name, pieces in self.pieces.items()
+        }
+
+    def restore(self, blob: bytes, opening: int, rest: Chunks) -> None:
+        """Go on from `place.state()`, with what waited then."""
+        for name, array in rest.items():
+            if name not in self._axes or array.shape != shape_of(self.stage.ports[name], array.shape[self._axes[name]]):
+                raise InvalidState("frames that waited do not fit this model")
+        self.place.restore(blob)
+        self.opening = opening
+        for name, array in rest.items():
+            self.feed(name, array, array.shape[self._axes[name]])
+
+
+class Stage:
+    """One model for many streams. The thread that steps it is the only one that touches it."""
+
+    def __init__(self, engine: Engine) -> None:
+        spec = engine.spec
+        self.engine, self.spec = engine, spec
+        self.opening = spec.opening
+        self.ports = {i.name: i for i in spec.inputs}
+        self.axes = {i.name: i.axis for i in spec.inputs}
+        self.frames = tuple((i.name, i.frames) for i in spec.inputs)
+        self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
+        self.ready: dict[Seat, None] = {}
+
+    def open(self, owner: Any) -> Seat:
+        return Seat(self, owner)
+
+    def step(self) -> list[Step]:
+        """One pulse of every stream that has one, or its end."""
+        seats, self.ready = self.ready, {}
+        whole, pushes, pushed = [], [], []
+        for seat in seats:
+            if not seat.whole():
+                if seat.ended:
+                    pushes.append((seat.place, seat.cut(None), True))
+                    pushed.append(seat)
+            elif seat.opening:
+                pushes.append((seat.place, seat.cut(seat.opening), False))
+                pushed.append(seat)
+                seat.opening = 0
+            else:
+                whole.append(seat)
+        out = self._pulses(whole) if whole else []
+        return out + self._pushes(pushed, pushes) if pushes else out
+
+    def _pulses(self, seats: list[Seat]) -> list[Step]:
+        made = self.engine.pulses([s.place for s in seats], [s.cut(1) for s in seats])
+        return [self._stepped(seat, each, False) for seat, each in zip(seats, made, strict=True)]
+
+    def _pushes(self, seats: list[Seat], pushes: list[Push]) -> list[Step]:
+        made = self.engine.pushes(pushes)
+        return [self._stepped(s, each, last) for s, each, (_, _, last) in zip(seats, made, pushes, strict=True)]
+
+    def _stepped(self, seat: Seat, made: Chunks | PulsifyError, last: bool) -> Step:
+        if isinstance(made, PulsifyError):
+            seat.close()
+            return Step(seat, {}, made, True)
+        if last:
+            seat.close()
+        elif seat.ended or seat.whole():
+            self.ready[seat] = None
+        return Step(seat, made, None, last)
+
+
+def _cut(pieces: deque[Array], axis: int, count: int) -> Array:
+    """So many frames from the front."""
+    first = pieces[0]
+    size = first.shape[axis]
+    if size == count:
+        return pieces.popleft()
+    head = (slice(None),) * axis
+    if size > count:
+        pieces[0] = first[(*head, slice(count, None))]
+        return first[(*head, slice(0, count))]
+    taken, missing = [], count
+    while missing:
+        piece = pieces[0]
+        size = min(piece.shape[axis], missing)
+        if size == piece.shape[axis]:
+            taken.append(pieces.popleft())
+        else:
+            taken.append(piece[(*head, slice(0, size))])
+            pieces[0] = piece[(*head, slice(size, None))]
+        missing -= size
+    return np.concatenate(taken, axis)

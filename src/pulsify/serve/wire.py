@@ -1,0 +1,249 @@
+"""Websockets for uvicorn, with nothing between the socket and a stream.
+
+The handshake is the package websockets'; frames (RFC 6455) are taken apart here, since this is paid once a message.
+Unlike other servers, this one goes on sending when a client has closed its side: what is inside a stream comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any, cast
+from urllib.parse import unquote
+
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a build of websockets without C
+    from websockets.utils import apply_mask
+
+from pulsify.serve import access
+from pulsify.serve.app import entrance, refusal
+from pulsify.serve.protocol import Refused
+from pulsify.serve.service import Service
+
+CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+WRONG, NOT_TEXT = 1002, 1007
+LONGEST_CONTROL = 125
+
+
+class Wire(asyncio.Protocol):
+    """One connection. uvicorn hands it over with the request that asked for a websocket."""
+
+    def __init__(self, service: Service, config: Any, server_state: Any, app_state: Any) -> None:
+        self._service, self._largest = service, service.settings.limits.message_bytes
+        self._all, self._root = server_state.connections, config.root_path
+        self._handler: Any = None
+        self._rest = bytearray()  # of a frame that is not whole
+        self._need = 2
+        self._parts: list[bytes] = []  # of a message in several frames
+        self._kind = BINARY
+        self._closing = self._heard_close = self._ended = self._paused = False
+        self._transport: asyncio.Transport
+
+    # ---- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self._all.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._all.discard(self)
+        if self._handler is not None:
+            self._handler.gone()
+
+    def eof_received(self) -> bool:
+        """It sends no more, and may still listen."""
+        self._ended = True
+        if self._handler is None or self._closing:
+            return False
+        self._handler.half_closed()
+        return True
+
+    def shutdown(self) -> None:
+        """uvicorn stops."""
+        if self._handler is None:
+            self._transport.close()
+        else:
+            self._handler.refuse(Refused("going_away", "the server stops"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._handler is None:
+            self._shake_hands(data)
+            return
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._need:
+                return
+            data = bytes(rest)
+            rest.clear()
+        at, size = 0, len(data)
+        while size - at >= self._need:
+            took = self._one_frame(data, at, size)
+            if took <= 0:
+                break
+            at += took
+        if at < size:
+            rest += data[at:] if at else data
+
+    # ---- from the client
+
+    def _one_frame(self, data: bytes, at: int, size: int) -> int:
+        """How many bytes it took: 0 if it is not whole, and `_need` says how many there must be."""
+        first, second = data[at], data[at + 1]
+        length, start = second & 0x7F, at + 6
+        if length >= 126:
+            more = 2 if length == 126 else 8
+            if size - at < 2 + more:
+                self._need = 2 + more
+                return 0
+            length = int.from_bytes(data[at + 2 : at + 2 + more], "big")
+            start += more
+        if not second & 0x80 or first & 0x70:
+            self._wrong(WRONG, "frames must be masked, and have no extensions")
+            return size - at
+        if length > self._largest:
+            self._handler.refuse(Refused("too_large", f"a message has {self._largest} bytes at the most"))
+            self._closing = True
+            self._transport.close()  # what is left of it is not waited for
+            return size - at
+        end = start + length
+        if end > size:
+            self._need = end - at
+            return 0
+        self._need = 2
+        payload = apply_mask(data[start:end], data[start - 4 : start])
+        self._frame(first & 0x0F, bool(first & 0x80), payload)
+        return end - at
+
+    def _frame(self, kind: int, last: bool, payload: bytes) -> None:
+        if kind >= CLOSE:
+            self._control(kind, last, payload)
+            return
+        if kind > BINARY or (kind == CONTINUED) != bool(self._parts):
+            self._wrong(WRONG, "no such frame, or out of order")
+            return
+        if kind != CONTINUED:
+            self._kind = kind
+        if not last or self._parts:
+            self._parts.append(payload or b"")
+            if sum(map(len, self._parts)) > self._largest or len(self._parts) > 1000:
+                self._handler.refuse(Refused("too_large", f"a message has {self._largest} bytes at the most"))
+                return
+            if not last:
+                return
+            payload = b"".join(self._parts)
+            self._parts = []
+        if self._closing:
+            return
+        if self._kind == BINARY:
+            self._handler.binary(payload)
+            return
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            self._wrong(NOT_TEXT, "not UTF-8")
+            return
+        self._handler.text(text)
+
+    def _control(self, kind: int, last: bool, payload: bytes) -> None:
+        if len(payload) > LONGEST_CONTROL or not last or kind > PONG:
+            self._wrong(WRONG, "no such frame")
+        elif kind == PING:
+            self._handler.alive()
+            if not self._closing and self.waiting() < self._largest:
+                self._write(PONG, payload)
+        elif kind == CLOSE and not self._heard_close:
+            self._heard_close = True
+            if self._closing:
+                self._transport.close()
+            else:
+                self._handler.half_closed()
+
+    def _wrong(self, code: int, why: str) -> None:
+        """Not a websocket's frame: there is no going on."""
+        self._handler.refuse(Refused("bad_message", why))
+        self._transport.close()
+
+    # ---- to the client
+
+    def send(self, message: bytes | str) -> None:
+        if not self._closing and not self._transport.is_closing():
+            self._write(TEXT, message.encode()) if isinstance(message, str) else self._write(BINARY, message)
+
+    def _write(self, kind: int, data: bytes) -> None:
+        size = len(data)
+        if size < 126:
+            head = bytes((0x80 | kind, size))
+        elif size < 1 << 16:
+            head = struct.pack("!BBH", 0x80 | kind, 126, size)
+        else:
+            head = struct.pack("!BBQ", 0x80 | kind, 127, size)
+        self._transport.write(head + data)
+
+    def close(self, code: int, reason: str) -> None:
+        """The last thing said. The client answers, unless it has said so before or cannot any more."""
+        if self._closing:
+            return
+        self._write(CLOSE, struct.pack("!H", code) + reason.encode()[: LONGEST_CONTROL - 2])
+        self._closing = True
+        self.pause(False)
+        if self._heard_close or self._ended:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause(self, paused: bool) -> None:
+        if paused != self._paused and not self._transport.is_closing():
+            self._paused = paused
+            self._transport.pause_reading() if paused else self._transport.resume_reading()
+
+    def waiting(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    # ---- the handshake
+
+    def _shake_hands(self, data: bytes) -> None:
+        shaking = ServerProtocol(max_size=self._largest)
+        shaking.receive_data(data)
+        request = next((e for e in shaking.events_received() if isinstance(e, Request)), None)
+        if request is None:
+            self._transport.close()
+            return
+        response = shaking.accept(request)
+        if response.status_code == 101:
+            scope = self._scope(request)
+            try:
+                make = entrance(self._service, scope)
+            except Refused as refused:
+                said = refusal(refused)
+                response = shaking.reject(said.status_code, bytes(said.body).decode())
+                for name in ("content-type", "retry-after"):
+                    if name in said.headers:
+                        response.headers.pop(name, None)
+                        response.headers[name] = said.headers[name]
+            else:
+                if chosen := access.spoken(scope["subprotocols"]):
+                    response.headers["Sec-WebSocket-Protocol"] = chosen
+        shaking.send_response(response)
+        self._transport.write(b"".join(shaking.data_to_send()))
+        if response.status_code == 101:
+            self._handler = make(self)
+        else:
+            self._transport.close()
+
+    def _scope(self, request: Request) -> dict[str, Any]:
+        """As an ASGI server says it, as far as it is asked for."""
+        path, _, query = request.path.partition("?")
+        offered = [n.strip() for h in request.headers.get_all("Sec-WebSocket-Protocol") for n in h.split(",")]
+        return {
+            "headers": [(k.encode(), v.encode("latin-1", "replace")) for k, v in request.headers.raw_items()],
+            "subprotocols": offered,
+            "root_path": self._root,
+            "path": self._root + unquote(path),
+            "query_string": query.encode("latin-1", "replace"),
+        }
