@@ -8,6 +8,7 @@ import {TYPES, decode, microphone, recording, waves} from "./sound.js";
 
 const $ = id => document.getElementById(id);
 const LOAD = 2000;
+const FRAME = 30; // milliseconds between pictures, at the least: sound comes first
 const SPAN = {wide: 8, narrow: 4}; // seconds on the screen
 const WHOLE = 30; // at the end: all of it, if it is no longer
 const SAID = {
@@ -20,7 +21,9 @@ const SAID = {
   abandoned: "Left",
 };
 
-let models = [], session = null, rows = [], colours = theme(), dirty = true;
+const HINT = $("hint").textContent;
+
+let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME;
 let token = sessionStorage.getItem("pulsify.token") ?? "";
 
 // ---- models
@@ -38,7 +41,6 @@ async function findModels() {
   $("token-row").hidden = true;
   const wanted = new URLSearchParams(location.search).get("model");
   $("model").replaceChildren(...models.map(each => new Option(`${each.model} (${gives(each)})`, each.model, false, each.model === wanted)));
-  say("idle", "Ready");
   chooseModel();
 }
 
@@ -50,12 +52,14 @@ function chooseModel() {
   if (!model) return;
   session = null;
   notice("");
+  say("idle", "Ready");
   rows = rowsFor(model);
   $("rows").replaceChildren(...rows.map(each => each.figure));
   $("words").hidden = model.kind !== "text";
   $("tapes").hidden = true;
   $("transcript").textContent = $("ahead").textContent = "";
   $("hint").hidden = false;
+  $("hint").textContent = HINT;
   const hears = model.sound.input, listen = $("listen");
   for (const id of ["sources", "speed-row", "listen-row"]) $(id).hidden = !hears;
   listen.options[2].hidden = listen.options[2].disabled = !model.sound.output;
@@ -180,7 +184,7 @@ function showFigures() {
   const latency = session?.latency ?? model.latency_seconds;
   put("f-model", latency === null ? `${model.latency} frames` : ms(latency));
   const seen = session?.seen.map(each => each[1]).sort((a, b) => a - b) ?? [];
-  put("f-seen", seen.length ? `${Math.round(seen[seen.length >> 1])} ms, worst ${Math.round(seen.at(-1))} ms` : "–");
+  put("f-seen", seen.length ? `${Math.round(seen[seen.length >> 1])} ms (worst ${Math.round(seen.at(-1))})` : "–");
   const trips = [...(session?.stream.trips ?? [])].sort((a, b) => a - b);
   put("f-trip", trips.length ? `${trips[trips.length >> 1].toFixed(1)} ms` : "–");
   put("f-lost", String(session?.stream.resumed ?? 0));
@@ -209,9 +213,10 @@ function view(now, width) {
   return {from: to - shown, to};
 }
 
-function draw() {
+function draw(when = 0) {
   requestAnimationFrame(draw);
-  if (!dirty && !(session && !session.over)) return;
+  if (when - drawn < FRAME || (!dirty && !(session && !session.over))) return;
+  drawn = when;
   dirty = false;
   const now = session?.inSeconds ?? 0, shown = view(now, innerWidth);
   for (const each of rows) each.draw(each.canvas, session, shown, colours, each.values);

@@ -128,6 +128,13 @@ export function drawSpectrum(canvas, spectrum, view, colours) {
   image.paint(columns, (column, band) => values[(column % size) * bands + band], colours);
   const first = Math.max(0, columns - image.size, Math.floor(view.from / step));
   image.draw(pen, first, columns, c => x(c * step), height);
+  if (!columns) return;
+  const said = `${+(spectrum.top / 1000).toFixed(1)} kHz`;
+  pen.fillStyle = colours.surface;
+  pen.globalAlpha = 0.8;
+  pen.fillRect(0, 0, pen.measureText(said).width + 6, 15);
+  pen.globalAlpha = 1;
+  label(pen, said, 3, 11, colours);
 }
 
 export function drawCurves(canvas, curves, view, colours) {
@@ -168,21 +175,21 @@ function drawHeat(canvas, curves, view, colours) {
 export function drawWords(canvas, words, view, colours) {
   const {pen, width, height} = prepared(canvas), x = across(view, width);
   grid(pen, width, height, view, colours);
-  pen.font = FONT.replace("11px", "13px");
-  let free = [-Infinity, -Infinity, -Infinity];
+  pen.font = '14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+  const lane = (height - 8) / 2, free = [-Infinity, -Infinity]; // two lines, taken by turns where words are close
   for (const {at, text} of words) {
     const right = x(at), long = pen.measureText(text).width;
     let row = free.findIndex(end => end < right - long - 8);
     if (row < 0) row = free.indexOf(Math.min(...free));
     free[row] = right;
     if (right < 0) continue;
-    const y = 6 + row * ((height - 12) / 3);
+    const y = 4 + row * lane;
     pen.fillStyle = colours.out;
-    pen.fillRect(right, 4, 1.5, height - 8);
+    pen.fillRect(right, 0, 1.5, height);
     pen.fillStyle = colours.surface;
-    pen.fillRect(right - long - 7, y - 1, long + 6, (height - 12) / 3);
+    pen.fillRect(right - long - 9, y, long + 9, lane);
     pen.fillStyle = colours.text;
-    pen.fillText(text, right - long - 4, y + 11);
+    pen.fillText(text, right - long - 5, y + lane / 2 + 5);
   }
 }
 
@@ -205,7 +212,10 @@ export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
     const left = Math.max(0, x(Math.max(0, from))), right = Math.min(width, x(to));
     if (right <= left) continue;
     pen.fillStyle = {out: colours.out, way: colours.wait, held: colours.held, fill: colours.in}[kind];
+    pen.globalAlpha = kind === "out" ? 0.3 : 1; // what is held back is what this row is about
     pen.fillRect(left, top, right - left, tall);
+    pen.globalAlpha = 1;
+    if (kind === "out") pen.fillRect(left, top + tall - 3, right - left, 3);
     if (kind !== "out") hatch(pen, left, top, right - left, tall, colours.surface, kind);
   }
   pen.fillStyle = colours.surface;

@@ -24,7 +24,7 @@ export function rowsFor(model) {
   const out = [];
   const sound = (side, title) => {
     out.push(row(title, "wave", `${title}: the wave over time`, "", (canvas, s, view, colours) => drawWave(canvas, s?.[side].wave ?? NOTHING, view, colours, colours[side])));
-    out.push(row(title, "spectrum, to 8 kHz", `${title}: the spectrum over time`, "tall", (canvas, s, view, colours) => drawSpectrum(canvas, s?.[side].spectrum ?? NOTHING, view, colours)));
+    out.push(row(title, "spectrum", `${title}: the spectrum over time`, "tall", (canvas, s, view, colours) => drawSpectrum(canvas, s?.[side].spectrum ?? NOTHING, view, colours)));
   };
   const curves = (side, port, at) => {
     out.push(row(port.name, side === "in" ? "in" : "out", `${port.name}: its values over time`, "tall", (canvas, s, view, colours, values) => {

@@ -1,13 +1,14 @@
 // What was seen lately, by time: envelopes of sound, spectra, curves. Nothing is drawn here.
 
-const STEP = 0.01; // seconds a column
+const STEP = 0.01; // seconds a column of a spectrum
+const FINE = 0.004; // and of an envelope
 
 /** Least and greatest sample of each column. */
 export class Envelope {
   constructor(rate, seconds = 60) {
     this.rate = rate;
-    this.step = STEP;
-    this.size = Math.ceil(seconds / STEP);
+    this.step = FINE;
+    this.size = Math.ceil(seconds / FINE);
     this.low = new Float32Array(this.size);
     this.high = new Float32Array(this.size);
     this.count = 0; // samples
@@ -16,7 +17,7 @@ export class Envelope {
 
   add(samples) {
     for (const x of samples) {
-      const column = Math.floor(this.count / this.rate / STEP), at = column % this.size;
+      const column = Math.floor(this.count / this.rate / FINE), at = column % this.size;
       if (column !== this._column) {
         this._column = column;
         this.low[at] = this.high[at] = x;

@@ -31,6 +31,7 @@ export class Session {
       peek: (message, chunks) => this._peeked(message, chunks),
     });
     this._peeking = setInterval(() => this._peek(), PEEK);
+    if (source.now) this._start();
   }
 
   _makeSeries() {

@@ -22,6 +22,7 @@ export async function microphone() {
   return {
     rate,
     live: true,
+    now: true, // who speaks does not wait for the stream to be ready
     start(onChunk, onEnd) {
       const tap = new AudioWorkletNode(context, "tap", {numberOfOutputs: 0, processorOptions: {size: Math.round(rate * CHUNK)}});
       tap.port.onmessage = ({data}) => onChunk(data);
