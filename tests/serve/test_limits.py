@@ -126,53 +126,16 @@ def test_a_ping_of_the_websocket_keeps_a_silent_stream_alive(server: tuple[Servi
     assert asyncio.run(silent()) == "too_long"
 
 
-def test_a_reader_that_is_too_slow_is_told_and_closed_alone() -> None:
-    async def slow(where: str) -> list[str]:
-        async with connect(f"ws://{where}/v1/stream/wide", max_queue=1, max_size=None) as ws:
-            sock = ws.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            await opened(ws)
-            try:
-                for _ in range(400):  # never read: more than what the system holds and the server lets wait
-                    await asyncio.wait_for(ws.send(bytes(48_000)), 2)
-            except (ConnectionClosed, TimeoutError):
-                pass
-            return [json.loads(message)["code"] for message in await rest(ws) if isinstance(message, str)]
-
-    async def beside_another(where: str) -> tuple[list[str], dict[str, Any]]:
-        good = asyncio.create_task(exchange(where, "m", cut(X, 2, [4]), pause=0.01))
-        codes = await slow(where)
-        return codes, (await good)[1][-1]
-
-    wide = of_stream("wide", pulsify.stream(PROTO, 512, verify=False), None)
-    with serving([SERVED, wide], Settings(limits=Limits(waiting_bytes=200_000))) as (_, where):
-        codes, done = asyncio.run(beside_another(where))
-    assert codes == ["slow_reader", "slow_reader"] and done["type"] == "done"
-
-
-def test_more_streams_than_there_may_be_are_refused_at_once(server: tuple[Service, str]) -> None:
-    async def many() -> tuple[int, str | None, bytes]:
-        held = [await connect(url(server[1])) for _ in range(8)]
-        try:
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(url(server[1]))
-            response = refused.value.response
-            return response.status_code, response.headers.get("Retry-After"), response.body or b""
-        finally:
-            await asyncio.gather(*(ws.close() for ws in held))
-
-    status, retry, body = asyncio.run(many())
-    assert (status, retry) == (503, "1") and json.loads(body)["error"]["code"] == "too_many_streams"
-    assert asyncio.run(exchange(server[1], "m", [GOOD]))[1][-1]["type"] == "done"
-
-
-def raw(where: str) -> socket.socket:
+def raw(where: str, name: str = "m") -> socket.socket:
     """A websocket by hand, open and ready."""
     host, port = where.split(":")
-    sock = socket.create_connection((host, int(port)), timeout=5)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(5)
+    sock.connect((host, int(port)))
     key = base64.b64encode(bytes(16)).decode()
     sock.sendall(
-        f"GET /v1/stream/m HTTP/1.1\r\nHost: {where}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"GET /v1/stream/{name} HTTP/1.1\r\nHost: {where}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
     )
     assert b"101" in sock.recv(4096)
@@ -194,6 +157,41 @@ def unframed(data: bytes) -> list[tuple[int, bytes]]:
         out.append((data[at] & 15, data[start : start + size]))
         at = start + size
     return out
+
+
+def test_a_reader_that_is_too_slow_is_told_and_closed_alone() -> None:
+    wide = of_stream("wide", pulsify.stream(PROTO, 512, verify=False), None)
+    with serving([SERVED, wide], Settings(limits=Limits(waiting_bytes=200_000))) as (_, where):
+        sock = raw(where, "wide")
+        sock.sendall(frame(1, OPEN.encode()))
+        for _ in range(400):  # nothing is read: more than what the system holds and the server lets wait
+            sock.sendall(frame(2, bytes(48_000)))
+        _, said = asyncio.run(exchange(where, "m", cut(X, 2, [4])))
+        assert said[-1]["type"] == "done"
+        data = b""
+        while part := sock.recv(1 << 20):
+            data += part
+            if data.endswith(b"slow_reader"):
+                break
+        codes = [json.loads(d).get("code") for kind, d in unframed(data) if kind == 1]
+        assert codes == [None, "slow_reader", "slow_reader"]
+        sock.close()
+
+
+def test_more_streams_than_there_may_be_are_refused_at_once(server: tuple[Service, str]) -> None:
+    async def many() -> tuple[int, str | None, bytes]:
+        held = [await connect(url(server[1])) for _ in range(8)]
+        try:
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url(server[1]))
+            response = refused.value.response
+            return response.status_code, response.headers.get("Retry-After"), response.body or b""
+        finally:
+            await asyncio.gather(*(ws.close() for ws in held))
+
+    status, retry, body = asyncio.run(many())
+    assert (status, retry) == (503, "1") and json.loads(body)["error"]["code"] == "too_many_streams"
+    assert asyncio.run(exchange(server[1], "m", [GOOD]))[1][-1]["type"] == "done"
 
 
 @pytest.mark.parametrize("how", ["tcp", "websocket"])

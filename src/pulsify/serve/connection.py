@@ -132,8 +132,9 @@ class Connection:
     def _wait_early(self, message: bytes | str) -> None:
         self._early.append(message)
         self._posted += len(message) + 100
-        if self._posted > self.limits.waiting_bytes:
-            self.refuse(Refused("too_large", "too much came before the stream was ready"))
+        if not self._paused and self._posted > self.limits.waiting_bytes:
+            self._paused = True
+            self.peer.pause(True)
 
     # ---- opening
 
@@ -213,6 +214,9 @@ class Connection:
         self.live = Live(chain, self, keeps)
         self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
         early, self._early, self._posted = self._early, [], 0
+        if self._paused:
+            self._paused = False
+            self.peer.pause(False)
         for message in early:
             self.text(message) if isinstance(message, str) else self.binary(message)
 

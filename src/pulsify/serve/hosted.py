@@ -10,6 +10,7 @@ from typing import Any
 
 from pulsify.api import Stream
 from pulsify.backends.seam import Own
+from pulsify.serve.admission import Capacity, calibrated
 from pulsify.serve.engine import open_engine
 from pulsify.serve.flow import Chain, Link
 from pulsify.serve.protocol import Refused, Sound
@@ -31,6 +32,7 @@ class Machine:
     backend: str = "ort"
     options: Mapping[str, Own] | None = None
     wait: float = 0.002
+    calibrate: bool = True  # measure how many streams there is time for
 
 
 class Hosted:
@@ -43,15 +45,21 @@ class Hosted:
         self._chains: dict[tuple[Sound, Sound], Chain] = {}
         self._resamplers: dict[tuple[int, int, int], Stage] = {}
         self._stages = [self._stage(s) for s in served.streams]
+        self.chain(Sound(), Sound())
+        self.capacity = self._calibrated() if machine.calibrate else Capacity(machine.most)
+
+    def _calibrated(self) -> Capacity:
+        lasts = self.served.pulses_seconds
+        if lasts is None:
+            return Capacity(self.machine.most)
+        longest = max(lasts)
+        stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
+        return calibrated(stages, longest, self.machine.most)
 
     def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
         backend = "ort" if resampler else self.machine.backend
         options = {} if resampler else dict(self.machine.options or {})
         return Stage(open_engine(stream, self.machine.most, backend, options))
-
-    @property
-    def stages(self) -> list[Stage]:
-        return self._stages
 
     def known(self, given: Sound, wanted: Sound) -> Chain | None:
         """If it was made before."""

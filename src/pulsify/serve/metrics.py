@@ -17,7 +17,7 @@ class Meter:
         self.rounds = self.pulses = self.lags = 0
         self.busy = self.lag_seconds = 0.0
         self.counts = [0] * (len(EDGES) + 1)
-        self.worst = 0.0  # seconds, of late: how long frames were on their way
+        self._slowest = (time.monotonic(), 0.0)
         self._window = (time.monotonic(), 0.0)
         self._duty = 0.0
 
@@ -25,12 +25,19 @@ class Meter:
         self.rounds += 1
         self.pulses += streams
         self.busy += seconds
+        if seconds > self.slowest:
+            self._slowest = time.monotonic(), seconds
 
     def lag(self, seconds: float) -> None:
         self.lags += 1
         self.lag_seconds += seconds
         self.counts[bisect_left(EDGES, seconds)] += 1
-        self.worst = max(seconds, self.worst * 0.999)
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest round of late: one of a second ago counts half."""
+        when, seconds = self._slowest
+        return seconds * 0.5 ** (time.monotonic() - when)
 
     @property
     def duty(self) -> float:

@@ -113,10 +113,21 @@ class Service:
         hosted = self.hosted(name)
         if self.draining:
             raise Refused("too_many_streams", "the server is going away")
-        taken = sum(c.hosted is hosted for c in self.connections)
-        if taken >= hosted.machine.most:
-            raise Refused("too_many_streams", f"{taken} streams of {name!r} are open, and that is all there may be")
+        taken = self._taken()
+        if taken[name] >= hosted.machine.most:
+            raise Refused(
+                "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
+            )
+        used = sum(count / self.models[other].capacity.streams for other, count in taken.items())
+        if taken.total() and used + 1 / hosted.capacity.streams > 1:
+            raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
+        if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
+            raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
+
+    def _taken(self) -> Counter[str]:
+        """Streams by model."""
+        return Counter(c.hosted.served.name for c in self.connections)
 
     def recogniser(self) -> str:
         """The first one there is, for clients that name none."""
@@ -152,12 +163,14 @@ class Service:
     def metrics(self) -> str:
         rows: list[tuple[str, str, Any, float]] = []
         models = [(name, {"model": name}, h) for name, h in self.models.items()]
-        for _, labels, hosted in models:
-            rows.append(("streams", "gauge", labels, sum(c.hosted is hosted for c in self.connections)))
+        taken = self._taken()
+        for name, labels, _ in models:
+            rows.append(("streams", "gauge", labels, taken[name]))
+        rows += [("capacity_streams", "gauge", labels, h.capacity.streams) for _, labels, h in models]
         for (model, how), count in sorted(self.counts.items()):
             rows.append(("streams_total", "counter", {"model": model, "outcome": how}, count))
-        for name, read in (("rounds_total", "rounds"), ("pulses_total", "pulses"), ("busy_seconds_total", "busy")):
-            rows += [(name, "counter", labels, getattr(h.scheduler.meter, read)) for _, labels, h in models]
+        for figure, read in (("rounds_total", "rounds"), ("pulses_total", "pulses"), ("busy_seconds_total", "busy")):
+            rows += [(figure, "counter", labels, getattr(h.scheduler.meter, read)) for _, labels, h in models]
         rows += [("duty_cycle", "gauge", labels, h.scheduler.meter.duty) for _, labels, h in models]
         lags = [line for _, labels, h in models for line in metrics.histogram("lag_seconds", labels, h.scheduler.meter)]
         return metrics.text(rows) + "\n".join(dict.fromkeys(lags)) + "\n"

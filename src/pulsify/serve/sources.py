@@ -56,17 +56,17 @@ class Served:
             and _is_sound(outputs[0])
         )
 
-    @property
-    def pulse_seconds(self) -> float | None:
-        """How long the longest pulse of its stages lasts."""
+    @cached_property
+    def pulses_seconds(self) -> tuple[float, ...] | None:
+        """How long a pulse of each of its stages lasts."""
         if self.sample_rate is None:
             return None
-        rate, longest = float(self.sample_rate), 0.0
+        rate, out = float(self.sample_rate), []
         for each in self.streams:
-            longest = max(longest, each.pulse / rate)
+            out.append(each.pulse / rate)
             timed = next((o for o in each.outputs if o.axis is not None), None)
             rate *= float(timed.rate) if timed is not None else 1.0
-        return longest
+        return tuple(out)
 
     @cached_property
     def latency(self) -> int:

@@ -1,0 +1,106 @@
+"""How many streams there is time for: measured at the start, and again with every batch since.
+
+A batch of n pulses takes t(n) seconds. All n streams bring their next pulse one pulse later, so n is too many once
+t(n) is more than a share of that: frames would be late, for everyone. Streams of several models share the machine, so
+their shares add up.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pulsify.serve.engine import Chunks, Engine, shape_of
+from pulsify.serve.stage import Stage
+
+SHARE = 0.8  # of the time that may be spent
+BUDGET = 1.0  # seconds for a calibration
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a pulse of n streams takes, as a line: `base` for the call and `each` for a stream.
+
+    pulse_seconds: the longest pulse of the model's stages; None: nobody said, and there is room for `most`.
+    """
+
+    most: int
+    pulse_seconds: float | None = None
+    base: float = 0.0
+    each: float = 0.0
+
+    @property
+    def streams(self) -> int:
+        """So many can be served in time."""
+        if self.pulse_seconds is None or not self.each:
+            return self.most
+        return max(1, min(self.most, math.floor((SHARE * self.pulse_seconds - self.base) / self.each)))
+
+    def late(self, slowest: float) -> bool:
+        """Do rounds that take so long leave no time for one more? Whatever the reason: it is measured."""
+        return self.pulse_seconds is not None and slowest + self.each > SHARE * self.pulse_seconds
+
+
+def fitted(most: int, pulse_seconds: float, counts: list[int], seconds: list[float]) -> Capacity:
+    """The line through the fewest streams and the most."""
+    if len(counts) == 1:
+        return Capacity(most, pulse_seconds, 0.0, seconds[0] / counts[0])
+    each = max((seconds[-1] - seconds[0]) / (counts[-1] - counts[0]), 1e-9)
+    return Capacity(most, pulse_seconds, max(seconds[-1] - each * counts[-1], 0.0), each)
+
+
+def calibrated(stages: list[tuple[Stage, float]], pulse_seconds: float | None, most: int) -> Capacity:
+    """Noise through all stages of a model, in batches of more and more streams.
+
+    stages: each with how many of its pulses go into the longest one.
+    """
+    if pulse_seconds is None:
+        return Capacity(most)
+    counts: list[int] = []
+    seconds: list[float] = []
+    end = time.perf_counter() + BUDGET
+    for count in _sizes(most):
+        took = sum(pulses * _pulse_of(stage, count) for stage, pulses in stages)
+        counts.append(count)
+        seconds.append(took)
+        if took > pulse_seconds or time.perf_counter() > end:
+            break
+    return fitted(most, pulse_seconds, counts, seconds)
+
+
+def _sizes(most: int) -> list[int]:
+    return sorted({min(4**k, most) for k in range(7)})
+
+
+def _pulse_of(stage: Stage, count: int) -> float:
+    """Seconds for one pulse of so many streams."""
+    engine: Engine = stage.engine
+    rng = np.random.default_rng(0)
+    places = [engine.open() for _ in range(count)]
+    try:
+        feeds = [_noise(stage, rng) for _ in places]
+        opening = stage.opening
+        if opening:
+            engine.pushes([(p, _noise(stage, rng, opening), False) for p in places])
+        for _ in range(2):  # the first ones also make what is kept
+            engine.pulses(places, feeds)
+        return min(_timed(lambda: engine.pulses(places, feeds)) for _ in range(3))
+    finally:
+        for place in places:
+            engine.close(place)
+
+
+def _noise(stage: Stage, rng: np.random.Generator, pulses: int = 1) -> Chunks:
+    return {
+        i.name: (rng.standard_normal(shape_of(i, i.frames * pulses)) * 0.1).astype(i.dtype) for i in stage.spec.inputs
+    }
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
