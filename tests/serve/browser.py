@@ -60,7 +60,7 @@ class Tab:
         self.is_ready()
         self.page.get_by_label("Model", exact=True).select_option(model)
         if self.page.locator("#sources").is_visible():
-            self.page.get_by_label(source, exact=True).check()
+            self.page.get_by_role("radio", name=source).check()
         for name, value in more.items():
             self.page.locator(f"#{name}").select_option(value)
         return self
@@ -112,6 +112,7 @@ class Proxy:
     def __init__(self, where: str) -> None:
         self.goes_to(where)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._dead: set[socket.socket] = set()
         self.shut = threading.Event()  # while set, nobody gets through
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.where = f"127.0.0.1:{self._listening.getsockname()[1]}"
@@ -137,15 +138,18 @@ class Proxy:
         with suppress(OSError):
             while data := a.recv(1 << 16):
                 b.sendall(data)
-            b.shutdown(socket.SHUT_WR)
+            if a not in self._dead:
+                b.shutdown(socket.SHUT_WR)
 
     def cut(self) -> int:
         """All connections, as if a cable was pulled and both sides noticed. How many there were."""
         pairs, self._pairs = self._pairs, []
-        for each in [s for pair in pairs for s in pair]:
+        every = [s for pair in pairs for s in pair]
+        self._dead.update(every)
+        for each in every:
             with suppress(OSError):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                each.shutdown(socket.SHUT_RDWR)
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
+                each.shutdown(socket.SHUT_RD)  # whoever waits for it wakes up
             each.close()
         return len(pairs)
 

@@ -4,7 +4,7 @@ import {get, load} from "./client.js";
 import {drawAxis, drawStrip, theme} from "./draw.js";
 import {rowsFor} from "./rows.js";
 import {Session, clock} from "./session.js";
-import {TYPES, decode, microphone, recording, waves} from "./sound.js";
+import {Player, TYPES, decode, microphone, recording, waves} from "./sound.js";
 
 const $ = id => document.getElementById(id);
 const LOAD = 2000;
@@ -106,14 +106,18 @@ async function start() {
   chooseModel();
   running(true);
   say("connecting", SAID.connecting);
+  const deaf = error => notice(`This cannot be played: ${error.message}`);
+  const players = $("listen").value === "out" ? {out: new Player(model.sample_rate, deaf)} : {};
   try {
     const opened = await openSource(model);
     session = new Session(model, opened, token, {
       listen: () => $("listen").value,
       peek: () => $("peek").checked,
-      on: {state: changed, text: grow, ahead: text => ($("ahead").textContent = text), player: error => notice(`This cannot be played: ${error.message}`)},
+      players,
+      on: {state: changed, text: grow, ahead: text => ($("ahead").textContent = text), deaf},
     });
   } catch (error) {
+    players.out?.close();
     running(false);
     say("failed", "Not started");
     notice(sentence(error.message));
@@ -229,7 +233,7 @@ function draw(when = 0) {
 /** Close enough that single pulses are seen. */
 function strip(model, now) {
   const pulse = session?.pulse ?? model.pulse_seconds ?? 1 / clock(model), late = session?.latency ?? model.latency_seconds ?? pulse;
-  const span = Math.max(innerWidth < 640 ? 0.4 : 0.8, 5 * late, 5 * pulse);
+  const span = Math.max($("strip").clientWidth < 640 ? 0.4 : 0.8, 5 * late, 5 * pulse);
   const least = Math.max(now, span);
   drawStrip($("strip"), {pulse, now: least, parts: session?.parts ?? [], span}, colours);
   put("strip-span", `a pulse is ${ms(pulse)}, the last ${ms(span)} are shown`);

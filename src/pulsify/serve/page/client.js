@@ -173,7 +173,7 @@ export class Stream {
     try {
       await get("v1/models", this._access);
       await get("ready", this._access, "text");
-      return "the connection was refused, or cut before the stream began";
+      return "the server took no stream: it may be full; try again later";
     } catch (error) {
       if (error.status === 401) return "the server wants a token";
       return error.status === 503 ? "the server takes no streams now; try again later" : "the server cannot be reached";
@@ -293,7 +293,7 @@ export class Stream {
   }
 
   _on_error(message) {
-    if (message.code === "going_away" && this._token !== null) this._lost();
+    if (["going_away", "too_many_streams"].includes(message.code) && this._token !== null) this._lost();
     else this._end("failed", `${message.message} (${message.code})`);
   }
 

@@ -13,13 +13,12 @@ export const clock = model => model.sample_rate ?? NOBODY * model.pulse;
 const ratio = text => text.split("/").map(Number).reduce((a, b) => a / b);
 
 export class Session {
-  // on: state(name, why), text(added), ahead(text), player(error)
-  constructor(model, source, token, {listen, peek, on}) {
-    Object.assign(this, {model, source, listen, peek, on});
+  // listen(), peek(): what is chosen. players: those that were made already. on: state(name, why), text(added), ahead(text), deaf(error)
+  constructor(model, source, token, {listen, peek, players, on}) {
+    Object.assign(this, {model, source, listen, peek, on, _players: players});
     this.words = [];
     this.seen = []; // [when, milliseconds]
     this._sent = []; // [end in seconds, when]: what was said when
-    this._players = {};
     this._makeSeries();
     const sound = model.sound.input ? {format: "float32", rate: source.rate} : {};
     const opening = model.sound.output ? {...sound, output: {format: "float32"}} : sound;
@@ -64,12 +63,12 @@ export class Session {
     wave.add(samples);
     spectrum.add(samples);
     tape.add(samples);
-    if (this.listen() !== side) return;
-    try {
-      (this._players[side] ??= new Player(tape.rate)).push(samples);
-    } catch (error) {
-      this.on.player?.(error);
-    }
+    if (this.listen() === side) this._player(side)?.push(samples);
+  }
+
+  _player(side) {
+    const tape = this[side]?.tape;
+    return tape && (this._players[side] ??= new Player(tape.rate, this.on.deaf));
   }
 
   /** Somebody chose something else to listen to. */
@@ -79,6 +78,7 @@ export class Session {
       player.close();
       delete this._players[side];
     }
+    if (!this.over) this._player(this.listen());
   }
 
   /** No more goes in: the rest comes out. */

@@ -123,7 +123,13 @@ export async function decode(buffer, wanted) {
 
 function mixed(channels) {
   if (channels.length === 1) return channels[0];
-  return channels[0].map((_, i) => channels.reduce((sum, channel) => sum + channel[i], 0) / channels.length);
+  const out = new Float32Array(channels[0].length);
+  for (let i = 0; i < out.length; i++) {
+    let sum = 0;
+    for (const channel of channels) sum += channel[i];
+    out[i] = sum / channels.length;
+  }
+  return out;
 }
 
 /** A RIFF file of 16, 24 or 32 bits or float32; null if it is none of these. */
@@ -160,7 +166,9 @@ function samplesOf(view, start, size, {code, channels, rate, bits}) {
   if (!read || !channels || !rate) return null;
   const width = bits / 8, length = Math.floor(size / (width * channels)), rows = [];
   for (let c = 0; c < channels; c++) {
-    rows.push(Float32Array.from({length}, (_, i) => read(start + (i * channels + c) * width)));
+    const row = new Float32Array(length);
+    for (let i = 0, at = start + c * width; i < length; i++, at += channels * width) row[i] = read(at);
+    rows.push(row);
   }
   return {samples: mixed(rows), rate};
 }
@@ -202,11 +210,11 @@ export class Tape {
   }
 }
 
-/** Plays chunks one after the other, with no gap while they come in time. */
+/** Plays chunks one after the other, with no gap while they come in time. Make it when somebody clicks: phones want that. */
 export class Player {
-  constructor(rate) {
+  constructor(rate, onError) {
     this._line = [];
-    this._opening = this._open(rate);
+    this._opening = this._open(rate).catch(onError);
   }
 
   async _open(rate) {
@@ -229,7 +237,7 @@ export class Player {
 
   async close() {
     await this._opening;
-    if (this._context.state !== "closed") await this._context.close();
+    if (this._context && this._context.state !== "closed") await this._context.close();
   }
 }
 
