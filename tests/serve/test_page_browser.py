@@ -149,7 +149,7 @@ def test_a_stream_survives_cut_connections(served: list[Any], browser: Any, name
     """Cut before the first snapshot, after it, and while nobody answers for a while."""
     with serving(served, Settings(snapshot_seconds=0.4)) as (_, where):
         proxy = Proxy(where)
-        tab = Tab(browser, proxy.where).choose(name)
+        tab = Tab(browser, proxy.where).choose(name, listen="in" if name == "recogniser" else "out")
         tab.press()
         for turn, moment in enumerate((0.2, 1.2, 2.4)):
             tab.waits("#f-counts", re.compile(rf"({moment}|{moment + 0.1:.1f}|[1-9]\.[{int(moment * 10) % 10}-9]) s.*"))
@@ -160,6 +160,7 @@ def test_a_stream_survives_cut_connections(served: list[Any], browser: Any, name
             proxy.shut.clear()
             tab.waits("#f-lost", str(turn + 1))
         assert tab.ended() == "done"
+        assert all("WebSocket" in each or "net::ERR" in each for each in tab.wrong)  # what was cut, and nothing else
         if name == "recogniser":
             assert tab.text("#transcript") == SAID
         else:
@@ -229,6 +230,19 @@ def test_files_of_many_kinds_are_heard(server: tuple[Service, str], browser: Any
     tab.page.locator("#file").set_input_files(tmp_path / "no.mp3")
     tab.press()
     assert tab.ended() == "failed: This file has no sound that this browser can read."
+
+
+@pytest.mark.slow
+def test_stop_ends_a_stream_early_and_the_rest_comes_out(server: tuple[Service, str], browser: Any) -> None:
+    tab = Tab(browser, server[1]).choose("enhancer")
+    tab.press()
+    tab.waits("#f-counts", re.compile(r"1\.\d s.*"))
+    tab.press()
+    assert tab.ended() == "done"
+    heard = tab.tape("in")[0]
+    assert 16000 <= len(heard) < 57181
+    alike(heard, lights()[: len(heard)])
+    alike(tab.tape("out")[0], cleaned(heard))
 
 
 @pytest.mark.slow

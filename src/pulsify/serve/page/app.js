@@ -23,7 +23,7 @@ const SAID = {
 
 const HINT = $("hint").textContent;
 
-let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME;
+let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME, turns = 0;
 let token = sessionStorage.getItem("pulsify.token") ?? "";
 
 // ---- models
@@ -75,8 +75,8 @@ function chooseModel() {
 
 function legend(model) {
   const [out, , held, fill] = $("legend").children;
-  out.lastChild.textContent = model.kind === "text" ? "words of it are out" : "has come out";
-  held.lastChild.textContent = model.kind === "text" ? "may be held back: pulse and delay" : "held back: the delay";
+  out.lastChild.textContent = model.kind === "text" ? "words of it are out, or in grey" : "has come out";
+  held.lastChild.textContent = model.kind === "text" ? "may be held back" : "held back: the delay";
   fill.hidden = model.kind === "text";
 }
 
@@ -108,16 +108,22 @@ async function start() {
   say("connecting", SAID.connecting);
   const deaf = error => notice(`This cannot be played: ${error.message}`);
   const players = $("listen").value === "out" ? {out: new Player(model.sample_rate, deaf)} : {};
+  const turn = ++turns;
   try {
     const opened = await openSource(model);
+    if (turn !== turns) {
+      opened.close(); // somebody pressed Stop meanwhile
+      return;
+    }
     session = new Session(model, opened, token, {
       listen: () => $("listen").value,
       peek: () => $("peek").checked,
       players,
-      on: {state: changed, text: grow, ahead: text => ($("ahead").textContent = text), deaf},
+      on: {state: changed, text: grow, ahead: text => ($("ahead").textContent = text), deaf, warning: each => notice(sentence(each.message))},
     });
   } catch (error) {
     players.out?.close();
+    if (turn !== turns) return;
     running(false);
     say("failed", "Not started");
     notice(sentence(error.message));
@@ -162,7 +168,11 @@ function running(yes) {
 
 function press() {
   if ($("go").dataset.running !== "true") start();
-  else if (!session || session.stream.state === "ending" || session.stream.state === "connecting") session?.abandon();
+  else if (!session) {
+    turns += 1;
+    running(false);
+    say("idle", "Ready");
+  } else if (["ending", "connecting"].includes(session.stream.state)) session.abandon();
   else session.stop();
 }
 
@@ -179,7 +189,7 @@ function notice(text) {
 }
 
 const sentence = text => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
-const ms = seconds => (seconds >= 9.95 ? `${seconds.toFixed(0)} s` : seconds >= 0.995 ? `${seconds.toFixed(1)} s` : `${+(seconds * 1000).toFixed(seconds < 0.0995 ? 1 : 0)} ms`);
+const ms = seconds => (seconds >= 9.95 ? `${seconds.toFixed(0)} s` : seconds >= 0.995 ? `${seconds.toFixed(1)} s` : `${+(seconds * 1000).toFixed(seconds < 0.0295 ? 1 : 0)} ms`);
 const put = (id, text) => $(id).textContent !== text && ($(id).textContent = text);
 
 function showFigures() {
@@ -188,12 +198,13 @@ function showFigures() {
   const latency = session?.latency ?? model.latency_seconds;
   put("f-model", latency === null ? `${model.latency} frames` : ms(latency));
   const seen = session?.seen.map(each => each[1]).sort((a, b) => a - b) ?? [];
-  put("f-seen", seen.length ? `${Math.round(seen[seen.length >> 1])} ms (worst ${Math.round(seen.at(-1))})` : "–");
+  put("f-seen", seen.length ? ms(seen[seen.length >> 1] / 1000) : "–");
+  put("f-worst", seen.length ? `worst ${ms(seen.at(-1) / 1000)}` : "");
   const trips = [...(session?.stream.trips ?? [])].sort((a, b) => a - b);
-  put("f-trip", trips.length ? `${trips[trips.length >> 1].toFixed(1)} ms` : "–");
+  put("f-trip", trips.length ? ms(trips[trips.length >> 1] / 1000) : "–");
   put("f-lost", String(session?.stream.resumed ?? 0));
   const out = session?.outSeconds;
-  put("f-held", !session ? "–" : session.done ? "nothing" : out === null ? `at most ${ms(session.latency)}` : ms(Math.max(0, session.inSeconds - out)));
+  put("f-held", !session ? "–" : session.done ? "nothing" : `${out === null ? "≤ " : ""}${ms(Math.max(0, session.heldSeconds))}`);
   const made = out ?? null;
   put("f-counts", session ? `${session.inSeconds.toFixed(1)} s${made === null ? "" : `, ${made.toFixed(1)} s`}` : "–");
 }

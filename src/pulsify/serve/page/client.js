@@ -40,7 +40,8 @@ export async function load(token) {
 }
 
 export class Stream {
-  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added), peek(message, chunks), done(message)
+  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added), peek(message, chunks), done(message),
+  // covered(frames): all that follows from so much of the input has been told, or stands in the peek that comes next
   constructor(model, token, opening, on) {
     this.model = model;
     this.on = on;
@@ -110,6 +111,7 @@ export class Stream {
   peek() {
     if (this._open && !this._flushed && !this._peeking) {
       this._peeking = true;
+      this._before = this.given - this.unsent;
       this._ws.send('{"type": "peek"}');
     }
   }
@@ -266,6 +268,7 @@ export class Stream {
     const has = this.model.inputs.map(port => message.received[port.name]);
     while (this._next > 0 && this._kept[0].start + this._kept[0].frames <= has[this._kept[0].input]) this._forget();
     this._ws.send(JSON.stringify({type: "ack", mark: message.mark}));
+    this.on.covered?.(has[0]);
   }
 
   _on_text(message) {
@@ -285,6 +288,7 @@ export class Stream {
 
   _tellPeek() {
     this._peeking = false;
+    if (!this._peeked.message.error) this.on.covered?.(this._before);
     this.on.peek?.(this._peeked.message, this._peeked.chunks);
   }
 

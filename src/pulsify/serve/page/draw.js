@@ -7,7 +7,7 @@ const LINES = 8; // channels that are drawn as lines; more are a picture
 export function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = name => style.getPropertyValue(`--${name}`).trim();
-  const names = ["text", "muted", "line", "surface", "in", "out", "held", "wait"];
+  const names = ["text", "muted", "line", "surface", "sunk", "in", "out", "held", "wait"];
   const out = Object.fromEntries(names.map(name => [name, colour(name)]));
   out.ramp = ramp(colour("ramp").split(" "));
   out.series = colour("series").split(" ");
@@ -186,7 +186,7 @@ export function drawWords(canvas, words, view, colours) {
     const y = 4 + row * lane;
     pen.fillStyle = colours.out;
     pen.fillRect(right, 0, 1.5, height);
-    pen.fillStyle = colours.surface;
+    pen.fillStyle = colours.sunk;
     pen.fillRect(right - long - 9, y, long + 9, lane);
     pen.fillStyle = colours.text;
     pen.fillText(text, right - long - 5, y + lane / 2 + 5);
@@ -208,6 +208,8 @@ export function drawAxis(canvas, view, colours) {
 export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
   const {pen, width, height} = prepared(canvas), view = {from: now - span, to: now}, x = across(view, width);
   const top = 4, tall = height - 22;
+  pen.fillStyle = colours.sunk;
+  pen.fillRect(0, top, width, tall);
   for (const {from, to, kind} of parts) {
     const left = Math.max(0, x(Math.max(0, from))), right = Math.min(width, x(to));
     if (right <= left) continue;

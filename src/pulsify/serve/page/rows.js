@@ -36,7 +36,7 @@ export function rowsFor(model) {
   if (model.sound.input) sound("in", "In");
   else model.inputs.forEach((port, at) => curves("in", port, at));
   if (model.kind === "text") {
-    out.push(row("Words", "when they were told", "Words, at the time they were told", "words-row", (canvas, s, view, colours) => drawWords(canvas, s?.words ?? [], view, colours)));
+    out.push(row("Words", "when told", "Words, at the time they were told", "words-row", (canvas, s, view, colours) => drawWords(canvas, s?.words ?? [], view, colours)));
   } else if (model.sound.output) sound("out", "Out");
   else model.outputs.forEach((port, at) => (port.axis === null ? out.push(whole(port)) : curves("out", port, at)));
   return out;

@@ -6,19 +6,21 @@ import {Player, TYPES, Tape} from "./sound.js";
 
 const NOBODY = 25; // pulses a second, for a model of which nobody said how fast its time is
 const LATELY = 5000; // milliseconds over which latency is seen
-const PEEK = 500;
+const PEEK = 300;
 
 /** Units of a model's time a second. */
 export const clock = model => model.sample_rate ?? NOBODY * model.pulse;
 const ratio = text => text.split("/").map(Number).reduce((a, b) => a / b);
 
 export class Session {
-  // listen(), peek(): what is chosen. players: those that were made already. on: state(name, why), text(added), ahead(text), deaf(error)
+  // listen(), peek(): what is chosen. players: those that were made already. on: state(name, why),
+  // text(added), ahead(text), deaf(error), warning(message)
   constructor(model, source, token, {listen, peek, players, on}) {
     Object.assign(this, {model, source, listen, peek, on, _players: players});
     this.words = [];
     this.seen = []; // [when, milliseconds]
     this._sent = []; // [end in seconds, when]: what was said when
+    this._covered = 0; // seconds of input that the server is known to be through with
     this._makeSeries();
     const sound = model.sound.input ? {format: "float32", rate: source.rate} : {};
     const opening = model.sound.output ? {...sound, output: {format: "float32"}} : sound;
@@ -28,6 +30,8 @@ export class Session {
       frames: (at, body, lay) => this._frames(at, body, lay),
       text: added => this._text(added),
       peek: (message, chunks) => this._peeked(message, chunks),
+      warning: message => this.on.warning(message),
+      covered: frames => (this._covered = Math.max(this._covered, frames / this._inRate)),
     });
     this._peeking = setInterval(() => this._peek(), PEEK);
     if (source.now) this._start();
@@ -163,8 +167,17 @@ export class Session {
   }
 
   get inSeconds() {
-    const {model} = this;
-    return this.stream ? this.stream.given / (model.sound.input ? this.source.rate : ratio(model.inputs[0].rate) * clock(model)) : 0;
+    return this.stream ? this.stream.given / this._inRate : 0;
+  }
+
+  get _inRate() {
+    return this.model.sound.input ? this.source.rate : ratio(this.model.inputs[0].rate) * clock(this.model);
+  }
+
+  /** Up to where results may still be missing: of frames it is known, of a text the server's answers tell. */
+  get heldSeconds() {
+    if (this.done) return 0;
+    return this.inSeconds - (this.outSeconds ?? Math.max(0, this._covered - this.latency));
   }
 
   /** Up to where in time results are here; of a text it is known at the end only. */
@@ -187,7 +200,7 @@ export class Session {
     const now = this.inSeconds, out = this.outSeconds;
     if (this.done) return [{from: 0, to: now, kind: "out"}];
     if (out === null) {
-      const there = now - this.stream.unsent / this.source.rate, told = Math.max(0, there - this.latency);
+      const there = this._covered, told = now - this.heldSeconds;
       return [{from: 0, to: told, kind: "out"}, {from: told, to: there, kind: "held"}, {from: there, to: now, kind: "way"}];
     }
     const whole = Math.max(out, Math.floor(now / this.pulse + 1e-6) * this.pulse);
