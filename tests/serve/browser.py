@@ -8,8 +8,10 @@ import shutil
 import socket
 import struct
 import threading
+import wave
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,15 @@ def read_wav(data: bytes) -> tuple[Array, int]:
         elif name == b"data":
             return (np.frombuffer(body, "<f4") if form == 3 else np.frombuffer(body, "<i2") / np.float32(32768)), rate
     raise AssertionError("no sound in it")
+
+
+def write_wav(path: Path, samples: Array, rate: int, channels: int = 1) -> None:
+    """16 bits, the same in each channel."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.repeat(np.rint(samples * 32768).astype("<i2"), channels).tobytes())
 
 
 class Proxy:

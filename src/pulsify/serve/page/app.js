@@ -23,7 +23,7 @@ const SAID = {
 
 const HINT = $("hint").textContent;
 
-let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME, turns = 0;
+let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME, turns = 0, mayLeave = 0;
 let token = sessionStorage.getItem("pulsify.token") ?? "";
 
 // ---- models
@@ -40,11 +40,16 @@ async function findModels() {
   sessionStorage.setItem("pulsify.token", token);
   $("token-row").hidden = true;
   const wanted = new URLSearchParams(location.search).get("model");
-  $("model").replaceChildren(...models.map(each => new Option(`${each.model} (${gives(each)})`, each.model, false, each.model === wanted)));
+  const option = each => new Option(`${each.model} (${gives(each)})`, each.model, false, each.model === wanted);
+  $("model").replaceChildren(...models.map(option));
   chooseModel();
 }
 
-const gives = model => (model.kind === "text" ? "text" : model.sound.output ? "sound" : model.outputs.map(o => o.name).join(", "));
+function gives(model) {
+  if (model.kind === "text") return "text";
+  return model.sound.output ? "sound" : model.outputs.map(port => port.name).join(", ");
+}
+
 const chosen = () => models.find(each => each.model === $("model").value);
 
 function chooseModel() {
@@ -96,7 +101,8 @@ async function openSource(model) {
   const what = source(), fast = $("speed").value === "fast";
   if (what === "microphone") return microphone();
   if (what === "file" && !$("file").files.length) throw new Error("choose a file first");
-  const data = what === "file" ? await $("file").files[0].arrayBuffer() : await get(`sounds/${$("built-in").value}`, "", "arrayBuffer");
+  const own = () => get(`sounds/${$("built-in").value}`, "", "arrayBuffer");
+  const data = await (what === "file" ? $("file").files[0].arrayBuffer() : own());
   return recording(await decode(data, model.sample_rate), fast, () => session?.stream.unsent ?? 0);
 }
 
@@ -119,7 +125,13 @@ async function start() {
       listen: () => $("listen").value,
       peek: () => $("peek").checked,
       players,
-      on: {state: changed, text: grow, ahead: text => ($("ahead").textContent = text), deaf, warning: each => notice(sentence(each.message))},
+      on: {
+        state: changed,
+        text: grow,
+        ahead: text => put("ahead", text),
+        warning: each => notice(sentence(each.message)),
+        deaf,
+      },
     });
   } catch (error) {
     players.out?.close();
@@ -132,7 +144,10 @@ async function start() {
 
 function changed(state, why) {
   say(state, SAID[state]);
-  if (state === "ending") $("go").firstChild.textContent = "Leave";
+  if (state === "ending") {
+    $("go").firstChild.textContent = "Leave";
+    mayLeave = performance.now() + 1000; // a Stop that comes too late is no Leave
+  }
   if (["done", "failed", "abandoned"].includes(state)) {
     running(false);
     $("ahead").textContent = "";
@@ -148,7 +163,7 @@ function grow(added) {
 }
 
 function finish() {
-  if (session.model.kind === "text" && !$("transcript").textContent) $("hint").textContent = "No word that the model knows.";
+  if (!$("transcript").textContent) put("hint", "No word that the model knows.");
   for (const side of ["in", "out"]) {
     const tape = session[side].tape, audio = $(`tape-${side}`), link = $(`save-${side}`);
     if (audio.src) URL.revokeObjectURL(audio.src);
@@ -172,8 +187,8 @@ function press() {
     turns += 1;
     running(false);
     say("idle", "Ready");
-  } else if (["ending", "connecting"].includes(session.stream.state)) session.abandon();
-  else session.stop();
+  } else if (!["ending", "connecting"].includes(session.stream.state)) session.stop();
+  else if (performance.now() > mayLeave) session.abandon();
 }
 
 // ---- what is said and shown
@@ -189,7 +204,12 @@ function notice(text) {
 }
 
 const sentence = text => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
-const ms = seconds => (seconds >= 9.95 ? `${seconds.toFixed(0)} s` : seconds >= 0.995 ? `${seconds.toFixed(1)} s` : `${+(seconds * 1000).toFixed(seconds < 0.0295 ? 1 : 0)} ms`);
+
+function ms(seconds) {
+  if (seconds >= 0.995) return `${seconds.toFixed(seconds >= 9.95 ? 0 : 1)} s`;
+  return `${+(seconds * 1000).toFixed(seconds < 0.0295 ? 1 : 0)} ms`;
+}
+
 const put = (id, text) => $(id).textContent !== text && ($(id).textContent = text);
 
 function showFigures() {
@@ -204,9 +224,10 @@ function showFigures() {
   put("f-trip", trips.length ? ms(trips[trips.length >> 1] / 1000) : "–");
   put("f-lost", String(session?.stream.resumed ?? 0));
   const out = session?.outSeconds;
-  put("f-held", !session ? "–" : session.done ? "nothing" : `${out === null ? "≤ " : ""}${ms(Math.max(0, session.heldSeconds))}`);
-  const made = out ?? null;
-  put("f-counts", session ? `${session.inSeconds.toFixed(1)} s${made === null ? "" : `, ${made.toFixed(1)} s`}` : "–");
+  const held = session && `${out === null ? "≤ " : ""}${ms(Math.max(0, session.heldSeconds))}`;
+  put("f-held", session?.done ? "nothing" : (held ?? "–"));
+  const counts = [session?.inSeconds, out].filter(each => each != null).map(each => `${each.toFixed(1)} s`);
+  put("f-counts", counts.join(", ") || "–");
 }
 
 async function showLoad() {
@@ -243,7 +264,8 @@ function draw(when = 0) {
 
 /** Close enough that single pulses are seen. */
 function strip(model, now) {
-  const pulse = session?.pulse ?? model.pulse_seconds ?? 1 / clock(model), late = session?.latency ?? model.latency_seconds ?? pulse;
+  const pulse = session?.pulse ?? model.pulse_seconds ?? model.pulse / clock(model);
+  const late = session?.latency ?? model.latency_seconds ?? pulse;
   const span = Math.max($("strip").clientWidth < 640 ? 0.4 : 0.8, 5 * late, 5 * pulse);
   const least = Math.max(now, span);
   drawStrip($("strip"), {pulse, now: least, parts: session?.parts ?? [], span}, colours);

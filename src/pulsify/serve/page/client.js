@@ -7,7 +7,8 @@ const PIECE = 1 << 16; // bytes a message, where a chunk is larger
 const PING = 2000;
 const SILENCE = 9000; // milliseconds without a word, though we asked
 const TRIES = [100, 300, 700, 1500, 3000, 5000]; // milliseconds between them; the last for ever
-const WIDTH = {float64: 8, int64: 8, uint64: 8, float32: 4, int32: 4, uint32: 4, float16: 2, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1};
+const WIDTH = {float64: 8, int64: 8, uint64: 8, float32: 4, int32: 4, uint32: 4}; // bytes a number
+Object.assign(WIDTH, {float16: 2, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1});
 
 /** How the frames of a port lie in a message: [outer, frames, inner] of `width` bytes each. */
 export function layout(port, sound) {
@@ -40,7 +41,8 @@ export async function load(token) {
 }
 
 export class Stream {
-  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added), peek(message, chunks), done(message),
+  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added), peek(message, chunks),
+  // done(message), warning(message)
   // covered(frames): all that follows from so much of the input has been told, or stands in the peek that comes next
   constructor(model, token, opening, on) {
     this.model = model;
@@ -132,12 +134,13 @@ export class Stream {
     this._timer = null;
     const url = new URL(`v1/stream/${this.model.model}`, document.baseURI);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    const ws = new WebSocket(url, ["pulsify.v1", ...(this._access ? [`pulsify.token.${base64url(this._access)}`] : [])]);
+    const shown = this._access ? [`pulsify.token.${base64url(this._access)}`] : [];
+    const ws = new WebSocket(url, ["pulsify.v1", ...shown]);
     ws.binaryType = "arraybuffer";
     this._ws = ws;
     this._heard = performance.now();
-    const again = {resume: this._token, have: this.have};
-    ws.onopen = () => ws.send(JSON.stringify({type: "open", ...(this._token ? again : {...this._opening, resume: true})}));
+    const opening = this._token ? {resume: this._token, have: this.have} : {...this._opening, resume: true};
+    ws.onopen = () => ws.send(JSON.stringify({type: "open", ...opening}));
     ws.onmessage = ({data}) => this._received(data);
     ws.onclose = () => this._lost();
     clearInterval(this._watch);
@@ -240,11 +243,14 @@ export class Stream {
     this._kept = this._kept.filter(c => !known.includes(c));
     for (const chunk of this._kept.slice(this._next)) {
       const more = has[chunk.input] - chunk.start;
-      if (more > 0) Object.assign(chunk, {data: without(chunk, this._in[chunk.input], more), start: chunk.start + more, frames: chunk.frames - more});
+      if (more <= 0) continue;
+      chunk.data = without(chunk, this._in[chunk.input], more);
+      chunk.start += more;
+      chunk.frames -= more;
     }
     const starts = [...this._given];
     for (const chunk of this._kept.slice(this._next).reverse()) starts[chunk.input] = chunk.start;
-    if (starts.some((start, input) => start > has[input])) this._end("failed", "the server went further back than was kept");
+    if (starts.some((start, input) => start > has[input])) this._end("failed", "the server is behind what was kept");
   }
 
   _pump() {

@@ -47,7 +47,8 @@ function grid(pen, width, height, view, colours) {
   const x = across(view, width), span = view.to - view.from;
   const step = [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10].find(s => (s / span) * width > 55) ?? 20;
   pen.fillStyle = colours.line;
-  for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) if (t >= 0) pen.fillRect(Math.round(x(t)), 0, 1, height);
+  const first = Math.max(0, Math.ceil(view.from / step));
+  for (let i = first; i * step <= view.to; i++) pen.fillRect(Math.round(x(i * step)), 0, 1, height);
   return step;
 }
 
@@ -171,7 +172,7 @@ function drawHeat(canvas, curves, view, colours) {
   image.draw(pen, first, curves.count, t => x(t / curves.rate), height);
 }
 
-/** Words where the sound was when they were told: [{at, text}]. Each stands left of its mark, since it was said before. */
+/** Words where the sound was when they were told: [{at, text}]. Each stands left of its mark: it was said before. */
 export function drawWords(canvas, words, view, colours) {
   const {pen, width, height} = prepared(canvas), x = across(view, width);
   grid(pen, width, height, view, colours);
@@ -223,7 +224,8 @@ export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
   pen.fillStyle = colours.surface;
   const wide = (pulse / span) * width;
   if (wide >= 3) {
-    for (let p = Math.ceil(view.from / pulse); p * pulse <= now + 1e-9; p++) if (p >= 0) pen.fillRect(x(p * pulse) - 0.75, top, 1.5, tall);
+    const first = Math.max(0, Math.ceil(view.from / pulse));
+    for (let p = first; p * pulse <= now + 1e-9; p++) pen.fillRect(x(p * pulse) - 0.75, top, 1.5, tall);
   }
   pen.fillStyle = colours.muted;
   const said = seconds => (span < 2 ? `-${Math.round(seconds * 1000)} ms` : `-${+seconds.toFixed(1)} s`);

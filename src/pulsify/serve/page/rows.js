@@ -15,7 +15,8 @@ function row(title, subtitle, about, className, draw) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", about);
   const values = element("span", {className: "values"});
-  const figure = element("figure", {className: "row"}, element("figcaption", {}, element("b", {textContent: title}), subtitle, values), canvas);
+  const caption = element("figcaption", {}, element("b", {textContent: title}), subtitle, values);
+  const figure = element("figure", {className: "row"}, caption, canvas);
   return {figure, canvas, values, draw};
 }
 
@@ -23,20 +24,24 @@ function row(title, subtitle, about, className, draw) {
 export function rowsFor(model) {
   const out = [];
   const sound = (side, title) => {
-    out.push(row(title, "wave", `${title}: the wave over time`, "", (canvas, s, view, colours) => drawWave(canvas, s?.[side].wave ?? NOTHING, view, colours, colours[side])));
-    out.push(row(title, "spectrum", `${title}: the spectrum over time`, "tall", (canvas, s, view, colours) => drawSpectrum(canvas, s?.[side].spectrum ?? NOTHING, view, colours)));
+    const wave = (canvas, s, view, look) => drawWave(canvas, s?.[side].wave ?? NOTHING, view, look, look[side]);
+    const spectrum = (canvas, s, view, look) => drawSpectrum(canvas, s?.[side].spectrum ?? NOTHING, view, look);
+    out.push(row(title, "wave", `${title}: the wave over time`, "", wave));
+    out.push(row(title, "spectrum", `${title}: the spectrum over time`, "tall", spectrum));
   };
   const curves = (side, port, at) => {
-    out.push(row(port.name, side === "in" ? "in" : "out", `${port.name}: its values over time`, "tall", (canvas, s, view, colours, values) => {
+    const lines = (canvas, s, view, colours, values) => {
       const found = s?.[side].curves[at];
       drawCurves(canvas, found ?? NOTHING, view, colours);
       if (found) tell(values, found, colours);
-    }));
+    };
+    out.push(row(port.name, side, `${port.name}: its values over time`, "tall", lines));
   };
   if (model.sound.input) sound("in", "In");
   else model.inputs.forEach((port, at) => curves("in", port, at));
   if (model.kind === "text") {
-    out.push(row("Words", "when told", "Words, at the time they were told", "words-row", (canvas, s, view, colours) => drawWords(canvas, s?.words ?? [], view, colours)));
+    const words = (canvas, s, view, colours) => drawWords(canvas, s?.words ?? [], view, colours);
+    out.push(row("Words", "when told", "Words, at the time they were told", "words-row", words));
   } else if (model.sound.output) sound("out", "Out");
   else model.outputs.forEach((port, at) => (port.axis === null ? out.push(whole(port)) : curves("out", port, at)));
   return out;
@@ -54,9 +59,10 @@ function tell(values, curves, colours) {
 
 /** A result about the whole stream: what it would be if the stream ended now. */
 function whole(port) {
-  return row(port.name, "of all so far", `${port.name}: values about the whole stream`, "", (canvas, s, view, colours, values) => {
-    const found = s?.out.values[port.name] ?? [];
-    const bars = {channels: 1, count: found.length, size: Math.max(1, found.length), rate: 1, values: found, end: 0, range: range(found)};
+  const about = `${port.name}: about the whole stream`;
+  return row(port.name, "of all so far", about, "", (canvas, s, view, colours, values) => {
+    const found = s?.out.values[port.name] ?? [], count = found.length;
+    const bars = {channels: 1, count, size: Math.max(1, count), rate: 1, values: found, end: 0, range: range(found)};
     drawCurves(canvas, bars, {from: 0, to: Math.max(1, found.length - 1)}, colours);
     values.textContent = found.slice(0, 4).map(v => v.toPrecision(3)).join(" ") + (found.length > 4 ? " …" : "");
   });
@@ -64,5 +70,6 @@ function whole(port) {
 
 const range = found => (found.length ? [Math.min(...found, 0), Math.max(...found, 1e-9)] : [0, 1]);
 const NOTHING = {
-  count: 0, end: 0, step: 0.01, size: 1, low: [0], high: [0], peak: 1, bands: 1, values: [0], columns: 0, channels: 1, rate: 1, range: [0, 1],
+  count: 0, end: 0, step: 0.01, size: 1, low: [0], high: [0], peak: 1,
+  bands: 1, values: [0], columns: 0, channels: 1, rate: 1, range: [0, 1],
 };

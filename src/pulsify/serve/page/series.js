@@ -46,7 +46,8 @@ export class Spectrum {
     this.top = Math.min(8000, rate / 2);
     this.points = 2 ** Math.max(6, Math.round(Math.log2(rate * 0.03)));
     this._held = new Float32Array(this.points); // the last samples, in a circle
-    this._window = Float32Array.from({length: this.points}, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / this.points));
+    const hann = (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / this.points);
+    this._window = Float32Array.from({length: this.points}, hann);
     this._edges = mel(bands, this.top).map(hz => (hz * this.points) / rate);
     this._re = new Float64Array(this.points);
     this._im = new Float64Array(this.points);

@@ -38,17 +38,20 @@ export class Session {
   }
 
   _makeSeries() {
-    const {model, source} = this, sound = rate => ({wave: new Envelope(rate), spectrum: new Spectrum(rate), tape: new Tape(rate)});
+    const {model, source} = this;
+    const sound = rate => ({wave: new Envelope(rate), spectrum: new Spectrum(rate), tape: new Tape(rate)});
     const curves = port => new Curves(port.name, channels(port), ratio(port.rate) * clock(model));
     this.in = model.sound.input ? sound(source.rate) : {curves: model.inputs.map(curves)};
     this.out = model.sound.output ? sound(model.sample_rate) : {curves: [], values: {}};
-    if (model.kind === "frames" && !model.sound.output) this.out.curves = model.outputs.map(port => (port.axis === null ? null : curves(port)));
+    if (model.kind === "text" || model.sound.output) return;
+    this.out.curves = model.outputs.map(port => (port.axis === null ? null : curves(port)));
   }
 
   // ---- in
 
   _start() {
-    this._stopSource = this.source.start((array, frames, input) => this._chunk(array, frames, input), () => this.stop());
+    const chunk = (array, frames, input) => this._chunk(array, frames, input);
+    this._stopSource = this.source.start(chunk, () => this.stop());
   }
 
   _chunk(array, frames = array.length, input = 0) {
@@ -195,13 +198,17 @@ export class Session {
     return this.facts?.latency_seconds ?? this.model.latency_seconds ?? this.model.latency / clock(this.model);
   }
 
-  /** The parts of the strip, oldest first: what is out, on its way, held back by the model, or not a whole pulse yet. */
+  /** The parts of the strip, oldest first: what is out, on its way, held back by the model, not a whole pulse yet. */
   get parts() {
     const now = this.inSeconds, out = this.outSeconds;
     if (this.done) return [{from: 0, to: now, kind: "out"}];
     if (out === null) {
       const there = this._covered, told = now - this.heldSeconds;
-      return [{from: 0, to: told, kind: "out"}, {from: told, to: there, kind: "held"}, {from: there, to: now, kind: "way"}];
+      return [
+        {from: 0, to: told, kind: "out"},
+        {from: told, to: there, kind: "held"},
+        {from: there, to: now, kind: "way"},
+      ];
     }
     const whole = Math.max(out, Math.floor(now / this.pulse + 1e-6) * this.pulse);
     const due = Math.min(whole, Math.max(out, whole - (this.latency - this.pulse)));

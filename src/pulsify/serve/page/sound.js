@@ -10,7 +10,7 @@ const BEFORE = 0.08; // seconds of sound before a player begins
 /** The microphone as it is: what a browser does to voices would be heard by the model too. */
 export async function microphone() {
   if (!navigator.mediaDevices?.getUserMedia) {
-    throw new Error("this browser gives the microphone only to pages at localhost or over https (pulsify serve --tls-cert)");
+    throw new Error("a browser gives the microphone to pages at localhost or over https only (--tls-cert)");
   }
   const wanted = {channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false};
   const media = await navigator.mediaDevices.getUserMedia({audio: wanted}).catch(error => {
@@ -24,7 +24,8 @@ export async function microphone() {
     live: true,
     now: true, // who speaks does not wait for the stream to be ready
     start(onChunk, onEnd) {
-      const tap = new AudioWorkletNode(context, "tap", {numberOfOutputs: 0, processorOptions: {size: Math.round(rate * CHUNK)}});
+      const processorOptions = {size: Math.round(rate * CHUNK)};
+      const tap = new AudioWorkletNode(context, "tap", {numberOfOutputs: 0, processorOptions});
       tap.port.onmessage = ({data}) => onChunk(data);
       const source = context.createMediaStreamSource(media);
       source.connect(tap);
@@ -77,7 +78,9 @@ export function waves(model, rate) {
       let at = 0;
       const timer = setInterval(() => {
         const due = ((performance.now() - began) / 1000) * rate;
-        for (; at + chunk <= due; at += chunk) model.inputs.forEach((port, i) => onChunk(...wave(port, lays[i], at, chunk, rate), i));
+        for (; at + chunk <= due; at += chunk) {
+          model.inputs.forEach((port, i) => onChunk(...wave(port, lays[i], at, chunk, rate), i));
+        }
       }, 10);
       return () => clearInterval(timer);
     },
@@ -102,8 +105,9 @@ function wave(port, {outer, inner, dtype}, at, chunk, rate) {
 }
 
 export const TYPES = {
-  float32: Float32Array, float64: Float64Array, int32: Int32Array, int64: BigInt64Array, uint64: BigUint64Array, uint32: Uint32Array,
-  int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, float16: globalThis.Float16Array,
+  float64: Float64Array, float32: Float32Array, float16: globalThis.Float16Array,
+  int64: BigInt64Array, int32: Int32Array, int16: Int16Array, int8: Int8Array,
+  uint64: BigUint64Array, uint32: Uint32Array, uint16: Uint16Array, uint8: Uint8Array, bool: Uint8Array,
 };
 
 // ---- files
@@ -210,7 +214,7 @@ export class Tape {
   }
 }
 
-/** Plays chunks one after the other, with no gap while they come in time. Make it when somebody clicks: phones want that. */
+/** Plays chunks one after the other, with no gap while they come in time. Make it at a click: phones want that. */
 export class Player {
   constructor(rate, onError) {
     this._line = [];
