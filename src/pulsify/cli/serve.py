@@ -72,7 +72,7 @@ def serve(sources: tuple[str, ...], **given: Any) -> None:
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     from pulsify.serve.hosted import Machine
     from pulsify.serve.service import Limits, Service, Settings
-    from pulsify.serve.sources import Meaning, open_sources, parse_source
+    from pulsify.serve.sources import Meaning, open_sources, parse_source, whole
     from pulsify.serve.store import open_store
 
     meant = {"time": given["time"], "bind": given["bind"], "set": given["fixed"]}
@@ -87,12 +87,10 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     }
     meant = {k: v for k, v in meant.items() if v != plain[k]}
     rate = given["sample_rate"]
-    if rate is not None and rate != int(rate):
-        raise InvalidArgument("--sample-rate: a whole number, for a server")
     served = open_sources(
         [parse_source(text) for text in sources],
         Meaning(given["pulse"], not given["no_verify"], meant),
-        None if rate is None else int(rate),
+        None if rate is None else whole(rate),
     )
     machine = given["machine"]
     key = {"key": given["key"].encode()} if given["key"] else {}

@@ -86,6 +86,8 @@ class Connection:
             return
         if self.opened is None:
             self.finish(NORMAL, "")
+        elif self.live is None:
+            self._wait_early('{"type": "flush"}')
         elif not self.flushed:
             self._flush()
 
@@ -125,9 +127,9 @@ class Connection:
             self.hosted.scheduler.post(self.live, "acked")
 
     def _flush(self) -> None:
+        assert self.live is not None
         self.flushed = True
-        if self.live is not None:
-            self.hosted.scheduler.post(self.live, "end")
+        self.hosted.scheduler.post(self.live, "end")
 
     def _wait_early(self, message: bytes | str) -> None:
         self._early.append(message)
@@ -231,6 +233,8 @@ class Connection:
                 self.peer.send(each)
             else:
                 self._heard(each)
+        if self.flushed:
+            self.heard = time.monotonic()
         self._check_reader()
 
     def _heard(self, news: Any) -> None:
@@ -347,5 +351,5 @@ class Connection:
             self.refuse(Refused("idle", f"open did not come within {limits.open_seconds:g} seconds"))
         elif now - self.began > limits.total_seconds:
             self.refuse(Refused("too_long", f"{limits.total_seconds:g} seconds are over"))
-        elif now - self.heard > limits.idle_seconds and not (self.flushed or self._paused):
+        elif now - self.heard > limits.idle_seconds and not self._paused:
             self.refuse(Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds"))

@@ -69,9 +69,9 @@ class Flow:
 
     def take(self, data: bytes | memoryview) -> None:
         """A binary message of the client."""
-        name, array, frames = self.chain.source.read(data)
+        name, feeds, array, frames = self.chain.source.read(data)
         self.received[name] += frames
-        self.seats[0].feed({self.chain.source.feeds[name]: array})
+        self.seats[0].feed(feeds, array, frames)
 
     def end(self) -> None:
         self.ended = True
@@ -94,7 +94,8 @@ class Flow:
     def passed(self, at: int, step: Step) -> list[bytes | str]:
         """What came out of a stage goes to the next; out of the last, messages for the client."""
         link, made = self.chain.links[at], step.made
-        made = self._told(at, link, made)
+        if link.length is not None:
+            made = self._told(at, link, made)
         if link.passes is None:
             out = self.sink.messages(made, step.last)
             if step.last:
@@ -102,16 +103,15 @@ class Flow:
             return out
         after = self.seats[at + 1]
         if link.passes in made and made[link.passes].size:
-            array = made[link.passes]
-            after.feed({after.stage.frames[0][0]: array if link.adapt is None else link.adapt(array)})
+            array = made[link.passes] if link.adapt is None else link.adapt(made[link.passes])
+            name = after.stage.frames[0][0]
+            after.feed(name, array, array.shape[after.stage.axes[name]])
         if step.last:
             after.end()
         return []
 
     def _told(self, at: int, link: Link, made: Chunks) -> Chunks:
         """Without frames beyond the length that a model says it has, at its end."""
-        if link.length is None:
-            return made
         name, axis = next((o.name, o.axis) for o in link.stage.spec.outputs if o.axis is not None)
         before = self.given[at]
         if name in made:
@@ -135,7 +135,8 @@ class Flow:
                     rest[name] = np.concatenate([rest[name], array], link.stage.axes[name])
                 session = seat.place.alone()
                 made = named(spec, session.push(rest))
-                made = self._told(at, link, joined(spec, made, named(spec, session.flush())))
+                made = joined(spec, made, named(spec, session.flush()))
+                made = made if link.length is None else self._told(at, link, made)
                 if link.passes is None:
                     return sink.messages(made, True)
                 array = made[link.passes]

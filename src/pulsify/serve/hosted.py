@@ -84,7 +84,8 @@ class Hosted:
                     "nobody said at what rate" if self.served.sample_rate is None else "it is not one channel of sound"
                 )
                 raise Refused("unsupported", f"the {what} of {self.served.name!r} is raw frames: {why}")
-            out.append(Sound(sound.format, sound.rate or self.served.sample_rate) if sound.sound else Sound())
+            own = int(self.served.sample_rate or 0)
+            out.append(Sound(sound.format, sound.rate or own) if sound.sound else Sound())
         return out[0], out[1]
 
     def _made(self, given: Sound, wanted: Sound) -> Chain:
@@ -93,7 +94,7 @@ class Hosted:
         links, order = self._links(), list(range(len(self._stages)))
         source = Source(inputs, given.format, tuple(i.name for i in inputs))
         if given.sound and given.rate != rate:
-            assert given.rate is not None and rate is not None
+            assert given.rate is not None and isinstance(rate, int)
             stage = self._resampler(given.rate, rate)
             links.insert(0, Link(stage, stage.spec.outputs[0].name, shaped(inputs[0])))
             order.insert(0, BEFORE)
@@ -102,7 +103,7 @@ class Hosted:
             return Chain(tuple(links), tuple(order), source, partial(Text, served.recogniser))
         names = tuple(o.name for o in outputs)
         if wanted.sound and wanted.rate != rate:
-            assert wanted.rate is not None and rate is not None
+            assert wanted.rate is not None and isinstance(rate, int)
             stage = self._resampler(rate, wanted.rate)
             links[-1] = Link(links[-1].stage, outputs[0].name, shaped(stage.spec.inputs[0]), links[-1].length)
             links.append(Link(stage))

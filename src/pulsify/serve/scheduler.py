@@ -26,6 +26,7 @@ Messages = list[bytes | str]
 TOLD_EVERY = 1 << 16  # bytes
 TICK = 0.1  # seconds between looks at what is due, while nothing comes
 PEEK_EVERY = 0.25  # seconds: a peek costs as much as a pulse that nobody shares
+PEEK_SHARE = 0.1  # of the time, for those of all streams
 log = logging.getLogger("pulsify.serve")
 
 
@@ -83,7 +84,8 @@ class Live:
     flow: Flow | None = None
     over: bool = False
     when: float = 0.0  # the last chunk came
-    told: int = 0  # bytes that the event loop knows to be computed
+    came: int = 0  # bytes of frames
+    told: int = 0  # of them the event loop knows to be computed
     next_peek: float = 0.0
     next_snapshot: float = 0.0
     snapped: dict[str, int] = field(default_factory=dict)
@@ -101,7 +103,9 @@ class Scheduler:
         self._lives: dict[Live, None] = {}
         self._news: dict[Live, list[News]] = {}
         self._since: float | None = None  # when the oldest of what is ready came
-        self._next_look = 0.0
+        self._next_look = self._next_peek = self._now = 0.0
+        kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
+        self._on = {kind: getattr(self, f"_on_{kind}") for kind in kinds}
         self._thread = threading.Thread(target=self._run, name=f"pulsify-{name}", daemon=True)
 
     def start(self) -> None:
@@ -165,7 +169,7 @@ class Scheduler:
         if live.over or (live.flow is None and kind != "open"):
             return True
         try:
-            getattr(self, f"_on_{kind}")(live, value, when)
+            self._on[kind](live, value, when)
         except Refused as refused:
             self._fail(live, refused)
         except PulsifyError as error:
@@ -203,6 +207,7 @@ class Scheduler:
     def _on_data(self, live: Live, data: bytes, when: float) -> None:
         assert live.flow is not None
         live.when = when
+        live.came += len(data)
         live.flow.take(data)
         if self._since is None:
             self._since = when
@@ -214,14 +219,16 @@ class Scheduler:
 
     def _on_peek(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
-        if when < live.next_peek:
-            self._tell(live, Peeked([], f"a peek every {PEEK_EVERY} seconds at the most"))
+        start = time.monotonic()
+        if when < live.next_peek or start < self._next_peek:
+            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
             return
-        live.next_peek = time.monotonic() + PEEK_EVERY
         try:
             self._tell(live, Peeked(live.flow.peek()))
         except PulsifyError as error:
             self._tell(live, Peeked([], str(error)))
+        now = time.monotonic()
+        live.next_peek, self._next_peek = now + PEEK_EVERY, now + (now - start) / PEEK_SHARE
 
     def _on_acked(self, live: Live, value: Any, when: float) -> None:
         live.may_snap = True
@@ -246,6 +253,7 @@ class Scheduler:
             doing = list(stage.ready)
             try:
                 steps: Sequence[Step] = stage.step()
+                self._now = time.monotonic()
             except (
                 Exception
             ):  # an engine says what it must with PulsifyError: this is a bug, of which others know nothing
@@ -275,12 +283,15 @@ class Scheduler:
             log.exception("frames of a stream of %s", self.name)
             self._fail(live, Refused("failed", "its frames could not be given out; the server's log has more"))
             return
-        if not at and (taken := flow.computed()) - live.told >= TOLD_EVERY:
+        if live.came - live.told >= TOLD_EVERY and (taken := flow.computed()) - live.told >= TOLD_EVERY:
             live.told = taken
             self._tell(live, Taken(taken))
         if messages:
-            self._news.setdefault(live, []).extend(messages)
-            self.meter.lag(time.monotonic() - live.when)
+            if live in self._news:
+                self._news[live] += messages
+            else:
+                self._news[live] = messages
+            self.meter.lag(self._now - live.when)
         if flow.done:
             self._tell(live, Done(dict(flow.received), dict(flow.sink.sent), flow.sink.done()))
             self._end(live)

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser" / "model.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-GIVEN = re.compile(r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=)?(?P<path>.+?)(?:@(?P<rate>[1-9]\d*))?")
+GIVEN = re.compile(r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=)?(?P<path>.+?)(?:@(?P<rate>\d+(\.\d+)?))?")
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model under its name. sample_rate: units of its time a second, None if nobody said."""
+    """A model under its name. sample_rate: units of its time a second (of sound: a whole number); None: not known."""
 
     name: str
     streams: tuple[Stream, ...]  # one after the other
-    sample_rate: int | None
+    sample_rate: float | None
     recogniser: Recogniser | None = None
 
     @property
@@ -40,9 +40,8 @@ class Served:
     @property
     def hears(self) -> bool:
         """Is its input one channel of sound?"""
-        return (
-            len(self.streams[0].inputs) == 1 and self.sample_rate is not None and _is_sound(self.streams[0].inputs[0])
-        )
+        inputs = self.streams[0].inputs
+        return len(inputs) == 1 and isinstance(self.sample_rate, int) and _is_sound(inputs[0])
 
     @property
     def sounds(self) -> bool:
@@ -100,7 +99,7 @@ class Given:
 
     path: str
     name: str | None = None
-    rate: int | None = None
+    rate: float | None = None
 
 
 def parse_source(text: str) -> Given:
@@ -109,7 +108,14 @@ def parse_source(text: str) -> Given:
     match = GIVEN.fullmatch(text)
     assert match is not None
     rate = match["rate"]
-    return Given(match["path"], match["name"], int(rate) if rate else None)
+    return Given(match["path"], match["name"], whole(float(rate)) if rate else None)
+
+
+def whole(rate: float) -> float:
+    """As an int, if it is one."""
+    if not rate > 0:
+        raise InvalidArgument(f"{rate:g} frames a second: expected more")
+    return int(rate) if rate == int(rate) else rate
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Meaning:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: int | None) -> list[Served]:
+def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[Served]:
     """All of them, or what comes with pulsify if there is none."""
     made = [open_source(each, meaning, sample_rate) for each in given] if given else built_in(meaning.verify)
     names = [m.name for m in made]
@@ -130,7 +136,7 @@ def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: int | No
     return made
 
 
-def open_source(given: Given, meaning: Meaning, sample_rate: int | None) -> Served:
+def open_source(given: Given, meaning: Meaning, sample_rate: float | None) -> Served:
     path = Path(given.path)
     name = given.name or re.sub(r"[^A-Za-z0-9._-]", "-", path.parent.name if path.name == "model.toml" else path.stem)
     if not NAME.fullmatch(name):
@@ -149,7 +155,7 @@ def open_source(given: Given, meaning: Meaning, sample_rate: int | None) -> Serv
     return of_stream(name, made, rate)
 
 
-def of_stream(name: str, made: Stream, rate: int | None) -> Served:
+def of_stream(name: str, made: Stream, rate: float | None) -> Served:
     if made.statics:
         names = [s.name for s in made.statics]
         raise InvalidModel(f"{name}: inputs without a time axis ({names}) cannot be served; fix them in the model")

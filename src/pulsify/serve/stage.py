@@ -7,9 +7,7 @@ ready   seats with something to compute; `step` takes one pulse of each, so nobo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +15,7 @@ from pulsify.core.errors import InvalidState, PulsifyError
 from pulsify.serve.engine import Array, Chunks, Engine, Push, shape_of
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What came of one stream: frames, or an error. last: the stage has nothing more of it."""
 
     seat: Seat
@@ -40,15 +37,13 @@ class Seat:
         self.waiting = dict.fromkeys(stage.axes, 0)
         self.place = stage.engine.open()
 
-    def feed(self, chunks: Mapping[str, Array]) -> None:
-        """Frames that come next. They are not written to from here on."""
-        for name, array in chunks.items():
-            frames = array.shape[self._axes[name]]
-            if frames:
-                self.pieces[name].append(array)
-                self.waiting[name] += frames
-        if self.whole():
-            self.stage.ready[self] = None
+    def feed(self, name: str, array: Array, frames: int) -> None:
+        """Frames that come next, of one input. They are not written to from here on."""
+        if frames:
+            self.pieces[name].append(array)
+            self.waiting[name] += frames
+            if self.whole():
+                self.stage.ready[self] = None
 
     def end(self) -> None:
         """No more will come."""
@@ -57,9 +52,9 @@ class Seat:
 
     def whole(self) -> bool:
         """Is there enough for the next call?"""
-        pulses, waiting = self.opening or 1, self.waiting
+        waiting, opening = self.waiting, self.opening
         for name, frames in self.stage.frames:  # noqa: SIM110  a generator costs as much as all of it
-            if waiting[name] < frames * pulses:
+            if waiting[name] < (frames * opening if opening else frames):
                 return False
         return True
 
@@ -92,7 +87,8 @@ class Seat:
                 raise InvalidState("frames that waited do not fit this model")
         self.place.restore(blob)
         self.opening = opening
-        self.feed(rest)
+        for name, array in rest.items():
+            self.feed(name, array, array.shape[self._axes[name]])
 
 
 class Stage:

@@ -172,7 +172,7 @@ class Wire(asyncio.Protocol):
     # ---- to the client
 
     def send(self, message: bytes | str) -> None:
-        if not self._closing:
+        if not self._closing and not self._transport.is_closing():
             self._write(TEXT, message.encode()) if isinstance(message, str) else self._write(BINARY, message)
 
     def _write(self, kind: int, data: bytes) -> None:
