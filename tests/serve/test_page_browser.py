@@ -201,11 +201,16 @@ def test_curves_and_results_about_the_whole_are_shown(server: tuple[Service, str
 
 @pytest.mark.slow
 def test_a_model_of_which_nobody_said_the_rate_is_shown_too(server: tuple[Service, str], browser: Any) -> None:
+    """At 25 pulses a second, sent whole: a pulse of 4 frames and a delay of 3 are 70 ms; what is seen is no less."""
     tab = Tab(browser, server[1]).choose("plain")
+    assert "25 pulses a second" in tab.text("#controls")
     tab.press()
     tab.waits("#f-counts", re.compile(r"[1-9]\.\d s.*"))
     tab.press()
     assert tab.ended() == "done" and tab.wrong == []
+    assert tab.text("#f-model") == "70 ms"
+    value, unit = tab.text("#f-seen").split()
+    assert unit == "s" or float(value) >= 69
 
 
 @pytest.mark.slow

@@ -69,6 +69,9 @@ function chooseModel() {
   for (const id of ["sources", "speed-row", "listen-row"]) $(id).hidden = !hears;
   listen.options[2].hidden = listen.options[2].disabled = !model.sound.output;
   if (!model.sound.output && listen.value === "out") listen.value = "none";
+  const pace = model.sample_rate ? "" : `, ${Math.round(clock(model) / model.pulse)} pulses a second`;
+  $("waves-row").hidden = hears;
+  put("waves-row", `It hears no sound: the page makes up slow waves${pace}.`);
   const odd = hears ? undefined : model.inputs.find(port => !TYPES[port.dtype]);
   if (odd) notice(`The page can make no frames of ${odd.dtype}, as ${odd.name} has them.`);
   $("go").disabled = Boolean(odd);

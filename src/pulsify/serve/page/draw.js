@@ -138,7 +138,21 @@ export function drawSpectrum(canvas, spectrum, view, colours) {
   label(pen, said, 3, 11, colours);
 }
 
-export function drawCurves(canvas, curves, view, colours) {
+/** Values one beside the other, from zero. */
+export function drawBars(canvas, values, colours) {
+  const {pen, width, height} = prepared(canvas), each = width / Math.max(1, values.length);
+  const low = Math.min(0, ...values), high = Math.max(low + 1e-9, 0, ...values);
+  const y = value => height - 3 - ((value - low) / (high - low)) * (height - 6);
+  pen.fillStyle = colours.out;
+  values.forEach((value, i) => {
+    const top = Math.min(y(value), y(0)), tall = Math.abs(y(value) - y(0));
+    pen.fillRect(i * each + each * 0.1, top, Math.max(1, each * 0.8), Math.max(1, tall));
+  });
+  pen.fillStyle = colours.muted;
+  pen.fillRect(0, y(0), width, 1);
+}
+
+export function drawCurves(canvas, curves, view, colours, colour = colours.out) {
   if (curves.channels > LINES) return drawHeat(canvas, curves, view, colours);
   const {pen, width, height} = prepared(canvas), x = across(view, width), [low, high] = curves.range;
   grid(pen, width, height, view, colours);
@@ -157,7 +171,7 @@ export function drawCurves(canvas, curves, view, colours) {
   }
   label(pen, high.toPrecision(2), 4, 11, colours);
   label(pen, low.toPrecision(2), 4, height - 4, colours);
-  edge(pen, x(curves.end), height, colours.out, curves.count);
+  edge(pen, x(curves.end), height, colour, curves.count);
 }
 
 function drawHeat(canvas, curves, view, colours) {

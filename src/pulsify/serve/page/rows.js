@@ -1,6 +1,6 @@
 // The rows of the time line, as they fit a model: made once a model, drawn whenever something has come.
 
-import {drawCurves, drawSpectrum, drawWave, drawWords} from "./draw.js";
+import {drawBars, drawCurves, drawSpectrum, drawWave, drawWords} from "./draw.js";
 
 const NAMED = 8; // channels whose values stand beside the row
 
@@ -32,7 +32,7 @@ export function rowsFor(model) {
   const curves = (side, port, at) => {
     const lines = (canvas, s, view, colours, values) => {
       const found = s?.[side].curves[at];
-      drawCurves(canvas, found ?? NOTHING, view, colours);
+      drawCurves(canvas, found ?? NOTHING, view, colours, colours[side]);
       if (found) tell(values, found, colours);
     };
     out.push(row(port.name, side, `${port.name}: its values over time`, "tall", lines));
@@ -61,14 +61,12 @@ function tell(values, curves, colours) {
 function whole(port) {
   const about = `${port.name}: about the whole stream`;
   return row(port.name, "of all so far", about, "", (canvas, s, view, colours, values) => {
-    const found = s?.out.values[port.name] ?? [], count = found.length;
-    const bars = {channels: 1, count, size: Math.max(1, count), rate: 1, values: found, end: 0, range: range(found)};
-    drawCurves(canvas, bars, {from: 0, to: Math.max(1, found.length - 1)}, colours);
+    const found = s?.out.values[port.name] ?? [];
+    drawBars(canvas, found, colours);
     values.textContent = found.slice(0, 4).map(v => v.toPrecision(3)).join(" ") + (found.length > 4 ? " …" : "");
   });
 }
 
-const range = found => (found.length ? [Math.min(...found, 0), Math.max(...found, 1e-9)] : [0, 1]);
 const NOTHING = {
   count: 0, end: 0, step: 0.01, size: 1, low: [0], high: [0], peak: 1,
   bands: 1, values: [0], columns: 0, channels: 1, rate: 1, range: [0, 1],

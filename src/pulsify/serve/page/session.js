@@ -20,6 +20,7 @@ export class Session {
     this.words = [];
     this.seen = []; // [when, milliseconds]
     this._sent = []; // [end in seconds, when]: what was said when
+    this._until = 0; // seconds of output that were here before
     this._covered = 0; // seconds of input that the server is known to be through with
     this._makeSeries();
     const sound = model.sound.input ? {format: "float32", rate: source.rate} : {};
@@ -115,11 +116,12 @@ export class Session {
 
   _frames(at, body, lay) {
     const port = this.model.outputs[at], array = TYPES[lay.dtype] && new TYPES[lay.dtype](body);
-    const before = this.outSeconds;
     if (this.out.wave) this._hear("out", array);
     else if (port.axis === null) this.out.values[port.name] = array && Array.from(array, Number);
     else if (array) this.out.curves[at].add(array, lay);
-    if (port.axis !== null && at === this._timed) this._saw(before);
+    if (at !== this._timed) return;
+    this._saw(this._until);
+    this._until = this.outSeconds;
   }
 
   /** The first output that has a time. */
