@@ -140,7 +140,7 @@ export function drawSpectrum(canvas, spectrum, view, colours) {
 
 /** Values one beside the other, from zero. */
 export function drawBars(canvas, values, colours) {
-  const {pen, width, height} = prepared(canvas), each = width / Math.max(1, values.length);
+  const {pen, width, height} = prepared(canvas), each = Math.min(60, width / Math.max(1, values.length));
   const low = Math.min(0, ...values), high = Math.max(low + 1e-9, 0, ...values);
   const y = value => height - 3 - ((value - low) / (high - low)) * (height - 6);
   pen.fillStyle = colours.out;
