@@ -151,3 +151,34 @@ def test_realtime_says_what_it_does_not_understand(server: tuple[Service, str]) 
     assert [e["error"]["code"] for e in said if e["type"] == "error"] == [
         "bad_message", "input_audio_buffer_commit_empty", "bad_message",
     ]  # fmt: skip
+
+
+def test_a_transcript_goes_on_after_a_cut(server: tuple[Service, str]) -> None:
+    """Decoder and text are in the snapshot too: what was said is not said again."""
+    samples = speech.sound()
+
+    async def cut_in_the_middle() -> tuple[str, str]:
+        url, text, token, acked = f"ws://{server[1]}/v1/stream/recogniser", "", "", 0
+        ws = await connect(url)
+        ready = await opened(ws, format="pcm16", resume=True)
+        token = ready["token"]
+        await ws.send(samples[:30000].tobytes())
+        while not acked:
+            message = json.loads(await ws.recv())
+            text += message.get("added", "")
+            if message["type"] == "ack":
+                acked = message["received"]["audio"]
+                await ws.send(json.dumps({"type": "ack", "mark": message["mark"]}))
+        ws.transport.abort()
+        async with connect(url) as ws:
+            ready = await opened(ws, resume=token, have={"text": len(text)})
+            assert ready["received"]["audio"] == acked and ready["format"] == "pcm16"
+            await ws.send(samples[acked:].tobytes())
+            await ws.send('{"type": "flush"}')
+            async for each in ws:
+                message = json.loads(each)
+                text += message.get("added", "")
+        return text, message["text"]
+
+    want = speech.said(samples)
+    assert asyncio.run(cut_in_the_middle()) == (want, want)

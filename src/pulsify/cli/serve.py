@@ -75,6 +75,9 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     from pulsify.serve.sources import Meaning, open_sources, parse_source, whole
     from pulsify.serve.store import open_store
 
+    if given["store"] != "memory" and not given["key"]:
+        raise InvalidArgument("a store that is shared needs a key that is: --key, or PULSIFY_KEY")
+    store = open_store(given["store"], given["keep"])
     meant = {"time": given["time"], "bind": given["bind"], "set": given["fixed"]}
     meant |= {"unbounded": given["unbounded"], "proof": given["proof"], "opening": given["opening"]}
     plain: dict[str, Any] = {
@@ -104,6 +107,4 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
         drain_seconds=given["drain"],
         **key,
     )
-    if given["store"] != "memory" and not given["key"]:
-        raise InvalidArgument("a store that is shared needs a key that is: --key, or PULSIFY_KEY")
-    return Service(served, settings, open_store(given["store"], given["keep"]))
+    return Service(served, settings, store)

@@ -1,0 +1,142 @@
+"""The server as a process: it starts by the command line, ends in good order, and may be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from websockets.asyncio.client import connect
+
+from tests.models import frames, look_ahead
+from tests.serve.live import opened
+from tests.serve.returning import Returning
+
+PROTO = look_ahead("B")
+BATCH = ort.InferenceSession(PROTO.SerializeToString())
+
+
+@contextmanager
+def process(path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`pulsify serve`, and where it is."""
+    onnx.save(PROTO, path)
+    command = [
+        sys.executable,
+        "-m",
+        "pulsify",
+        "serve",
+        f"m={path}",
+        "-p",
+        "4",
+        "--no-verify",
+        "--port",
+        "0",
+        *arguments,
+    ]
+    made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert made.stdout is not None
+    try:
+        line = made.stdout.readline()
+        assert line.startswith("serving m at http://"), line
+        where = line.split("http://")[1].strip()
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                if httpx.get(f"http://{where}/ready").status_code == 200:
+                    break
+            except httpx.HTTPError:
+                time.sleep(0.05)
+        yield made, where
+    finally:
+        made.kill()
+        made.wait(10)
+
+
+def test_a_terminated_server_lets_streams_end(tmp_path: Path) -> None:
+    x = frames(1, 2, 60)
+
+    async def through(made: subprocess.Popen[str], where: str) -> tuple[list[str], np.ndarray]:  # type: ignore[type-arg]
+        import json
+
+        codes: list[str] = []
+        got = []
+        async with connect(f"ws://{where}/v1/stream/m") as ws:
+            assert (await opened(ws))["type"] == "ready"
+            await ws.send(x[:, :, :30].tobytes())
+            made.send_signal(signal.SIGTERM)
+            async for message in ws:
+                if isinstance(message, bytes):
+                    got.append(np.frombuffer(message, "<f4").reshape(1, 3, -1))
+                    continue
+                said = json.loads(message)
+                codes.append(said.get("code", said["type"]))
+                if said.get("code") == "draining":
+                    assert httpx.get(f"http://{where}/ready").status_code == 503
+                    await ws.send(np.ascontiguousarray(x[:, :, 30:]).tobytes())
+                    await ws.send('{"type": "flush"}')
+        return codes, np.concatenate(got, 2)
+
+    with process(tmp_path / "m.onnx", "--drain", "20") as (made, where):
+        codes, got = asyncio.run(through(made, where))
+        assert made.wait(15) == 0
+    assert codes == ["draining", "done"]
+    np.testing.assert_allclose(got, BATCH.run(None, {"x": x})[0], atol=1e-5)
+
+
+def test_a_server_without_its_packages_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from pulsify.cli.main import main\nmain(['serve'], standalone_mode=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'pulsify[serve]'" in done.stderr
+
+
+def test_a_shared_store_wants_a_key(tmp_path: Path) -> None:
+    onnx.save(PROTO, tmp_path / "m.onnx")
+    command = [
+        sys.executable,
+        "-m",
+        "pulsify",
+        "serve",
+        str(tmp_path / "m.onnx"),
+        "--store",
+        str(tmp_path),
+        "--no-verify",
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "PULSIFY_KEY"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and "--key" in done.stderr
+
+
+async def all_of_them(clients: list[Returning], urls: list[str], victim: subprocess.Popen[str]) -> None:
+    """Half of them start on each server; one is killed in the middle of it all."""
+    going = [asyncio.create_task(c.persist(urls[i % 2 :] + urls[: i % 2], [], 400)) for i, c in enumerate(clients)]
+    while sum(c.marks for c in clients) < len(clients) // 2:
+        await asyncio.sleep(0.05)
+    victim.send_signal(signal.SIGKILL)
+    await asyncio.gather(*going)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_loses_nothing_but_time(tmp_path: Path) -> None:
+    """200 streams on it, and 200 on the other one: each is the batch model's, to the last frame."""
+    clients = [Returning(frames(1, 2, 700 + i % 37, seed=i), 3, 4 + i % 5, 0.05) for i in range(400)]
+    shared = ("--store", str(tmp_path / "kept"), "--key", "both", "--snapshot", "1")
+    with process(tmp_path / "a.onnx", *shared) as (first, one), process(tmp_path / "b.onnx", *shared) as (_, two):
+        asyncio.run(all_of_them(clients, [f"ws://{where}/v1/stream/m" for where in (one, two)], first))
+    for client in clients:
+        (want,) = BATCH.run(None, {"x": client.x})
+        np.testing.assert_allclose(client.y, want, atol=1e-5, rtol=1e-5)
+    assert sum(c.connections > 1 for c in clients) >= 150
