@@ -318,6 +318,18 @@ def test_it_fits_a_phone_and_can_be_read(server: tuple[Service, str], browser: A
         assert (high + 0.05) / (low + 0.05) >= 4.5, (one, other)
 
 
+@pytest.mark.slow
+def test_the_client_in_the_docs_works_as_it_stands(server: tuple[Service, str], browser: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    (code,) = re.findall(r"```js\n(.*?)```", text, re.S)
+    opened = browser.new_context().new_page()
+    shown = f"<body><script>{code.replace('127.0.0.1:8000', server[1])}</script>"
+    opened.route("**/client.html", lambda route: route.fulfill(body=shown, content_type="text/html"))
+    opened.goto(f"http://{server[1]}/client.html")
+    opened.wait_for_function("document.body.innerText.includes('music louder')", timeout=60_000)
+    assert opened.locator("body").inner_text().strip().endswith("play music louder")
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
