@@ -13,11 +13,13 @@ export async function microphone() {
     throw new Error("a browser gives the microphone to pages at localhost or over https only (--tls-cert)");
   }
   const wanted = {channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false};
+  // all is ready before the microphone is: what is said first is heard
+  const context = await opened(new AudioContext({latencyHint: "interactive"}));
   const media = await navigator.mediaDevices.getUserMedia({audio: wanted}).catch(error => {
+    context.close();
     const why = {NotAllowedError: "the microphone was not allowed", NotFoundError: "there is no microphone"};
     throw new Error(why[error.name] ?? `the microphone cannot be opened (${error.name})`);
   });
-  const context = await opened(new AudioContext({latencyHint: "interactive"}));
   const rate = context.sampleRate;
   return {
     rate,
@@ -246,7 +248,8 @@ export class Player {
 }
 
 async function opened(context) {
+  const running = context.resume(); // at once, while the click still counts
   await context.audioWorklet.addModule(new URL("./worklet.js", import.meta.url));
-  await context.resume();
+  await running;
   return context;
 }
