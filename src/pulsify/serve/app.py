@@ -6,17 +6,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
-from pulsify.serve import access
+from pulsify.serve import access, page
 from pulsify.serve.connection import Connection
 from pulsify.serve.protocol import CLOSE, Refused
 from pulsify.serve.service import Service
@@ -27,7 +25,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
-PAGE = Path(__file__).parent / "page"
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
 STATUS = {"too_many_streams": 503, "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413}
 
@@ -211,8 +208,7 @@ def _routes(service: Service) -> Starlette:
         Route("/metrics", guarded(metrics)),
         Route("/v1/run/{name}", guarded(run), methods=["POST"]),
     ]
-    if PAGE.is_dir():
-        routes.append(Mount("/", StaticFiles(directory=PAGE, html=True)))
+    routes += page.routes()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

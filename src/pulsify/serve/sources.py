@@ -86,6 +86,7 @@ class Served:
             "outputs": outputs,
             "sample_rate": rate,
             "pulse": first.pulse,
+            "pulse_seconds": max(self.pulses_seconds) if self.pulses_seconds else None,
             "latency": self.latency,
             "latency_seconds": self.latency / rate if rate else None,
             "sound": {"input": self.hears, "output": self.sounds},
