@@ -21,7 +21,7 @@ from tests.serve.returning import Returning
 ray = pytest.importorskip("ray", reason="ray is not installed")
 from pulsify.serve import ray_app  # noqa: E402
 
-STREAMS, LENGTH, CHUNK = 20, 4000, 100
+STREAMS, LENGTH, CHUNK = 20, 10_000, 100
 
 
 def test_as_many_replicas_as_bring_the_duty_to_its_target() -> None:
@@ -86,8 +86,11 @@ async def _live(url: str) -> None:
     xs = [frames(1, 2, LENGTH, seed=n) for n in range(STREAMS)]
     clients = [Returning(x, 3, CHUNK, pause=0.2) for x in xs]
     tasks = [asyncio.create_task(c.persist([url], [], tries=400)) for c in clients]
-    await asyncio.sleep(4)
-    assert all(c.have for c in clients), "all of them have begun"
+    for _ in range(600):
+        if all(c.have for c in clients):
+            break
+        await asyncio.sleep(0.1)
+    assert all(c.have for c in clients), "some have not begun"
     killed = (await asyncio.to_thread(replica_processes))[0]
     os.kill(killed, signal.SIGKILL)
     await asyncio.gather(*tasks)
