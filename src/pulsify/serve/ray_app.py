@@ -32,7 +32,7 @@ STORE, KEY, TOKEN = "PULSIFY_STORE", "PULSIFY_KEY", "PULSIFY_TOKEN"
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many, and when there are more. target: the duty beyond which one more is started. cpus: asked of Ray, each."""
+    """How many, and when there are more. target: the duty beyond which one more is started. cpus: of Ray, each."""
 
     least: int = 1
     most: int = 8
