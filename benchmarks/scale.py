@@ -3,8 +3,8 @@
 A simulation, in steps of 50 ms. A replica has time for so many live streams; one that fails drops all of its streams
 at once and is back after a while. A client notices, waits (longer after every refusal, with chance in it), asks any
 replica, and is taken if there is room. Its stream is restored from the last snapshot, up to `snapshot` seconds old;
-what came since is sent again and computed with the time that is left over. A stream is late from the failure until it has
-caught up. Nothing else is lost: what comes out is the batch model's, every frame (tests/serve/test_resume.py).
+what came since is sent again and computed with the time that is left over. A stream is late from the failure until it
+has caught up. Nothing else is lost: what comes out is the batch model's, every frame (tests/serve/test_resume.py).
 """
 
 from __future__ import annotations
