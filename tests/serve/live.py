@@ -24,14 +24,20 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def serving(
-    served: Sequence[Served], settings: Settings | None = None, store: Store | None = None
+    served: Sequence[Served], settings: Settings | None = None, store: Store | None = None, ws: str | None = None
 ) -> Iterator[tuple[Service, str]]:
-    """The service, and where it is: 127.0.0.1:PORT."""
+    """The service, and where it is: 127.0.0.1:PORT. ws: uvloop, or another server's websockets, over ASGI."""
     service = Service(served, settings, store)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     made = server(service, Options())
     loop = asyncio.new_event_loop()
+    if ws == "uvloop":
+        import uvloop
+
+        loop = uvloop.new_event_loop()
+    elif ws is not None:
+        made.config.ws = ws  # type: ignore[assignment]
     thread = threading.Thread(target=lambda: loop.run_until_complete(made._serve([listening])), daemon=True)
     thread.start()
     while not made.started:

@@ -33,10 +33,13 @@ MODELS = {"pooled": look_ahead("B"), "alone": look_ahead(1), "two": TWO}
 BATCH = {name: ort.InferenceSession(proto.SerializeToString()) for name, proto in MODELS.items()}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Service, str]]:
+@pytest.fixture(scope="module", params=[None, "uvloop", "websockets-sansio"], ids=["wire", "uvloop", "asgi"])
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Service, str]]:
+    """With its own websockets, on the loop uvicorn takes if it is there, and as an application of any ASGI server."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop", reason="what uvicorn takes if it is there, and it is not")
     made = [of_stream(name, pulsify.stream(proto, 4, verify=False), None) for name, proto in MODELS.items()]
-    with serving(made) as found:
+    with serving(made, ws=request.param) as found:
         yield found
 
 

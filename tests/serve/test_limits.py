@@ -313,8 +313,11 @@ def test_http_wants_the_token_too_but_for_health(guarded: str) -> None:
     assert httpx.post(f"http://{guarded}/v1/run/m", content=body).status_code == 401
     got = httpx.post(f"http://{guarded}/v1/run/m", content=body, headers=shown).content
     want = BATCH.run(None, {"x": X})[0]
-    whole = np.frombuffer(got[: want.nbytes], "<f4")
-    assert whole.size == want.size
+    np.testing.assert_allclose(np.frombuffer(got, "<f4").reshape(want.shape), want, atol=1e-5)
+    assert httpx.post(f"http://{guarded}/v1/run/m", content=body[:-1], headers=shown).status_code == 422
+    assert httpx.post(f"http://{guarded}/v1/run/m?format=pcm16", content=body, headers=shown).status_code == 415
+    assert httpx.post(f"http://{guarded}/v1/run/m?rate=x", content=body, headers=shown).status_code == 415
+    assert httpx.post(f"http://{guarded}/v1/run/m?path=x", content=body, headers=shown).status_code == 400
 
 
 @pytest.mark.parametrize("name", ["nobody", "../m", "m/../../etc/passwd", "%2e%2e%2fm", "m%00"])

@@ -38,8 +38,8 @@ def checked(client: Returning) -> None:
     assert client.done is not None and client.done["sent"] == {"y": want.shape[2]}
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_streams_go_on_exactly_on_two_servers_by_turns(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("store", "ws"), [*((s, None) for s in STORES), ("memory", "websockets-sansio")])
+def test_streams_go_on_exactly_on_two_servers_by_turns(store: str, ws: str | None, tmp_path: Path) -> None:
     shared = STORES[store](tmp_path / "kept")
     clients = [Returning(frames(1, 2, 400 + 13 * i, seed=i), 3, 4 + i, 0.004) for i in range(6)]
 
@@ -47,7 +47,8 @@ def test_streams_go_on_exactly_on_two_servers_by_turns(store: str, tmp_path: Pat
         await asyncio.gather(*(c.persist(urls, [90 + 7 * i, 200, 201 + 20 * i]) for i, c in enumerate(clients)))
 
     with ExitStack() as stack:
-        hosts = [stack.enter_context(serving([of_stream("m", STREAM, None)], SETTINGS, shared))[1] for _ in range(2)]
+        made = [of_stream("m", STREAM, None)]
+        hosts = [stack.enter_context(serving(made, SETTINGS, shared, ws))[1] for _ in range(2)]
         asyncio.run(all_of_them([f"ws://{host}/v1/stream/m" for host in hosts]))
     for client in clients:
         checked(client)

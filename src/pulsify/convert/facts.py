@@ -213,11 +213,12 @@ class Varying:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two time axes of a field; `length` and `end` as of a wire."""
+    """One of the two time axes of a field; `length` and `end` as of a wire. wires: what it is made of, by name."""
 
     axis: int
     length: Length | None
     end: int | None
+    wires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,11 +60,15 @@ async def websocket(service: Service, scope: Scope, receive: Receive, send: Send
     handler = make(peer)  # before anything is waited for: what was admitted is counted
     try:
         await send({"type": "websocket.accept", "subprotocol": access.spoken(scope.get("subprotocols", ()))})
-        writing = asyncio.create_task(peer.writing())
+        both = [peer.writing(), _reading(peer, handler, receive, service.settings.limits.message_bytes)]
+        writing, reading = (asyncio.create_task(each) for each in both)
+        aborted = asyncio.create_task(peer.aborted.wait())
         try:
-            await _reading(peer, handler, receive, service.settings.limits.message_bytes)
+            await asyncio.wait({reading, aborted}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await peer.finished(writing)
+            for task in (writing, reading, aborted):
+                task.cancel()
+            await asyncio.gather(writing, reading, aborted, return_exceptions=True)
     finally:
         handler.gone()
 
@@ -121,9 +125,9 @@ class AsgiPeer:
 
     def __init__(self, send: Send) -> None:
         self._send, self._line, self._size = send, deque[bytes | str](), 0
-        self._more, self.unpaused = asyncio.Event(), asyncio.Event()
+        self._more, self.unpaused, self.aborted = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._closing: tuple[int, str] | None = None
-        self.paused = self._aborted = False
+        self.paused = False
 
     def send(self, message: bytes | str) -> None:
         if self._closing is None:
@@ -138,9 +142,7 @@ class AsgiPeer:
             self.pause(False)
 
     def abort(self) -> None:
-        self._aborted = True
-        self._more.set()
-        self.pause(False)
+        self.aborted.set()
 
     def pause(self, paused: bool) -> None:
         self.paused = paused
@@ -153,7 +155,7 @@ class AsgiPeer:
         while True:
             await self._more.wait()
             self._more.clear()
-            while self._line and not self._aborted:
+            while self._line:
                 message = self._line.popleft()
                 key = "text" if isinstance(message, str) else "bytes"
                 await self._send({"type": "websocket.send", key: message})
@@ -162,14 +164,6 @@ class AsgiPeer:
                 code, reason = self._closing
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
                 return
-
-    async def finished(self, writing: asyncio.Task[None]) -> None:
-        """Nobody reads any more."""
-        writing.cancel()
-        try:
-            await writing
-        except (asyncio.CancelledError, Exception):  # the server's own class, of a socket that is gone
-            return
 
 
 # ---- HTTP

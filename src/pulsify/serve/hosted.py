@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from pulsify.serve.sources import Served
 from pulsify.serve.stage import Stage
 
 MOST = 1024
+OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
 BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
 
 
@@ -54,7 +56,8 @@ class Hosted:
             return Capacity(self.machine.most)
         longest = max(lasts)
         stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
-        return calibrated(stages, longest, self.machine.most)
+        clock = time.thread_time if self.machine.backend in OWN_THREAD else time.perf_counter
+        return calibrated(stages, longest, self.machine.most, clock)
 
     def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
         backend = "ort" if resampler else self.machine.backend

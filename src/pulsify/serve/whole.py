@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import wave
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 from starlette.responses import JSONResponse, Response
 
 from pulsify.serve.connection import Connection
+from pulsify.serve.engine import shape_of
 from pulsify.serve.protocol import Refused
 from pulsify.serve.service import Service
+from pulsify.serve.sinks import HEAD, little
+from pulsify.serve.sources import Served
 
 CHUNK = 1 << 16
 
@@ -59,11 +64,11 @@ async def run_whole(service: Service, name: str, body: bytes, kind: str, query: 
     connection = Connection(service, hosted, peer)
     try:
         connection.text(json.dumps({"type": "open", **opening}))
-        for at in range(0, len(data), CHUNK):
+        for piece in _pieces(hosted.served, data, "format" in opening):
             await peer.unpaused.wait()
             if connection.over:
                 break
-            connection.binary(data[at : at + CHUNK])
+            connection.binary(piece)
         connection.text(json.dumps({"type": "flush"}))
         await peer.closed.wait()
     finally:
@@ -73,7 +78,37 @@ async def run_whole(service: Service, name: str, body: bytes, kind: str, query: 
         raise Refused(str(last.get("code", "failed")), str(last.get("message", "the stream ended")))
     if hosted.served.kind == "text":
         return JSONResponse({"text": last["text"]})
-    return Response(b"".join(peer.frames), media_type="application/octet-stream")
+    return Response(_joined(hosted.served, peer.frames), media_type="application/octet-stream")
+
+
+def _pieces(served: Served, data: bytes, sound: bool) -> Iterator[bytes]:
+    """The file in chunks: of its bytes if it is sound, else of the array it is, along its time."""
+    if sound:
+        yield from (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+        return
+    inputs = served.streams[0].inputs
+    if len(inputs) > 1:
+        raise Refused("unsupported", f"{served.name!r} has several inputs: open a stream")
+    port, size = inputs[0], math.prod(shape_of(inputs[0], 1)) * inputs[0].dtype.itemsize
+    if len(data) % size:
+        raise Refused("bad_frames", f"{len(data)} bytes are no whole frames of '{port.name}': one is {size} bytes")
+    array = np.frombuffer(data, little(port.dtype)).reshape(shape_of(port, len(data) // size))
+    step = max(CHUNK // size, 1)
+    for at in range(0, array.shape[port.axis], step):
+        yield array[(*(slice(None),) * port.axis, slice(at, at + step))].tobytes()
+
+
+def _joined(served: Served, frames: list[bytes]) -> bytes:
+    """All of the first output as one array; a value about the whole file is what came last."""
+    outputs = served.streams[-1].outputs
+    port = outputs[0]
+    if len(outputs) > 1:
+        frames = [f[HEAD:] for f in frames if not int.from_bytes(f[:HEAD], "little")]
+    if port.axis is None or not frames:
+        return b"".join(frames[-1:])
+    size = math.prod(shape_of(port, 1)) * port.dtype.itemsize
+    arrays = [np.frombuffer(f, little(port.dtype)).reshape(shape_of(port, len(f) // size)) for f in frames]
+    return np.concatenate(arrays, port.axis).tobytes()
 
 
 def _sound(body: bytes, kind: str, query: Mapping[str, str]) -> tuple[dict[str, object], bytes]:
@@ -93,8 +128,6 @@ def _sound(body: bytes, kind: str, query: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def _wav(body: bytes) -> tuple[dict[str, object], bytes]:
-    import numpy as np
-
     try:
         with wave.open(io.BytesIO(body), "rb") as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from websockets.http11 import Request
@@ -40,14 +40,13 @@ class Wire(asyncio.Protocol):
         self._need = 2
         self._parts: list[bytes] = []  # of a message in several frames
         self._kind = BINARY
-        self._closing = self._heard_close = self._ended = False
+        self._closing = self._heard_close = self._ended = self._paused = False
         self._transport: asyncio.Transport
 
     # ---- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
         self._all.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -199,7 +198,8 @@ class Wire(asyncio.Protocol):
         self._transport.abort()
 
     def pause(self, paused: bool) -> None:
-        if not self._transport.is_closing():
+        if paused != self._paused and not self._transport.is_closing():
+            self._paused = paused
             self._transport.pause_reading() if paused else self._transport.resume_reading()
 
     def waiting(self) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
-from pulsify.convert.attention_view import View, choose_view
+from pulsify.convert.attention_view import View, choose_view, spans
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Wire
 from pulsify.convert.mask_cells import Cells
@@ -21,6 +22,7 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.rules.pointwise import clone
+from pulsify.convert.trail import Look, Span, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.roles import VALUES, mark
@@ -87,8 +89,26 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
         else:
             given[o.index] = ctx.ask.operand(node, o.name)
     out = mark(clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0], VALUES)
+    seen = sides[row].wires, (*sides[col].wires, value.name)
+    ctx.trails[name] = _trail(ctx, seen, view, ends[0], *spans(needed(ctx.ask.traces.longest), p))
     ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), length, view.rows)
     ctx.ask.cells.clear()  # they grow with the square of the length
+
+
+def _trail(
+    ctx: Context,
+    seen: tuple[tuple[str, ...], tuple[str, ...]],
+    view: View,
+    ready: int,
+    found: tuple[Span, ...],
+    step: int,
+) -> Trail:
+    """What a row reads of rows and columns, and for which of them it waits. ready: where rows would end."""
+    rows, cols = ([n for n in names if n in ctx.trails] for names in seen)
+    waited = cols if view.rows.end < ready or not rows else rows
+    after = min(waited, key=lambda n: Fraction(ctx.trails[n].end - ctx.trails[n].p, ctx.trails[n].p), default=None)
+    looks = [look(n) for n in rows] + [Look(n, found, step, view.cols.grows or not view.whole) for n in cols]
+    return Trail(view.rows.p, view.rows.end, tuple(looks), after, "look")
 
 
 def _by_data(ctx: Context, name: str) -> NotStreamable | None:

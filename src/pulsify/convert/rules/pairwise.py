@@ -113,7 +113,7 @@ def _product(node: Node, operands: list[Operand]) -> tuple[Node, int] | None:
 
 
 def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
-    lengths, ends = [], []
+    lengths, ends, wires = [], [], list[str]()
     for o in operands:
         for own, out in o.axes.items():
             if out != axis or o.fact is None:
@@ -121,9 +121,12 @@ def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
             source = o.fact if isinstance(o.fact, Wire) else o.fact.side(own)
             lengths.append(source.length)
             ends.append(source.end)
-    return Side(
-        axis, next((n for n in lengths if n is not None), None), min((e for e in ends if e is not None), default=None)
+            wires += source.wires if isinstance(source, Side) else [source.name]
+    length, end = (
+        next((n for n in lengths if n is not None), None),
+        min((e for e in ends if e is not None), default=None),
     )
+    return Side(axis, length, end, tuple(dict.fromkeys(wires)))
 
 
 def _emit(
@@ -230,7 +233,7 @@ def _moved(ctx: Context, node: Node) -> None:
     ctx.ask.facts[name] = Field(
         name=name,
         sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
-        sides=(Side(axes[0], side.length, side.end), Side(axes[1], None, None)),
+        sides=(Side(axes[0], side.length, side.end, side.wires), Side(axes[1], None, None)),
         dtype=ctx.ask.dtype(name),
         cells=lambda run: cell.data(),
         take=take,
