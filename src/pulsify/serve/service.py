@@ -120,12 +120,16 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        used = sum(streams / self.models[other].capacity.streams for other, streams in taken.items())
-        if taken.total() and used + 1 / hosted.capacity.streams > 1:
+        if taken.total() and self.used + 1 / hosted.capacity.streams > 1:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
+
+    @property
+    def used(self) -> float:
+        """The share of what was measured as possible that is taken."""
+        return sum(count / self.models[name].capacity.streams for name, count in self._taken().items())
 
     def _taken(self) -> Counter[str]:
         """Streams by model."""
