@@ -136,12 +136,6 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("Trilu", says="on axes other than time")
-def trilu(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
-    return pointwise(ctx, node)
-
-
 @rule("ReverseSequence", says="along any axis but time")
 def reverse_sequence(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
