@@ -70,7 +70,8 @@ class Recent:
         self._bytes = 0
 
 
-RECENT = Recent(1 << 30)
+RECENT = Recent(1 << 27)
+AT_ONCE = 1 << 20  # elements of large values that are made by entries are worked out so many at a time
 
 
 @dataclass(eq=False)
@@ -82,6 +83,16 @@ class Traced:
     known: bool
     _array: Array | None = None
     _thunk: Callable[[], Array] | None = None
+    _rows: Callable[[int, slice], Array] | None = None  # along an axis counted from the last
+
+    def cut(self, axis: int | None, rows: slice) -> Array:
+        """Some rows along an axis; all, where it has no such axis, or a single one."""
+        if axis is None or rows == slice(None) or self.dims[axis] == 1:
+            return self.array
+        found = RECENT.get(self) if self._array is None else self._array
+        if found is None and self._rows is not None:
+            return self._rows(axis - len(self.dims), rows)
+        return (self.array if found is None else found)[(slice(None),) * axis + (rows,)]
 
     @property
     def array(self) -> Array:
@@ -241,9 +252,34 @@ class Evaluator:
             kept = list(ins)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
                 values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i])  # type: ignore[misc]
+                if traits(node.op, node.domain).elementwise and not node.domain:
+                    self._by_rows(node, kept, values[name])
             return
         for name, array in zip([o for o in node.outputs if o], self.run(node, ins), strict=False):
             values[name] = known(array)
+
+    def _by_rows(self, node: Node, ins: list[Traced | None], made: Traced) -> None:
+        """What is made entry by entry can be had some rows at a time, and of what it is made of nothing else is."""
+
+        def rows(axis: int, which: slice) -> Array:
+            cut = [
+                None if v is None else known(v.cut(axis + len(v.dims) if -axis <= len(v.dims) else None, which))
+                for v in ins
+            ]
+            return self.run(node, cut)[0]
+
+        def whole() -> Array:
+            axis = next((a for a, d in enumerate(made.dims) if d > 1), 0)
+            some = max(AT_ONCE * made.dims[axis] // math.prod(made.dims), 1)
+            if math.prod(made.dims) > MOST_ELEMENTS:
+                raise TooLarge(node, "it would be too large to look at")
+            out = np.empty(made.dims, made.dtype.numpy())
+            for start in range(0, made.dims[axis], some):
+                which = slice(start, start + some)
+                out[(slice(None),) * axis + (which,)] = rows(axis - len(made.dims), which)
+            return out
+
+        made._rows, made._thunk = rows, whole
 
     def _large(self, node: Node, ins: list[Traced | None]) -> bool:
         """Worth computing only when asked for: large itself, or made of much (every frame against every other)."""

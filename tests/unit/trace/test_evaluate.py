@@ -288,3 +288,14 @@ def test_the_runtime_computes_what_the_reference_has_no_implementation_of() -> N
     made = at([gelu, node("Add", "x g", "y")], constants={"c": np.zeros(1, np.float32)},
               imports=[helper.make_opsetid("com.microsoft", 1)])  # fmt: skip
     np.testing.assert_array_equal(made["g"].array, [0])
+
+
+def test_rows_of_a_large_value_are_computed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "EAGER_ELEMENTS", 16)
+    monkeypatch.setattr(evaluate, "AT_ONCE", 64)
+    text = "Shape x > n; Gather n two > t; Range zero t one > r; Unsqueeze r last > c; Sub c r > d; Mul d d > y"
+    given = {"two": np.array(2), "zero": np.array(0), "one": np.array(1), "last": np.array([1])}
+    run = at(text, 40, given)
+    want = np.subtract.outer(np.arange(40), np.arange(40)) ** 2
+    assert (run["y"].cut(0, slice(3, 9)) == want[3:9]).all() and (run["y"].cut(1, slice(3, 9)) == want[:, 3:9]).all()
+    assert (run["y"].cut(None, slice(3, 9)) == want).all() and (run["y"].array == want).all()

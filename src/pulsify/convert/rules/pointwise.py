@@ -121,13 +121,11 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
     batch = target.batch
     if batch is None:
         return b.reshape(front, full)  # the batch is one
-    if target.sizes[batch] != -1:
-        raise NotStreamable(
-            "positions meet a batch folded together with another axis (heads)",
-            node=wire.name,
-            op="position",
-            hint='fix the batch size: set={"B": 1}',
-        )
+    heads = -target.sizes[batch]
+    if heads > 1:  # folded with the streams: each has the places of its stream
+        lead = b.op("Unsqueeze", front, b.ints(1))
+        each = b.op("Expand", lead, b.ints(1, heads, *([1] * len(own))))
+        front = b.reshape(each, [-1, *own])
     if all(d == 1 for d in full[: batch + 1]):
         return b.reshape(front, [*full[:batch], -1, *full[batch + 1 :]])
     lifted = b.reshape(front, [-1, *full])
