@@ -30,6 +30,7 @@ class Times:
     p99_us: float
     count: int
     rounds_us: tuple[float, ...]  # the median of every round
+    least_us: float = 0.0  # of a single call, when nobody else was on the core
 
     def ratio(self, other: Times) -> float:
         """The median over the rounds of that round's ratio: a machine that changes its speed changes both."""
@@ -59,7 +60,7 @@ def measure(runs: Mapping[str, Run], seconds: float) -> dict[str, Times]:
 def summary(turns: list[list[float]]) -> Times:
     p50, p99 = np.percentile(np.concatenate(turns), [50, 99])
     medians = tuple(float(np.median(turn)) for turn in turns)
-    return Times(float(p50), float(p99), sum(map(len, turns)), medians)
+    return Times(float(p50), float(p99), sum(map(len, turns)), medians, min(map(min, turns)))
 
 
 def figures(times: Mapping[str, Times]) -> dict[str, dict[str, float]]:

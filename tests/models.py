@@ -208,3 +208,10 @@ def close(got: Array, wanted: Array) -> None:
     """Equal but for the order of additions."""
     assert got.dtype == wanted.dtype
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * max(1.0, float(np.abs(wanted).max(initial=0))))
+
+
+def long_memory() -> onnx.ModelProto:
+    """Two convolutions that remember 192 frames."""
+    nodes = [node("Conv", "x k", "h", dilations=[64], pads=[192, 0]), node("Tanh", "h", "t")]
+    nodes += [node("Conv", "t m", "y", dilations=[64], pads=[192, 0])]
+    return model(nodes, {"x": [1, 2, "T"]}, ["y"], {"k": weights(4, 2, 4), "m": weights(3, 4, 4)})

@@ -132,7 +132,7 @@ def test_the_first_node_that_departs(files: tuple[str, str], monkeypatch: pytest
     monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.01")
     with_tolerance = ["verify", *files, *TORCH, "--per-node", "--tolerance", "1e-3"]
     text = said(*with_tolerance, code=1)
-    assert "Relu 'r' of h.2 (general step): 1.0e-02 of scale" in text
+    assert "Relu 'r' of h.2 (general step): relative error 1.0e-02" in text
     facts = figures(*with_tolerance, code=1)["nodes"]
     assert facts["first"]["op"] == "Relu" and facts["first"]["inputs"] == ["h.2"] and not facts["ok"]
 

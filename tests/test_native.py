@@ -151,6 +151,26 @@ def test_counters_are_set_back_on_endless_streams() -> None:
     close(alone(session.flush()), alone(other.flush()))
 
 
+@pytest.mark.parametrize("pulse", [1, 5, 24])
+def test_a_long_state_moves_on_and_is_put_back_now_and_then(pulse: int) -> None:
+    """Far past where it is put back, moved to another back end and back in between, forked, started anew."""
+    proto, x = models.long_memory(), frames(1, 2, 700)
+    stream = pulsify.stream(proto, pulse=pulse, verify=False)
+    assert "moved" in stream.session(**NATIVE)._stepper._on.source.kernels
+    want = Batch(proto).run({"x": x})["y"]
+    session, other, got, at = stream.session(**NATIVE), stream.session(), [], 0
+    for end in (100, 333, 334, 500, 700):
+        got.append(alone(session.push(x[..., at:end])))
+        other.restore(session.state())
+        session, at = session.fork() if end == 334 else session, end
+        session.restore(other.state())
+    got.append(alone(session.flush()))
+    close(np.concatenate(got, -1), want)
+    session.reset()
+    again = [alone(session.push(x[..., :40])), alone(session.flush())]
+    close(np.concatenate(again, -1), want[..., :40])
+
+
 # ---- choosing
 
 

@@ -193,7 +193,7 @@ def test_static_inputs() -> None:
     ("given", "says"),
     [
         ({}, "missing.*scale"),
-        ({"scale": frames(1, 3, 1), "other": 1}, "unknown.*other"),
+        ({"scale": frames(1, 3, 1), "other": 1}, "no option or static input 'other'"),
         ({"scale": frames(1, 3, 2)}, r"\[1, 3, 1\]"),
         ({"scale": frames(1, 3, 1).astype(np.float64)}, "float32"),
     ],

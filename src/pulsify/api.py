@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -36,7 +38,7 @@ from pulsify.core.report import Report
 from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
 from pulsify.core.weights import check_places, check_shared, weight_bytes
 from pulsify.export.onnx import Onnx
-from pulsify.export.registry import with_opening, with_options
+from pulsify.export.registry import Option, with_opening, with_options
 from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
@@ -122,6 +124,11 @@ class Stream:
     def latency(self) -> int:
         """Frames from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return self.spec.latency
+
+    @property
+    def sample_rate(self) -> float | None:
+        """Frames of the first input a second, if somebody said so when it was converted."""
+        return self.spec.sample_rate
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -309,11 +316,10 @@ class Stream:
             else:
                 given[name] = cast(ArrayLike, value)
         if unknown := sorted(set(given) - fixed):
-            has = f"takes {', '.join(takes)}" if takes else "has no options of its own"
-            raise InvalidArgument(
-                f"static inputs are given when the session is opened, by name; unknown: {unknown} "
-                f"(and the back end {backend!r} {has})"
-            )
+            known = [name for name in signature(Stream.session).parameters if name not in ("self", "named")]
+            known += takes
+            has = f"static inputs: {', '.join(sorted(fixed)) or 'none'}; options: {', '.join(known)}"
+            raise InvalidArgument(f"session() has no option or static input {', '.join(map(repr, unknown))} ({has})")
         _known(backend, own)
         return own, given
 
@@ -356,13 +362,19 @@ class Stream:
         Saved beside a batch model whose weights are external data, the stream reads them there. share=False writes
         them once more, for a stream that stands on its own.
         """
-        Onnx(share, self._first()).write(self.model, self.spec, Path(path))
+        Onnx(share, opening=self._first()).write(self.model, self.spec, Path(path))
 
-    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: str) -> None:
+    def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: Option) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
-        options: the target's own. c: weights ("source", or "file": one binary), name (of the functions).
+        options: the target's own, docs/export.md has them all. c: weights ("source", or "file": one binary), name (of
+        the functions). Any target takes merge_front_end, a file (an ONNX model from samples to this stream's input),
+        and with it model, the batch model this stream is of: the two are converted as one.
         """
+        if "merge_front_end" in options:
+            front, batch = (str(options.pop(name, "")) for name in ("merge_front_end", "model"))
+            _with_front_end(self, front, batch).export(path, target, **options)
+            return
         chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
 
@@ -377,7 +389,7 @@ class Stream:
 
 
 def stream(
-    source: Model | torch.nn.Module,
+    source: Model | torch.nn.Module | torch.export.ExportedProgram,
     pulse: int | None = None,
     *,
     time: str | Mapping[str, int] | None = None,
@@ -387,11 +399,13 @@ def stream(
     unbounded: str | int = "refuse",
     proof: str = "proven",
     opening: bool = True,
+    sample_rate: float | None = None,
     verify: bool = True,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
 
-    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or a torch.nn.Module with `example` inputs.
+    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, a torch.nn.Module with `example` inputs, or a program
+    of torch.export (a .pt2 file too).
     pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
     the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that
     hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros"); an
@@ -404,7 +418,8 @@ def stream(
     (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
     than a gigabyte, which would be held twice.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
-    ("sampled": the stream says so). verify: check against the batch model before returning.
+    ("sampled": the stream says so). sample_rate: frames of the first input a second; it is kept, and what is said of
+    time is said in ms too. verify: check against the batch model before returning.
     """
     from pulsify.convert.convert import convert, natural
     from pulsify.frontend.load import load as load_onnx
@@ -418,22 +433,26 @@ def stream(
         raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
     if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
         unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
+    source = _onnx_of(source)
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         source, time, free = _exported(source, example, time, set or {})
         if free is not None:
             try:
                 return stream(
                     source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
-                    verify=verify,
+                    sample_rate=sample_rate, verify=verify,
                 )  # fmt: skip
             except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
                 set = {**(set or {}), free: 1}
+    check_rate(sample_rate)
     model = load_onnx(source)
     spec = find_time(model, time, bind, set)
     model = resolve(model, spec)
     tracer = Tracer(model, spec)
     converted = convert(tracer, pulse, unbounded, proof, opening)
-    made = _made(converted, source_hash(source), model.bodies, partial(natural, tracer, unbounded, proof, opening))
+    made = _made(
+        converted, source_hash(source), sample_rate, model.bodies, partial(natural, tracer, unbounded, proof, opening)
+    )
     if verify:
         from pulsify.verify.check import quick
 
@@ -441,12 +460,18 @@ def stream(
     return made
 
 
-def _made(converted: Converted, source: str, bodies: Bodies, natural: Callable[[], Natural] | None = None) -> Stream:
+def _made(
+    converted: Converted,
+    source: str,
+    rate: float | None,
+    bodies: Bodies,
+    natural: Callable[[], Natural] | None = None,
+) -> Stream:
     """A stream of what was converted, its opening too."""
-    spec = replace(converted.spec, source=source)
+    spec = replace(converted.spec, source=source, sample_rate=rate)
     converted.model.metadata_props.update(spec.to_properties())
     write_out(converted.model, bodies)
-    opening = None if converted.opening is None else _made(converted.opening, source, bodies)
+    opening = None if converted.opening is None else _made(converted.opening, source, rate, bodies)
     return Stream(converted.model, spec, probes=converted.probes, natural=natural, opening=opening)
 
 
@@ -489,6 +514,18 @@ def _frozen(own: Mapping[str, Own]) -> Frozen:
     return tuple(sorted((k, v if v is None or isinstance(v, str) else tuple(v)) for k, v in own.items()))
 
 
+def check_rate(rate: float | None) -> None:
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf):
+        raise InvalidArgument(f"sample_rate={rate!r}: expected frames a second, more than 0")
+
+
+def _onnx_of(source: Model | torch.nn.Module | torch.export.ExportedProgram) -> Model | torch.nn.Module:
+    """A program of torch.export as ONNX; anything else as it is."""
+    from pulsify.frontend.program import as_onnx, is_program
+
+    return as_onnx(source) if is_program(source) else source
+
+
 def _is_torch(source: object) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
@@ -528,8 +565,8 @@ def _loaded(path: Path) -> Stream:
     return Stream(model, spec, os.fspath(path))
 
 
-def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: str) -> None:
-    """Write a stream for somebody else to run, as `Stream.export` does: target "c" (a folder) or "onnx" (a file)."""
+def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: Option) -> None:
+    """Write a stream for somebody else to run, as `Stream.export` does: target "onnx" (a file), "c", ... (folders)."""
     _own(stream).export(path, target, **options)
 
 
@@ -555,9 +592,18 @@ def verify(
 
     _known(backend, options or {})
     return run(
-        source, _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed, backend=backend,
-        options=options,
+        _onnx_of(source), _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed,
+        backend=backend, options=options,
     )  # fmt: skip
+
+
+def _with_front_end(made: Stream, front: str, batch: str) -> Stream:
+    """Samples to what the stream gives: both batch models converted as one, which is checked as any other."""
+    from pulsify.export.front_end import chained, pulse_for
+
+    whole = chained(front, batch, made.spec)
+    pulse = pulse_for(made.spec, stream(front, verify=False).spec)
+    return stream(whole, pulse=pulse, opening=made.opening is not None)
 
 
 def _own(stream: Stream) -> Stream:

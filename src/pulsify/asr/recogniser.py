@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.asr.greedy import Decoder, open_decoder
-from pulsify.asr.settings import Settings, read_settings
+from pulsify.asr.settings import BUILT_IN, Settings, read_settings
 from pulsify.asr.sound import shape_sound
 from pulsify.asr.stages import Array, Running, Stage
 from pulsify.asr.text import Vocabulary, read_vocabulary
@@ -40,13 +40,15 @@ class Recogniser:
     vocabulary: Vocabulary
 
     @staticmethod
-    def open(path: str | os.PathLike[str], *, pulse: int | None = None, verify: bool = True) -> Recogniser:
-        """Convert the models named in a TOML file.
+    def open(
+        path: str | os.PathLike[str] | None = None, *, pulse: int | None = None, verify: bool = True
+    ) -> Recogniser:
+        """Convert the models named in a TOML file; without one, a small recogniser of digits and commands.
 
         pulse: frames of the encoder's input per call, in place of the file's. verify: check each stream against its
         batch model.
         """
-        settings = read_settings(Path(path))
+        settings = read_settings(Path(BUILT_IN / "model.toml" if path is None else path))
         stages = []
         if settings.preprocessor is not None:
             stages.append(Stage.open("preprocessor", settings.preprocessor, settings.preprocessor_options, verify))

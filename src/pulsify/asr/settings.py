@@ -25,6 +25,7 @@ TYPES: dict[str, tuple[type, str]] = {
     "preprocessor_options": (dict, "a table"),
     "encoder_options": (dict, "a table"),
 }
+BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser"  # the folder of a small one
 
 
 @dataclass(frozen=True)

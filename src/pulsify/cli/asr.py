@@ -13,7 +13,7 @@ import click
 
 from pulsify.cli import options
 from pulsify.cli.outcome import MISMATCH, guarded, print_json
-from pulsify.cli.screen import short, show, working
+from pulsify.cli.screen import hushed, short, show, working
 from pulsify.core.errors import InvalidArgument, InvalidChunk
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Figures = dict[str, Any]
 Grow = Callable[[float, str, str], None]  # seconds of sound so far, text added, all text
 Stopped = Callable[[], bool]
-BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser"
 RESAMPLE = "ffmpeg -i {name} -ar {rate} -ac 1 -c:a pcm_s16le resampled.wav"
 
 
@@ -69,6 +68,8 @@ def asr(
     pulsify asr --live --model model.toml
     """
     if model is None:
+        from pulsify.asr.settings import BUILT_IN
+
         wav = wav if wav is not None or live else os.fspath(BUILT_IN / "lights.wav")
         model = os.fspath(BUILT_IN / "model.toml")
     if live == (wav is not None):
@@ -81,7 +82,7 @@ def asr(
         chunk = max(round(recogniser.sample_rate * chunk_ms / 1000), 1)
         samples = None if wav is None else read_sound(wav, recogniser.sample_rate, channel)
     heard = recogniser.transcriber()
-    with growing(quiet=as_json) as grow, interruptible() as stopped:
+    with growing(quiet=as_json or hushed()) as grow, interruptible() as stopped:
         if samples is None:
             chunks = listen(sounddevice, recogniser.sample_rate, chunk, stopped)
         else:
@@ -172,24 +173,16 @@ def interruptible() -> Iterator[Stopped]:
 
 def read_sound(path: str, rate: int, channel: int | None) -> Any:
     """The samples of a .wav file, one channel or the mean of all, at the model's rate."""
-    import wave
-    from pathlib import Path
 
-    import numpy as np
-
-    from pulsify.cli.feed import read_wav
+    from pulsify.asr.wav import read_wav
 
     if not Path(path).is_file():
         raise InvalidChunk(f"no such input file: {path!r}")
-    first, found = read_wav(path, channel or 0)
+    samples, found = read_wav(path, channel)
     if found != rate:
         fix = RESAMPLE.format(name=short(path), rate=rate)
         raise InvalidChunk(f"{path!r} has {found} samples a second, the model takes {rate}; resample it: {fix}")
-    if channel is not None:
-        return first
-    with wave.open(path, "rb") as file:
-        others = range(1, file.getnchannels())
-    return np.mean([first, *(read_wav(path, c)[0] for c in others)], 0, dtype=np.float32)
+    return samples
 
 
 def paced(samples: Any, rate: int, chunk: int, realtime: bool, stopped: Stopped) -> Iterator[Any]:

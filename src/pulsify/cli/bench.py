@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import convert_batch
+from pulsify.cli.opening import convert_batch, source_of
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import short, show, working
 from pulsify.core.errors import InvalidArgument
@@ -76,7 +76,9 @@ def bench(
         from pulsify.report.timing import bench_figures
 
         made = convert_batch(model, pulse, meaning, verify=not no_verify)
-        timing = bench_figures(open_model(model), made, sample_rate=sample_rate, seconds=seconds, progress=say)
+        timing = bench_figures(
+            open_model(source_of(model)), made, sample_rate=sample_rate, seconds=seconds, progress=say
+        )
         facts = {"model": model, **timing, "stream_figures": stream_figures(made, sample_rate)}
     if as_json:
         print_json(facts)
@@ -112,11 +114,11 @@ def _sweep(
         if plot:
             pyplot()  # if there is none, that is said before the work
         swept, chosen = sweep_figures(
-            open_model(model), lambda p: convert_batch(model, p, meaning, verify=False),
+            open_model(source_of(model)), lambda p: convert_batch(model, p, meaning, verify=False),
             sample_rate=sample_rate, seconds=seconds, progress=say,
         )  # fmt: skip
         say(f"checking pulse {chosen.pulse}")
-        report = verified_figures(quick(model, chosen)) if verify else None
+        report = verified_figures(quick(source_of(model), chosen)) if verify else None
         facts = {"model": model, **swept, "verified": report}
         if plot:
             sweep_plot(facts, plot)

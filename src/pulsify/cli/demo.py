@@ -46,7 +46,8 @@ def _recognise() -> None:
     """A recogniser that comes with pulsify, on speech: the transcript grows as it would live."""
     import sys
 
-    from pulsify.cli.asr import BUILT_IN, asr
+    from pulsify.asr.settings import BUILT_IN
+    from pulsify.cli.asr import asr
 
     show([
         "And something that hears: a FastConformer of digits and commands, trained on synthetic speech, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,38 +11,63 @@ from pulsify.cli import options
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import short, show, working
 
+NONE: tuple[Any, ...] = (None, False)  # an option that was not given
 
-@click.command(short_help="Write a streaming model as C, or as ONNX.")
+
+@click.command(short_help="Write a streaming model for C, OpenVINO, Triton, sherpa-onnx, or as ONNX.")
 @click.argument("stream")
-@click.option("--to", "target", default="c", show_default=True, help="What it is written as: c or onnx.")
-@click.option("-o", "--output", type=click.Path(), required=True, help="A folder (c) or a file (onnx).")
+@click.option(
+    "--to",
+    "target",
+    default="c",
+    show_default=True,
+    help="What it is written as: c, onnx, openvino, triton, sherpa-onnx.",
+)
+@click.option("-o", "--output", type=click.Path(), required=True, help="A folder, or a file (onnx).")
+@click.option("--merge-front-end", metavar="FILE", help="An ONNX model to run in front: samples to STREAM's input.")
+@click.option("--model", metavar="FILE", help="With it: the batch model that STREAM was made from.")
 @click.option(
     "--weights",
     type=click.Choice(["source", "file"]),
     help="c: the weights as a C file, or as one binary. [default: source]",
 )
-@click.option("--name", help="c: what its functions are called. [default: the folder's name]")
+@click.option("--name", help="c, triton: what it is called. [default: the folder's name]")
+@click.option("--fp16", is_flag=True, help="onnx: weights and states in half precision; the error is told.")
+@click.option("--opset", type=int, metavar="N", help="onnx: written in this version of ONNX's operators.")
+@click.option("--ort-format", is_flag=True, help="onnx: in ONNX Runtime's own format, *.ort.")
+@click.option("--strategy", type=click.Choice(["oldest", "direct"]), help="triton: how sequences share a batch.")
+@click.option("--batch", type=int, metavar="N", help="triton: streams in one call at most. [default: 16]")
+@click.option("--sequences", type=int, metavar="N", help="triton: streams open at once. [default: 256]")
+@click.option("--kind", type=click.Choice(["ctc", "transducer"]), help="sherpa-onnx: of recogniser. [default: ctc]")
+@click.option("--tokens", metavar="FILE", help="sherpa-onnx: one unit a line; one of them is <blk>.")
+@click.option("--decoder", metavar="FILE", help="sherpa-onnx: of a transducer.")
+@click.option("--joiner", metavar="FILE", help="sherpa-onnx: of a transducer.")
+@click.option("--layers", type=int, metavar="N", help="sherpa-onnx: of the decoder. [default: 1]")
+@click.option("--hidden", type=int, metavar="N", help="sherpa-onnx: the decoder's width.")
 @options.as_json
 @guarded
-def export(stream: str, target: str, output: str, weights: str | None, name: str | None, as_json: bool) -> None:
-    """Write the streaming model STREAM (made by `pulsify stream`) for a machine without Python.
+def export(stream: str, target: str, output: str, as_json: bool, **own: Any) -> None:
+    """Write the streaming model STREAM (made by `pulsify stream`) for somebody who does not have pulsify.
 
     \b
-    pulsify export stream.onnx --to c -o denoiser
-    pulsify export stream.onnx --to c -o denoiser --weights file --name denoiser
+    pulsify export stream.onnx --to c -o denoiser --weights file
+    pulsify export stream.onnx --to onnx -o half.onnx --fp16 --opset 15
+    pulsify export stream.onnx --to openvino -o denoiser
+    pulsify export stream.onnx --to triton -o repository --batch 32
+    pulsify export ctc.onnx --to sherpa-onnx -o recogniser --tokens units.txt
     """
     with working(f"reading {short(stream)}", as_json) as say:
         from pulsify import load
 
         made = load(stream)
         say(f"writing {output}")
-        chosen = {key: value for key, value in (("weights", weights), ("name", name)) if value is not None}
-        made.export(output, target, **chosen)
+        made.export(output, target, **{key: value for key, value in own.items() if value not in NONE})
         path = Path(output)
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        facts = {
-            "stream": stream, "target": target, "output": output, "state_bytes": made.state_bytes,
-            "files": {f.name: f.stat().st_size for f in files},
+        files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
+        sizes = {str(f.relative_to(path)) if path.is_dir() else f.name: f.stat().st_size for f in files}
+        facts: dict[str, Any] = {
+            "stream": stream, "target": target, "output": output, "state_bytes": made.state_bytes, "files": sizes,
+            **({"rounding": _rounding(path)} if own["fp16"] else {}),
         }  # fmt: skip
     if as_json:
         print_json(facts)
@@ -49,4 +75,13 @@ def export(stream: str, target: str, output: str, weights: str | None, name: str
     from pulsify.report.render import summary
 
     lines = [("stream", stream), ("written as", target), ("to", output)]
-    show([summary(lines + [(f.name, f"{f.stat().st_size:,} bytes") for f in files])])
+    lines += [(name, f"{size:,} bytes") for name, size in sizes.items()]
+    lines += [(f"error of {name}", f"{off:.1e} of its scale") for name, off in facts.get("rounding", {}).items()]
+    show([summary(lines)])
+
+
+def _rounding(path: Path) -> dict[str, float]:
+    """What half precision costs, by output; a file in ONNX Runtime's own format is not read again."""
+    from pulsify.export.onnx import rounding
+
+    return dict(rounding(path)) if path.suffix == ".onnx" else {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.asr.sound import shape_sound
+from pulsify.asr.sound import one_channel, shape_sound, shown_dims
+from pulsify.asr.wav import read_wav, write_wav
 from pulsify.core.errors import InvalidArgument, InvalidChunk
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ def _check_shape(array: Array, port: Input) -> None:
     """The whole array at once, so that the message shows the file's shape and not a chunk's."""
     others = [axis for axis, d in enumerate(port.dims) if axis != port.axis and isinstance(d, int)]
     if array.ndim != len(port.dims) or any(array.shape[a] != port.dims[a] for a in others):
-        shown = ", ".join("time" if axis == port.axis else str(d) for axis, d in enumerate(port.dims))
-        raise InvalidChunk(f"input '{port.name}' takes [{shown}], the file holds {list(array.shape)}")
+        raise InvalidChunk(f"input '{port.name}' takes {shown_dims(port)}, the file holds {list(array.shape)}")
     if not array.shape[port.axis]:
         raise InvalidChunk(f"the file holds no frames for input '{port.name}': time is axis {port.axis}")
 
@@ -90,43 +90,6 @@ def as_dtype(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     raise InvalidChunk(f"input '{name}' takes {dtype}, the file holds {array.dtype}: convert it first")
 
 
-# ---- sound
-
-
-def read_wav(path: str, channel: int | None = None) -> tuple[Array, int]:
-    """PCM samples in [-1, 1) as float32, and the sample rate."""
-    try:
-        with wave.open(path, "rb") as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            raw = file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
-        raise InvalidChunk(f"{path!r} is not a PCM .wav file ({error}); convert it to 16-bit PCM") from error
-    if channels > 1 and channel is None:
-        raise InvalidChunk(f"{path!r} has {channels} channels: say which one to use with --channel 0 (the first)")
-    if channel is not None and channel >= channels:
-        raise InvalidArgument(f"--channel {channel}: {path!r} has only {channels}, counted from 0")
-    usable = len(raw) // (width * channels) * (width * channels)
-    return _samples(raw[:usable], width).reshape(-1, channels)[:, channel or 0], rate
-
-
-def _samples(raw: bytes, width: int) -> Array:
-    if width == 1:  # the only width that is unsigned
-        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / np.float32(128)
-    if width == 3:  # widened to 32 bits with a zero byte below
-        wide = np.zeros((len(raw) // 3, 4), np.uint8)
-        wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
-        return _scaled(wide.reshape(-1).view("<i4"), 31)
-    if width in (2, 4):
-        return _scaled(np.frombuffer(raw, f"<i{width}"), 8 * width - 1)
-    raise InvalidChunk(f"samples of {width} bytes are not PCM; convert the file to 16-bit PCM")
-
-
-def _scaled(samples: Array, bits: int) -> Array:
-    """Rounded down where float32 would round a full-scale 32-bit sample up to 1."""
-    scaled = (samples.astype(np.float64) / 2.0**bits).astype(np.float32)
-    return np.minimum(scaled, np.nextafter(np.float32(1), np.float32(0)))
-
-
 # ---- results
 
 
@@ -135,15 +98,35 @@ def check_output(path: str | None, stream: Stream) -> None:
     if path is None:
         return
     suffix = Path(path).suffix.lower()
-    if suffix not in (".npy", ".npz"):
-        raise InvalidArgument(f"-o {path}: results are saved as .npy, or as .npz with several outputs")
-    if suffix == ".npy" and len(stream.outputs) > 1:
+    if suffix not in (".npy", ".npz", ".wav"):
+        raise InvalidArgument(f"-o {path}: results are saved as .npy, as .npz with several outputs, or as .wav (sound)")
+    if suffix != ".npz" and len(stream.outputs) > 1:
         names = [o.name for o in stream.outputs]
         raise InvalidArgument(f"-o {path}: this model has several outputs, {names}: save them as .npz")
+    if suffix == ".wav" and not one_channel(stream.outputs[0]):
+        o = stream.outputs[0]
+        raise InvalidArgument(
+            f"-o {path}: output '{o.name}' is {o.dtype} {shown_dims(o)}, not one channel of sound: save it as .npy"
+        )
 
 
-def save_results(path: str, results: Mapping[str, Array]) -> None:
-    if Path(path).suffix.lower() == ".npy":
+def sound_rate(path: str | None, stream: Stream, rate: float | None) -> int | None:
+    """Samples a second of what is saved as sound, if it is; `rate`: those of the input."""
+    if path is None or Path(path).suffix.lower() != ".wav":
+        return None
+    if rate is None:
+        raise InvalidArgument(f"-o {path}: the sample rate is not known; say it with --sample-rate HZ")
+    out = Fraction(rate) * stream.outputs[0].rate / stream.inputs[0].rate
+    if out.denominator != 1:
+        raise InvalidArgument(f"-o {path}: {float(out):g} samples a second is no whole number: save it as .npy")
+    return int(out)
+
+
+def save_results(path: str, results: Mapping[str, Array], rate: int | None = None) -> None:
+    """rate: of sound, if it is saved as such."""
+    if rate is not None:
+        write_wav(path, next(iter(results.values())).reshape(-1), rate)
+    elif Path(path).suffix.lower() == ".npy":
         np.save(path, next(iter(results.values())))
     else:
         np.savez(path, **dict(results))  # type: ignore[arg-type]

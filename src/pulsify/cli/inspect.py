@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import convert_batch, is_stream, open_any
+from pulsify.cli.opening import convert_batch, is_stream, open_any, source_of
 from pulsify.cli.outcome import fail, guarded, print_json
 from pulsify.cli.screen import short, show, working
 from pulsify.core.errors import InvalidArgument, PulsifyError
@@ -33,6 +33,7 @@ WINDOWS = (
     help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each wire "
     "holds at a pulse), stream (the streaming graph), torch (its step as the source that the back end torch runs).",
 )  # fmt: skip
+@click.option("--delay", is_flag=True, help="Where delay comes from: what each layer adds, from input to output.")
 @options.meaning
 @options.sample_rate
 @options.as_json
@@ -41,6 +42,7 @@ def inspect(
     model: str,
     pulse: int | None,
     stage: str | None,
+    delay: bool,
     time: options.Time,
     bind: dict[str, str],
     fixed: dict[str, int | str],
@@ -55,14 +57,17 @@ def inspect(
     \b
     pulsify inspect model.onnx                    time axes, windows, delays, states
     pulsify inspect model.onnx --stage windows    every wire
+    pulsify inspect model.onnx --delay            where delay comes from, layer by layer
     pulsify inspect stream.onnx                   ports, delays, states of a stream
     pulsify inspect stream.onnx --stage torch     its step, as the back end torch runs it
     """
+    if delay and stage is not None:
+        raise InvalidArgument("--delay and --stage are two questions: ask one at a time")
     with working(f"looking at {short(model)}", as_json) as say:
         facts, draw = _look(
             model,
             pulse,
-            stage,
+            "delay" if delay and stage is None else stage,
             {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             sample_rate,
             say,
@@ -89,13 +94,16 @@ def _look(
         return _torch_source(open_any(model, pulse, meaning, verify=False))
     if is_stream(model):
         if stage is not None:
-            raise InvalidArgument(f"{model} is a stream already and has no stage '{stage}': give the batch model")
+            missing = "does not know where delay comes from" if stage == "delay" else f"has no stage '{stage}'"
+            raise InvalidArgument(f"{model} is a stream already and {missing}: give the batch model")
         return _stream(model, open_any(model, pulse, meaning, verify=False), sample_rate)
     from pulsify.report.stages import open_batch, trace_figures, window_figures
 
-    tracer = open_batch(model, meaning["time"], meaning["bind"], meaning["set"])
+    tracer = open_batch(source_of(model), meaning["time"], meaning["bind"], meaning["set"])
     if stage == "trace":
         return trace_figures(tracer), _draw_trace
+    if stage == "delay":
+        return _delay(model, tracer, pulse, meaning, sample_rate), _draw_delay
     if stage == "windows":
         return window_figures(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"]), _draw_windows
 
@@ -182,6 +190,23 @@ def _draw_batch(facts: Figures) -> None:
             window_table(changes, cut=True),
         ]
     show(parts)
+
+
+def _delay(path: str, tracer: Tracer, pulse: int | None, meaning: Figures, sample_rate: float | None) -> Figures:
+    from pulsify.report.delays import delay_figures
+    from pulsify.report.stages import analysed
+
+    plan = analysed(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"])
+    return {"model": path, "pulse": plan.ctx.pulse, "delays": delay_figures(plan, sample_rate)}
+
+
+def _draw_delay(facts: Figures) -> None:
+    from pulsify.report.render import count, delay_lines, delay_table, summary
+
+    show([summary([("model", facts["model"]), ("pulse", count(facts["pulse"], "frame")), *delay_lines(facts)])])
+    for d in facts["delays"]:
+        if d["waits"]:
+            show(["", delay_table(d)])
 
 
 def _draw_trace(facts: Figures) -> None:

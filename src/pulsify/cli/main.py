@@ -7,14 +7,18 @@ import click
 from pulsify import __version__
 from pulsify.cli.asr import asr
 from pulsify.cli.bench import bench
+from pulsify.cli.completion import completion
 from pulsify.cli.demo import demo
+from pulsify.cli.doctor import doctor
 from pulsify.cli.export import export
 from pulsify.cli.inspect import inspect
 from pulsify.cli.kernels import kernels
+from pulsify.cli.outcome import USAGE, print_json
 from pulsify.cli.run import run
 from pulsify.cli.stream import stream
 from pulsify.cli.verify import verify
 
+JSON = "pulsify.json"  # was it asked for?
 EPILOG = """\b
 Exit codes:
   0   done
@@ -28,7 +32,24 @@ Exit codes:
 """
 
 
+class Commands(click.Group):
+    """Usage errors too are JSON for those who asked for it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.meta[JSON]:
+                print_json({"error": {"kind": "Usage", "exit_code": USAGE, "reason": error.format_message()}})
+            raise
+
+
 @click.group(
+    cls=Commands,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -41,11 +62,11 @@ def main() -> None:
     pulsify stream model.onnx -p 8 -o out.onnx   convert
     pulsify run out.onnx speech.wav -o out.npy   stream a file through it
 
-    Every command takes --json: one JSON object on stdout, and nothing else there.
+    Every command takes --json (one JSON object on stdout, and nothing else there) and --quiet (errors only).
     """
 
 
-for command in (stream, inspect, verify, run, export, asr, bench, kernels, demo):
+for command in (stream, inspect, verify, run, export, asr, bench, kernels, demo, doctor, completion):
     main.add_command(command)
 
 if __name__ == "__main__":

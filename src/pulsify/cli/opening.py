@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pulsify.core.errors import InvalidArgument
@@ -13,17 +14,28 @@ if TYPE_CHECKING:
 def is_stream(path: str) -> bool:
     """Whether a file was made by `Stream.save`. A missing or unreadable file is said in pulsify's words."""
     from pulsify.frontend.load import read
+    from pulsify.frontend.program import is_program
 
-    return "pulsify.version" in read(path).metadata_props
+    return not is_program(path) and "pulsify.version" in read(path).metadata_props
 
 
-def convert_batch(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:
+@cache
+def source_of(path: str) -> Any:
+    """What the library takes a batch model from: the file, or ONNX made of a program of torch.export."""
+    from pulsify.frontend.program import as_onnx, is_program
+
+    return as_onnx(path) if is_program(path) else path
+
+
+def convert_batch(
+    path: str, pulse: int | None, meaning: dict[str, Any], verify: bool, sample_rate: float | None = None
+) -> Stream:
     """The stream of a batch model."""
     from pulsify.api import stream as convert
 
     if is_stream(path):
         raise InvalidArgument(f"{path} is a stream already: give the batch model it was made from")
-    return convert(path, pulse, **meaning, verify=verify)
+    return convert(source_of(path), pulse, **meaning, verify=verify, sample_rate=sample_rate)
 
 
 def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool) -> Stream:

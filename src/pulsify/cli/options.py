@@ -117,6 +117,7 @@ class _OneOf(click.Option):
         return super().get_help_record(ctx)
 
 
+QUIET = "pulsify.quiet"
 OWN = {
     "device": "Where it runs: cpu, cuda, cuda:1, ... [default: a graphics card, if there is one]",
     "dtype": "The type that stands for float32: float16 or bfloat16. Not exact: the error is reported.",
@@ -177,4 +178,14 @@ def sample_rate(command: Command) -> Command:
 
 
 def as_json(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, for machines.")(command)
+    """--json, and --quiet, which `pulsify.cli.screen` asks for."""
+    quiet = click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_hush, help="Show nothing but errors."
+    )
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, for machines.")(
+        quiet(command)
+    )
+
+
+def _hush(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    context.meta[QUIET] = given

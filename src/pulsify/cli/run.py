@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import open_any
+from pulsify.cli.opening import open_any, source_of
 from pulsify.cli.outcome import MISMATCH, guarded, print_json
 from pulsify.cli.screen import short, show, working
+from pulsify.core.errors import InvalidChunk
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
@@ -21,16 +22,22 @@ Figures = dict[str, Any]
 @click.command(short_help="Stream a .npy, .npz or .wav file through a model.")
 @click.argument("model")
 @click.argument("input")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the result: .npy, or .npz (all outputs).")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="Save the result: .npy, .npz (all outputs) or .wav."
+)
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Frames per push. [default: the pulse]")
 @click.option("--compare", metavar="MODEL", help="Run this batch model on the whole input too, and compare.")
 @click.option(
-    "--channel", type=click.IntRange(min=0), metavar="N", help="Which channel of a .wav file with several, from 0."
+    "--channel",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="One channel of a .wav file, from 0. [default: the mean of all]",
 )
 @options.pulse
 @options.meaning
 @options.backend
 @options.no_verify
+@options.sample_rate
 @options.as_json
 @guarded
 def run(
@@ -49,19 +56,21 @@ def run(
     opening: bool,
     machine: options.Machine,
     no_verify: bool,
+    sample_rate: float | None,
     as_json: bool,
 ) -> None:
     """Stream the file INPUT through MODEL: a streaming model, or a batch model converted on the way.
 
-    INPUT is a .npy array, a .npz with one array per input (static inputs too), or a .wav file (PCM) for a model that
-    takes one channel of sound.
+    INPUT is a .npy array, a .npz with one array per input (static inputs too), or a .wav file (whole numbers or floats)
+    for a model that takes one channel of sound. A result that is sound can be saved as such.
 
     \b
     pulsify run stream.onnx features.npy -o out.npy
     pulsify run model.onnx speech.wav -p 160 --compare model.onnx
+    pulsify run denoiser.onnx noisy.wav -o clean.wav
     """
     with working(f"opening {short(model)}", as_json) as say:
-        from pulsify.cli.feed import check_output, read_feeds, save_results
+        from pulsify.cli.feed import check_output, read_feeds, save_results, sound_rate
         from pulsify.runtime.whole import batch_of
 
         made = open_any(
@@ -71,11 +80,15 @@ def run(
             verify=not no_verify,
         )
         check_output(output, made)
-        feeds, rate = read_feeds(input, made, channel)
+        feeds, found = read_feeds(input, made, channel)
+        rate = sample_rate or found or made.sample_rate
+        if found and made.sample_rate and found != made.sample_rate:
+            raise InvalidChunk(f"{input!r} has {found} samples a second, this stream was made for {made.sample_rate:g}")
+        saved_rate = sound_rate(output, made, rate)
         results, facts = push_all(made, feeds, chunk or made.pulse, batch_of(made.spec, feeds), say, machine)
         facts = {"model": model, "input": input, "saved": output, "sample_rate": rate, **facts}
         if output is not None:
-            save_results(output, results)
+            save_results(output, results, saved_rate)
         if compare is not None:
             say(f"running {compare} on everything")
             facts["compared"] = {"model": compare, "outputs": compare_batch(compare, made, feeds, results)}
@@ -132,10 +145,12 @@ def push_all(
 def compare_batch(model: str, stream: Stream, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Figures:
     from pulsify.core.runner import open_model
     from pulsify.frontend.load import read
+    from pulsify.frontend.program import is_program
     from pulsify.report.batch import check_belongs, difference, run_batch
 
-    read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
-    runner = open_model(model)
+    if not is_program(model):
+        read(model)  # a missing or unreadable file is said in pulsify's words, not the runtime's
+    runner = open_model(source_of(model))
     check_belongs(runner, stream)
     want = run_batch(runner, stream, feeds)
     return {name: difference(array, want[name]) for name, array in results.items()}
@@ -169,5 +184,5 @@ def _verdict(d: Figures) -> str:
         return f"MISMATCH: {d['note']}"
     if d["error"] == 0:
         return "equal bit for bit"
-    apart = f"largest difference {error_text(d['largest'])}, {error_text(d['error'])} of scale"
+    apart = f"largest difference {error_text(d['largest'])}, relative error {error_text(d['error'])}"
     return f"equal within the limit: {apart}" if d["ok"] else f"MISMATCH: {apart}"

@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
+from pulsify.cli.options import QUIET
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-PIPED_WIDTH = 100
+PIPED_WIDTH = 80
 
 
 def show(parts: Iterable[RenderableType]) -> None:
     """Print one part after the other, a blank line between them."""
+    if hushed():
+        return
     from pulsify.report.sheet import Sheet
 
     console = _console()
@@ -23,6 +29,12 @@ def show(parts: Iterable[RenderableType]) -> None:
         if i:
             console.print()
         console.print(part, soft_wrap=isinstance(part, Sheet))  # fits, or is wider on purpose
+
+
+def hushed() -> bool:
+    """Did the command get --quiet?"""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
 
 
 def _console() -> Console:
@@ -36,7 +48,7 @@ def _console() -> Console:
 @contextmanager
 def working(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is going on; the function given changes it."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or hushed() or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import convert_batch
+from pulsify.cli.opening import convert_batch, source_of
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import short, show, working
 
@@ -33,7 +33,7 @@ def stream(
     sample_rate: float | None,
     as_json: bool,
 ) -> None:
-    """Turn the batch model MODEL (an ONNX file) into a streaming one.
+    """Turn the batch model MODEL (an ONNX file, or a .pt2 of torch.export) into a streaming one.
 
     \b
     pulsify stream model.onnx -p 8 -o stream.onnx
@@ -48,11 +48,12 @@ def stream(
             pulse,
             {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
             verify=False,
+            sample_rate=sample_rate,
         )
         verified = None
         if not no_verify:
             say("checking against the batch model")
-            verified = verified_figures(quick(model, made))
+            verified = verified_figures(quick(source_of(model), made))
         if output is not None:
             say(f"writing {output}")
             made.save(output)

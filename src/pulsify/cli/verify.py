@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pulsify.cli import options
-from pulsify.cli.opening import is_stream
+from pulsify.cli.opening import is_stream, source_of
 from pulsify.cli.outcome import MISMATCH, error_figures, guarded, message, print_json
 from pulsify.cli.screen import show, working
 from pulsify.core.errors import InvalidArgument, Mismatch
@@ -62,17 +62,23 @@ def verify(
         made = load(stream)
         if is_stream(model):
             raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
-        check_belongs(open_model(model), made)
+        source = source_of(model)
+        same = made.spec.source == source_hash(source)
+        try:
+            check_belongs(open_model(source), made)
+        except InvalidArgument as error:
+            raise (
+                error if same else InvalidArgument(f"{stream} was made from another file than {model}: {error}")
+            ) from None
         try:
             report = check(
-                model, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=machine.backend,
+                source, made, lengths=list(lengths) or None, tolerance=tolerance, seed=seed, backend=machine.backend,
                 options=machine.options,
             )  # fmt: skip
         except Mismatch as error:
             if error.report is None or not error.report.runs:
                 raise
             wrong, report = error, error.report
-        same = made.spec.source == source_hash(model)
         facts = {"model": model, "stream": stream, "made_from_this_file": same, "verified": verified_figures(report)}
         if per_node:
             say("running the step node by node")
@@ -95,14 +101,14 @@ def _show(facts: dict[str, Any]) -> None:
     from pulsify.report.render import count, node_lines, node_table, summary, verified_table
 
     verified = facts["verified"]
-    limits = "of each output's scale, by its type" if len(verified["outputs"]) > 1 else "of the output's scale"
+    scale = "each output's scale, by its type" if len(verified["outputs"]) > 1 else "the output's scale"
     lines = [
         ("batch model", facts["model"]),
         ("stream", facts["stream"]),
-        *([] if facts["made_from_this_file"] else [("", "made from another file")]),
+        *([] if facts["made_from_this_file"] else [("", "was made from another file than this batch model")]),
         ("compared", f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"),
-        ("limits", limits if verified["judged"] else "none: errors are told, of the output's scale"),
-        ("result", _result(verified)),
+        ("limits", f"relative to {scale}" if verified["judged"] else f"none: errors are told, relative to {scale}"),
+        ("result", _result(verified, facts["made_from_this_file"])),
     ]
     if verified["departs"]:
         lines.append(("departs", f"first at wire '{verified['departs']}'"))
@@ -112,13 +118,13 @@ def _show(facts: dict[str, Any]) -> None:
         show(["", summary(node_lines(facts["nodes"])), node_table(facts["nodes"])])
 
 
-def _result(verified: dict[str, Any]) -> str:
+def _result(verified: dict[str, Any], same: bool) -> str:
     from pulsify.report.render import error_text
 
     if not verified["ok"]:
-        return "MISMATCH: the stream is not the batch model"
+        return "MISMATCH: the stream is not the batch model" + ("" if same else ", nor was it made from this file")
     if verified["judged"]:
         return "the stream is the batch model"
     mean = max((o["mean"] for o in verified["outputs"]), default=0.0)
-    worst = f"{error_text(verified['error'])} of scale at most, {error_text(mean)} in the mean"
+    worst = f"relative error {error_text(verified['error'])} at most, {error_text(mean)} in the mean"
     return f"in {verified['computed_in']}, not the batch model in float32: {worst}"

@@ -21,6 +21,7 @@ from pulsify.convert.proof.claims import Claim, critical_lengths
 from pulsify.convert.proof.numbers import Looked, uncertain
 from pulsify.convert.questions import Unclear
 from pulsify.convert.spans import Spans
+from pulsify.convert.trail import Span
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
@@ -112,6 +113,23 @@ def _chunk(looked: Spans, p: tuple[int, int]) -> int:
         if (ahead[count:] == ahead[:-count]).all():
             return count if count > 1 else 0
     return 0
+
+
+def reaches(looked: Spans, p: tuple[int, int]) -> tuple[tuple[Span, ...], int]:
+    """The first and last column of every row of a chunk, and by how many columns the next chunk's lie further on.
+
+    A row near an end of the stream sees less than its like, never more.
+    """
+    rows, first, last = looked.rows, looked.first, looked.last
+    inner = slice(len(rows) // 3, -(len(rows) // 3) or None)
+    moved = np.stack([first, last])[:, inner] * p[0] - rows[inner] * p[1]
+    repeats = (n for n in range(1, moved.shape[1] // 2 + 1) if (moved[:, n:] == moved[:, :-n]).all())
+    count = math.lcm(next(repeats, _chunk(looked, p) or 1), p[0] // math.gcd(*p))
+    step = count * p[1] // p[0]
+    back = rows // count * step
+    every = (int((first - back).min()), int((last - back).max()))
+    own = [rows % count == i for i in range(count)]
+    return tuple((int((first - back)[m].min()), int((last - back)[m].max())) if m.any() else every for m in own), step
 
 
 def enough(ctx: Context, node: Node, looked: Seen) -> int:

@@ -15,6 +15,7 @@ from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.primitives.state import State
 from pulsify.convert.questions import Questions
+from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
@@ -57,6 +58,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
+    trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for who wants to know
     counts: dict[tuple[Length, Window], ir.Value] = field(default_factory=dict)  # of frames seen, see primitives/fold
 
     def release(self) -> None:
@@ -124,6 +126,7 @@ class Context:
             self.builder, like.name, value, like.dtype, like.layout, window, like.name, like.known, begun, offset
         )
         self.buffers[name] = buffer
+        self.trails[name] = Trail(window.p, window.end, (look(like.name),), like.name)
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)
         clean = clean or window.start >= 0

@@ -213,12 +213,16 @@ class Varying:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two time axes of a field; `length` and `end` as of a wire. wire: one that runs along it."""
+    """One of the two time axes of a field; `length` and `end` as of a wire.
+
+    wire: one that runs along it. wires: all that it is made of, by name.
+    """
 
     axis: int
     length: Length | None
     end: int | None
     wire: Wire | None = None
+    wires: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

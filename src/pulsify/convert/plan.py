@@ -19,6 +19,7 @@ from pulsify.convert.known.series import Unsure, aligned, compare, constant, mul
 from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
 from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
+from pulsify.convert.trail import Trail, look
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.frontend.model import Node
@@ -87,9 +88,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
     end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
-    known = _known_frames(ctx, plan, Window(p, 0, end))
+    known, ready = _known_frames(ctx, plan, Window(p, 0, end)), end
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
+    trail = _trail(ctx, plan, Window(p, end - p, end), bool(latches), ready)
+    ctx.trails.update((name, trail) for name in node.outputs if name)
     window = Window(p, end - p if plan.exact else min(end - p, known), end)
     if plan.copies:
         _file_formula(ctx, node, plan, end, known)
@@ -100,6 +103,23 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None and value is not None:
             ctx.emitted(name, node.name, value, layout, length, window, known, start)
+
+
+def _trail(ctx: Context, plan: Plan, window: Window, latches: bool, ready: int) -> Trail:
+    """What it reads, and what its windows wait for. ready: where they would end but for the stream's first frames."""
+    reads = [r for r in plan.reads if r.wire.end is not None]
+    ends = [r.reach.latest_end(r.wire.end) for r in reads if r.wire.end is not None]
+    after = reads[ends.index(min(ends))].wire.name
+    assert plan.length is not None
+    why = "carry" if plan.exact and window.end == window.p else "length"
+    if window.end == min(ends):
+        why = "ahead"
+    elif window.end < ready:
+        why = "start"
+    elif latches and window.end < min(window.p, plan.length.latest_end(ctx.pulse)):
+        why = "first"
+    looks = tuple(look(r.wire.name, r.reach, plan.exact) for r in reads)
+    return Trail(window.p, window.end, looks, after, why, latches)
 
 
 def _latches(ctx: Context, node: Node, plan: Plan) -> tuple[First, ...]:
@@ -209,6 +229,7 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
         if name and layout is not None and value is not None:
             like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
             inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
+            ctx.trails[inner.name] = Trail(window.p, window.end, (look(source.name),), source.name)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
 

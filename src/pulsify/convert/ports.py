@@ -15,6 +15,7 @@ from pulsify.convert.known_facts import streams_in_step
 from pulsify.convert.primitives.boundary import after_first, waits
 from pulsify.convert.proof.batches import by_streams
 from pulsify.convert.proof.numbers import length_of, numbers, size_length
+from pulsify.convert.trail import Trail
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import POINTWISE
@@ -36,6 +37,7 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
         dims[axis] = p
         value = ctx.builder.input(port.name, port.dtype, dims)
         layout = Layout(ctx.ask.sizes(port.name, axis), axis)
+        ctx.trails[port.name] = Trail(p, p)
         ctx.emitted(port.name, port.name, value, layout, Length().then(per), Window(p, 0, p))
 
 

@@ -87,7 +87,7 @@ class Report:
         for name, d in self.outputs.items():
             where = f" at frame {d.frame} of length {d.length} ({d.chunks})" if d.error and d.frame is not None else ""
             told = f"limit {d.tolerance:g}" if math.isfinite(d.tolerance) else f"mean {d.mean:.2g}"
-            lines.append(f"  {name}: largest error {d.error:.2g} of scale, {told}{where}")
+            lines.append(f"  {name}: largest relative error {d.error:.2g}, {told}{where}")
         if self.departs:
             lines.append(f"  the first wire that departs from batch is '{self.departs}'")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
@@ -125,7 +125,7 @@ class NodeDeviation:
 
     def __str__(self) -> str:
         where = f"{self.op} '{self.node}' of {', '.join(map(repr, self.inputs))} ({self.step} step, on {self.device})"
-        said = f"{where}: {self.error:.2g} of scale at pulse {self.pulse}, limit {self.tolerance:g}"
+        said = f"{where}: relative error {self.error:.2g} at pulse {self.pulse}, limit {self.tolerance:g}"
         return said if self.outside is None else f"{said}; from {self.outside[0]!r} to {self.outside[1]!r}"
 
 

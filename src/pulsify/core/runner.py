@@ -32,15 +32,21 @@ def options(threads: int = 1) -> ort.SessionOptions:
 
 
 def open_model(
-    source: str | bytes | onnx.ModelProto | ir.Model, threads: int = 1, optimize: bool = True
+    source: str | bytes | onnx.ModelProto | ir.Model,
+    threads: int = 1,
+    optimize: bool = True,
+    profile: str | None = None,
 ) -> ort.InferenceSession:
     """A runtime session on a file, bytes or a model in memory.
 
     optimize=False computes every operator as it is written: what the runtime makes of quantised ones rounds otherwise.
+    profile: how the file begins that the runtime's profiler writes, until `end_profiling` is called.
     """
     import onnxruntime as ort
 
     chosen = options(threads)
+    if profile is not None:
+        chosen.enable_profiling, chosen.profile_file_prefix = True, profile
     if not optimize:
         chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if isinstance(source, ir.Model):

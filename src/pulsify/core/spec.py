@@ -180,6 +180,7 @@ class Spec:
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
     opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
     filled: tuple[Filled, ...] = ()  # masks of the batch model that are bound to ones
+    sample_rate: float | None = None  # frames of the first input a second, where somebody said so
 
     @property
     def latency(self) -> int:
@@ -226,6 +227,7 @@ class Spec:
                 "exact_up_to": self.exact_up_to,
                 "natural_pulse": self.natural_pulse,
                 "natural_latency": self.natural_latency,
+                "sample_rate": self.sample_rate,
                 "conditions": [_plain(c) for c in self.conditions],
             },
         }
@@ -280,6 +282,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         proof=_proof(own),
         natural_pulse=time.get("natural_pulse"),
         natural_latency=time.get("natural_latency"),
+        sample_rate=time.get("sample_rate"),
         exact_up_to=time.get("exact_up_to"),
         opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
         filled=tuple(Filled(**_typed(Filled, f)) for f in json.loads(own.get("filled", "[]"))),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from pulsify.backends.native.views import NUMPY, width
 from pulsify.backends.seam import Array, Opening
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.spec import Spec
-from pulsify.export import c_files, c_frames
+from pulsify.export import c_files, c_frames, portable
 from pulsify.export.c_vectors import Vectors, vectors
 from pulsify.export.registry import Target
 
@@ -51,7 +49,9 @@ class C:
         made = written(program, spec, self.opening)
         first = None if self.opening is None else self.opening.spec
         parts = c_frames.Parts(name, made, render(made), spec, self.weights == "file", program.since, first)
-        _put(path, _files(parts, vectors(model, spec, program.since, self.opening)))
+        files = _files(parts, vectors(model, spec, program.since, self.opening))
+        with portable.folder(path, "C") as place:
+            portable.put(place, files)
 
 
 def _files(p: c_frames.Parts, found: Vectors) -> dict[str, str | bytes]:
@@ -101,19 +101,6 @@ def _rows(array: Array) -> list[Array]:
 def _work(made: Written) -> int:
     """Bytes that are alive at once at the most, whatever the plan."""
     return max(widest(step.calls, {t: width(t) for t in NUMPY}) for step in made.steps)
-
-
-def _put(path: Path, files: dict[str, str | bytes]) -> None:
-    """All files or none."""
-    if path.exists() and not path.is_dir():
-        raise InvalidArgument(f"{path} is a file: C takes a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as place:
-        for name, text in files.items():
-            Path(place, name).write_bytes(text if isinstance(text, bytes) else text.encode())
-        path.mkdir(exist_ok=True)
-        for name in files:
-            shutil.move(str(Path(place, name)), str(path / name))
 
 
 TARGET: Target = C()

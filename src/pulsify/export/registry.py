@@ -14,6 +14,10 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.core.named import Entry, imported
 from pulsify.core.spec import Spec
 
+Option = str | int | bool
+KINDS: dict[str, type[Option]] = {"str": str, "int": int, "bool": bool}  # as fields are annotated
+WORDS: dict[type[Option], str] = {str: "text", int: "a whole number", bool: "True or False"}
+
 
 class Target(Protocol):
     """Writes a stream down for somebody who does not have pulsify."""
@@ -29,6 +33,10 @@ class Target(Protocol):
 _ENTRIES: dict[str, Entry] = {
     "onnx": Entry("pulsify.export.onnx", "pulsify"),
     "c": Entry("pulsify.export.c", "pulsify", "C11 sources, a folder of them"),
+    "openvino": Entry("pulsify.export.openvino", "pulsify[openvino]", "a stateful IR, and a client"),
+    "web": Entry("pulsify.export.web", "pulsify", "a page that streams in the browser, a folder for any static host"),
+    "triton": Entry("pulsify.export.triton", "pulsify", "a model repository of NVIDIA Triton, and a client"),
+    "sherpa-onnx": Entry("pulsify.export.sherpa", "pulsify", "a recogniser's folder for sherpa-onnx"),
 }
 
 
@@ -46,13 +54,18 @@ def target(name: str) -> Target:
     return cast(Target, imported("target", "TARGET", _ENTRIES, name))
 
 
-def with_options(name: str, options: Mapping[str, str]) -> Target:
-    """The target with settings of its own: those of its fields that are strings."""
+def with_options(name: str, options: Mapping[str, Option]) -> Target:
+    """The target with settings of its own: those of its fields that are strings, whole numbers or truth values."""
     found = target(name)
-    known: list[str] = [f.name for f in fields(found) if f.type in (str, "str")] if is_dataclass(found) else []
+    known: dict[str, type[Option]] = {}
+    if is_dataclass(found):
+        known = {f.name: KINDS[str(f.type)] for f in fields(found) if f.type in KINDS}
     if unknown := sorted(set(options) - set(known)):
         has = f"takes {', '.join(known)}" if known else "has no options of its own"
         raise InvalidArgument(f"unknown {unknown}: the target {name!r} {has}")
+    for option, value in options.items():
+        if type(value) is not known[option]:
+            raise InvalidArgument(f"{option}={value!r}: the target {name!r} takes {WORDS[known[option]]} there")
     settled: Any = found
     return replace(settled, **options) if options else found
 

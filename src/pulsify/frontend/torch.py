@@ -79,7 +79,7 @@ def _exported(call: Call, units: Units, symbol: str) -> ir.Model:
     exporters: dict[str, Callable[[Call, Units, str], ir.Model]] = {"dynamo": _dynamo, "legacy": _legacy}
     for name, exporter in exporters.items():
         try:
-            model = _clean(exporter(call, units, symbol))
+            model = clean(exporter(call, units, symbol))
             _check_dims(model, units, symbol)
             _check_equal(model, call, units, lengths)
             return model
@@ -113,11 +113,16 @@ def _dynamo(call: Call, units: Units, symbol: str) -> ir.Model:
         **_names(call),
     )
     model: ir.Model = program.model
-    _name_by_module(model)
-    for value in model.graph.initializers.values():  # they still are the module's own weights, which may go on changing
+    name_by_module(model)
+    own_weights(model)
+    return model
+
+
+def own_weights(model: ir.Model) -> None:
+    """Copies: until then they are the module's, which may go on changing."""
+    for value in model.graph.initializers.values():
         if value.const_value is not None:
             value.const_value = ir.Tensor(np.array(value.const_value.numpy()), name=value.name)
-    return model
 
 
 def _positional_shapes(call: Call, shapes: Mapping[str, Any]) -> Any:
@@ -157,7 +162,7 @@ def _names(call: Call) -> dict[str, list[str]]:
     }
 
 
-def _name_by_module(model: ir.Model) -> None:
+def name_by_module(model: ir.Model) -> None:
     """Nodes after the submodule they come from: 'encoder.layers.0/Conv'."""
     taken: dict[str, int] = {}
     for node in model.graph:
@@ -168,7 +173,7 @@ def _name_by_module(model: ir.Model) -> None:
         node.name = f"{name}_{count}" if count else name
 
 
-def _clean(model: ir.Model) -> ir.Model:
+def clean(model: ir.Model) -> ir.Model:
     """Without the exporter's notes (source locations among them), and without inferred shapes: some are baked in."""
     model.doc_string = model.graph.doc_string = None
     model.producer_version = (model.producer_version or "").partition("+")[0]

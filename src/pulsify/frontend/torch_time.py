@@ -161,6 +161,8 @@ def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
     except Exception:  # a module may raise anything at a size it does not take
         return None
     for out, *parts in zip(whole, *alone, strict=True):
+        if len({tuple(p.shape) for p in parts}) > 1:  # the data decides a size
+            return None
         along = next((a for a in range(out.dim()) if out.shape[a] != parts[0].shape[a]), None)
         joined = None if along is None else torch.cat(parts, along)
         if joined is None or joined.shape != out.shape or not close(as_array(out), as_array(joined)):

@@ -21,12 +21,15 @@ LARGEST = 1 << 18  # elements of a result worth keeping
 
 
 class FoldConstants(NodeChange):
-    """A node of constants only becomes one, if that is not large.
+    """A node of constants only becomes one, if that is not large; so does what sizes are, where they are known.
 
     Requires and ensures what every `NodeChange` does.
     """
 
     def rewrite(self, b: Builder, node: ir.Node) -> None:
+        if node.op_type in ("Shape", "Size") and (known := sizes(node.inputs[0])) is not None:
+            self._replaced(b, node.outputs[0], _about(node, known))
+            return
         given = [constant(v) for v in node.inputs if v is not None]
         shapes = [sizes(o) for o in node.outputs]
         small = all(s is not None and math.prod(s) <= LARGEST for s in shapes)
@@ -36,8 +39,19 @@ class FoldConstants(NodeChange):
         arrays = {v: array for v in node.inputs if v is not None and (array := constant(v)) is not None}
         made = evaluator(b.graph, [node], list(arrays), list(node.outputs))(arrays)
         for out, array in zip(node.outputs, made, strict=True):
-            if out not in b.graph.outputs:
-                out.replace_all_uses_with(b.constant(f"{out.name}/folded", array))
+            self._replaced(b, out, array)
+
+    def _replaced(self, b: Builder, out: ir.Value, array: Array) -> None:
+        if out not in b.graph.outputs:
+            out.replace_all_uses_with(b.constant(f"{out.name}/folded", array))
+
+
+def _about(node: ir.Node, known: Sequence[int]) -> Array:
+    """What a Shape or a Size says."""
+    if node.op_type == "Size":
+        return np.array(math.prod(known), np.int64)
+    start, end = node.attributes.get_int("start", 0), node.attributes.get("end")
+    return np.array(known[start : None if end is None else end.as_int()], np.int64)
 
 
 def evaluator(

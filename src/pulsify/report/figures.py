@@ -22,8 +22,9 @@ FAR = 1 << 40  # a stream longer than this is endless
 
 
 def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
-    """Pulse, ports, states and sizes of a stream; times in ms too if the input's sample rate is given."""
+    """Pulse, ports, states and sizes of a stream; times in ms too if the input's sample rate is given, or known."""
     spec = stream.spec
+    sample_rate = sample_rate or spec.sample_rate
     return {
         "pulse": spec.pulse,
         "pulse_ms": milliseconds(spec, Fraction(spec.pulse), sample_rate),

@@ -16,7 +16,7 @@ Made from the rule registry by `python -m pulsify.report.operators`; do not edit
 An operator is streamed by the rule in `src/pulsify/convert/rules/<family>.py`, or has no rule of its own because it is
 replaced before any is asked ([below](#without-a-rule)). What depends on the length alone (shapes, ranges, masks,
 tables) is evaluated and needs none. Functions of the model are written out. Anything not listed here is refused by
-name; operators of other domains can be made known from outside ([CONTRIBUTING.md](../CONTRIBUTING.md)).
+name; operators of other domains can be made known from outside (CONTRIBUTING.md of the repository).
 """
 WITHOUT = """## without a rule
 

@@ -19,6 +19,23 @@ LABELS = ("name", "output", "wire", "node", "state", "for node")
 KEY = 20  # characters of a key in a summary
 
 
+# ---- a machine
+
+
+def backend_table(facts: Figures) -> Sheet:
+    table = _table("back end", "", "")
+    for b in facts["backends"]:
+        table.add(b["name"], "works" if b["works"] else f"no: {b['why_not']}", b["about"])
+    return table
+
+
+def extra_table(facts: Figures) -> Sheet:
+    table = _table("optional", "version", "for", "")
+    for e in facts["extras"]:
+        table.add(e["name"], e["version"] or "none", e["for"], "" if e["version"] else e["install"])
+    return table
+
+
 # ---- a stream
 
 
@@ -87,6 +104,32 @@ def delay_text(o: Figures) -> str:
     return text
 
 
+def delay_lines(facts: Figures) -> list[tuple[str, str]]:
+    """The delay of every output, and where most of it comes from."""
+    lines = []
+    for d in facts["delays"]:
+        text = delay_text({**d, "delay_after_start": d["delay"]})
+        lines.append(("delay" if len(facts["delays"]) == 1 else f"delay {d['output']}", text))
+    return lines or [("delay", "none: nothing comes out before the stream has ended")]
+
+
+def delay_table(d: Figures) -> Sheet:
+    """What each layer adds, from the input to the output; the last line is the delay."""
+    timed = d["delay_ms"] is not None
+    table = _table(">adds", "node", "op", "because it", *([">input frames", ">ms"] if timed else [">input frames"]))
+    for w in d["waits"]:
+        late = [_rounded(w["added_ms"])] if timed else []
+        table.add(_frames(w["added"]), w["node"], w["op"], w["says"], f"{w['added_input_frames']:,}", *late)
+    table.add()
+    total = [_rounded(d["delay_ms"])] if timed else []
+    table.add("", f"output {d['output']}", "", "in all", f"{d['delay_input_frames']:,}", *total)
+    return table
+
+
+def _frames(value: float) -> str:
+    return count(value, "frame") if isinstance(value, int) else f"{value:g} frames"
+
+
 def proof_text(proof: Figures) -> str:
     """For which lengths it is certain that the stream is the batch model."""
     if not proof["proven"]:
@@ -142,7 +185,7 @@ def verified_text(verified: Figures | None) -> str:
     if not verified["runs"]:
         return "no: there is no length at which it is the batch model"
     runs = f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"
-    return f"largest error {error_text(verified['error'])} of scale, limit {limit_text(verified['tolerance'])} ({runs})"
+    return f"largest relative error {error_text(verified['error'])}, limit {limit_text(verified['tolerance'])} ({runs})"
 
 
 def verified_table(verified: Figures) -> Sheet:
@@ -192,7 +235,10 @@ def node_lines(facts: Figures) -> list[tuple[str, str]]:
     if (n := facts["first"]) is not None:
         of = ", ".join(n["inputs"])
         lines.append(
-            ("first apart", f"{n['op']} '{n['node']}' of {of} ({n['step']} step): {error_text(n['error'])} of scale")
+            (
+                "first apart",
+                f"{n['op']} '{n['node']}' of {of} ({n['step']} step): relative error {error_text(n['error'])}",
+            )
         )
     for n in facts["outside"]:
         lines.append(("out of range", f"{n['op']} '{n['node']}': from {n['outside'][0]} to {n['outside'][1]}"))
@@ -204,7 +250,7 @@ def node_lines(facts: Figures) -> list[tuple[str, str]]:
 
 
 def exact_table(rows: Sequence[Figures]) -> Sheet:
-    table = _table(">length", ">streams", ">largest error of scale", "")
+    table = _table(">length", ">streams", ">largest relative error", "")
     for row in rows:
         fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
         word = "bit for bit" if row["error"] == 0 else "equal" if fine else "WRONG"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.convert import natural, planned, unfitting
+from pulsify.convert.convert import Planned, natural, planned, unfitting
 from pulsify.convert.facts import Fact, Prefix, Static, Varying, Window, Wire
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
@@ -117,29 +117,30 @@ def window_figures(
     """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
     refusal: NotStreamable | None = None
     try:
-        pulse, ctx = _analysed(tracer, pulse, unbounded, proof, opening)
+        plan = analysed(tracer, pulse, unbounded, proof, opening)
     except NotStreamable as error:
         refusal = error
         tracer = _up_to(tracer, error.node)
         try:
-            pulse, ctx = _analysed(tracer, pulse, unbounded, proof, opening)
+            plan = analysed(tracer, pulse, unbounded, proof, opening)
         except NotStreamable:
             return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
     return {
-        "pulse": pulse,
-        "granularity": math.lcm(*ctx.ask.ledger.denominators, 1),
-        "wires": _wires(ctx),
+        "pulse": plan.ctx.pulse,
+        "granularity": math.lcm(*plan.ctx.ask.ledger.denominators, 1),
+        "wires": _wires(plan.ctx),
         "refusal": refusal,
     }
 
 
-def _analysed(
-    tracer: Tracer, pulse: int | None, unbounded: str | int, proof: str, opening: bool
-) -> tuple[int, Context]:
+def analysed(
+    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
+) -> Planned:
+    """What a conversion does with every wire, at this pulse or the natural one."""
     if pulse is None:
         pulse = natural(tracer, unbounded, proof, opening).pulse
     try:
-        return pulse, planned(tracer, pulse, unbounded, proof, opening).ctx
+        return planned(tracer, pulse, unbounded, proof, opening)
     except (Misaligned, OutOfStep) as problem:
         raise unfitting(tracer, pulse, problem, unbounded, proof) from None
 

@@ -141,15 +141,15 @@ class Framer:
         return {name: self._one_checked(name, value) for name, value in chunks.items()}
 
     def _one_checked(self, name: str, value: Any) -> Array:
+        port, want = self._ports.inputs[name], self._ports.shapes[name]
         try:
             array = np.asarray(value)
-        except ValueError as error:
-            raise InvalidChunk(f"input '{name}' takes an array, and this is none ({error})") from error
-        port, want = self._ports.inputs[name], self._ports.shapes[name]
+        except (ValueError, TypeError) as error:  # lists of unequal length; tensors that numpy has no type for
+            kind = getattr(value, "dtype", None)
+            what = f"a tensor of {kind}: convert it with .float().cpu()" if kind is not None else f"none ({error})"
+            raise InvalidChunk(f"input '{name}' takes an array of {port.dtype}, and this is {what}") from error
         if array.dtype != port.dtype:
-            raise InvalidChunk(
-                f"input '{name}' takes {port.dtype}, got {array.dtype}: convert it with .astype(np.{port.dtype})"
-            )
+            raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: {_converted(array, port)}")
         axis = port.axis
         if array.ndim != len(want) or (*array.shape[:axis], want[axis], *array.shape[axis + 1 :]) != want:
             shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
@@ -411,6 +411,19 @@ def check_table(condition: Condition, units: int) -> None:
     )
 
 
+def _converted(array: Array, port: Input) -> str:
+    """How it becomes what the model takes. Whole samples of sound are scaled, as models are trained on -1 to 1."""
+    whole = array.dtype.kind == "i" and array.dtype.itemsize in (2, 4) and port.dtype.kind == "f"
+    if whole and one_number(port):
+        return f"sound is scaled to -1...1 with chunk / np.float32({1 << (8 * array.dtype.itemsize - 1)})"
+    return f"convert it with .astype(np.{port.dtype})"
+
+
+def one_number(port: Input) -> bool:
+    """One number a frame, as sound has it?"""
+    return all(d == 1 or not isinstance(d, int) for axis, d in enumerate(port.dims) if axis != port.axis)
+
+
 def _check_length(spec: Spec, total: int) -> None:
     limit = spec.proof.limit
     if limit is not None and total > limit:
@@ -425,7 +438,9 @@ def _check_length(spec: Spec, total: int) -> None:
         off = next((-c.length.at(0) for c in spec.conditions if c.multiple == multiples and not c.node), 0) % multiples
         more = f" and {f'{off} more than ' if off else ''}a multiple of {multiples}" if multiples > 1 else ""
         more += ", and this one it cannot run at" if total >= spec.shortest and total % multiples == off else ""
+        frames = "1 frame is" if total == 1 else f"{total} frames are"
+        what = "too few" if total < spec.shortest else "a length this model does not take"
         raise InvalidLength(
-            f"a stream of {total} frames is none this model takes{node}: it needs at least "
-            f"{spec.shortest}{more}. Push more frames before flush, or reset"
+            f"{frames} {what}: this model needs at least {spec.shortest}{more}{node}. Push more frames before flush, "
+            "or reset"
         )

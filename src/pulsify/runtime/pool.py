@@ -227,7 +227,8 @@ class Pool:
             for row in made.failures:
                 self._close(self._lane(int(request.slots[row])))
             held, slots = self._standing.all, request.slots
-        # no call from here on: an interruption comes before this, or after the caller has the frames
+        # no call from here on: an interruption comes before this, or after the caller has the frames (if he calls from
+        # Python: behind a function written in C, such as a partial, signals are looked for before its result is kept)
         held[slots] = after
         return made
 

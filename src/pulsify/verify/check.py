@@ -93,6 +93,7 @@ def verify(
     source = _settled(source)
     on = Machine(backend, options or {}, lower_type(back_end(backend), options or {}))
     _check_arguments(lengths, chunkings)
+    _check_taken(stream, lengths or ())
     wished = list(lengths or _exact(stream, _lengths(stream)))
     if not wished:
         raise Mismatch(
@@ -178,6 +179,14 @@ def _settled(source: Any) -> Any:
         raise InvalidModel(f"no such model file: {Path(source).name!r}")
     source = runnable(source if isinstance(source, (str, bytes)) else read(source))
     return source
+
+
+def _check_taken(stream: Subject, lengths: Sequence[int]) -> None:
+    """A length that was asked for is run, not one nearby."""
+    for length in lengths:
+        if (near := valid_length(stream, length)) != length:
+            other = f"the next one it takes is {near}" if near is not None else "nor does it take one soon after it"
+            raise InvalidArgument(f"{length} frames are no length this model takes; {other}")
 
 
 def _check_arguments(lengths: Any, chunkings: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,24 @@ if TYPE_CHECKING:
 Pieces = dict[str, list[tuple[int, Array]]]  # by wire: frames of it, and the number of the first
 
 
+@dataclass(frozen=True)
+class Seen:
+    """How far the frames of one batch wire were from the stream's, relative to its scale, and by how much they may."""
+
+    wire: str
+    error: float
+    limit: float
+
+
 def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Generator) -> str | None:
     """The name of a batch wire, or None if the stream does not know where its wires come from (it was loaded)."""
+    return next((s.wire for s in departures(source, stream, length, rng) if s.error > s.limit), None)
+
+
+def departures(source: Any, stream: Subject, length: int, rng: np.random.Generator) -> Iterator[Seen]:
+    """Wire by wire in the model's own order; none if the stream does not know where its wires come from."""
     if not stream.probes:
-        return None
+        return
     proto = _proto(source)
     order = [o for n in proto.graph.node for o in n.output if o in stream.probes]
     batch = open_model(_with_outputs(proto, order).SerializeToString(), optimize=False)
@@ -31,16 +46,16 @@ def first_departure(source: Any, stream: Subject, length: int, rng: np.random.Ge
     whole = run_model(batch, feeds)
     pulses = _run_pulses(stream, feeds, length, order)
     for name in order:
-        axis = stream.probes[name][2]
+        axis, worst, allowed = stream.probes[name][2], 0.0, limit(whole[name], None)
         for lo, piece in pulses[name]:
             first, last = max(lo, 0), min(lo + piece.shape[axis], whole[name].shape[axis])
             if last <= first:
                 continue
             want = whole[name][(slice(None),) * axis + (slice(first, last),)]
             got = piece[(slice(None),) * axis + (slice(first - lo, last - lo),)]
-            if got.shape != want.shape or error(got, want).max(initial=0) > limit(want, None):
-                return name
-    return None
+            off = float(error(got, want).max(initial=0)) if got.shape == want.shape else float("inf")
+            worst = max(worst, off)
+        yield Seen(name, worst, allowed)
 
 
 def _proto(source: Any) -> onnx.ModelProto:

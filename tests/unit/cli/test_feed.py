@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pulsify.api import Stream
-from pulsify.cli.feed import as_dtype, check_output, read_feeds, read_wav, save_results
+from pulsify.asr.wav import read_wav
+from pulsify.cli.feed import as_dtype, check_output, read_feeds, save_results
 from pulsify.core.errors import InvalidArgument, InvalidChunk
 from tests.models import Array
 from tests.unit.specs import a_stream, an_input, an_output, remembers
@@ -42,10 +43,9 @@ def test_samples_of_every_width_lie_between_minus_one_and_one(width: int, raw: b
     assert samples[0] == -1 and samples[1] == 0 and 1 - 2.0 ** (1 - 8 * min(width, 3)) * 2 <= samples[2] < 1
 
 
-def test_of_several_channels_one_has_to_be_named(tmp_path: Path) -> None:
+def test_of_several_channels_one_is_named_or_all_are_taken(tmp_path: Path) -> None:
     path = sound(tmp_path, np.array([1, 2, 3, 4], "<i2").tobytes(), 2, channels=2)
-    with pytest.raises(InvalidChunk, match="has 2 channels: say which"):
-        read_wav(path)
+    np.testing.assert_array_equal(read_wav(path)[0] * 2**15, [1.5, 3.5])
     with pytest.raises(InvalidArgument, match="has only 2, counted from 0"):
         read_wav(path, 2)
     np.testing.assert_array_equal(read_wav(path, 1)[0] * 2**15, [2, 4])
@@ -95,8 +95,12 @@ def test_results_are_saved_as_they_can_be_and_that_is_said_before(tmp_path: Path
     two = Stream(remembers()[0], a_stream(outputs=(an_output("y"), an_output("z"))))
     check_output(None, two)
     check_output("a.npz", two)
-    for path, stream in (("a.npy", two), ("a.wav", mono())):
-        with pytest.raises(InvalidArgument, match=r"\.npz"):
+    for path, stream, says in (
+        ("a.npy", two, r"\.npz"),
+        ("a.mp3", mono(), r"\.npz"),
+        ("a.wav", mono(), r"'y' is float32 .*not one channel of sound: save it as \.npy"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
             check_output(path, stream)
     save_results(str(tmp_path / "one.npy"), {"y": np.arange(3)})
     save_results(str(tmp_path / "two.npz"), {"y": np.arange(3), "z": np.arange(2)})

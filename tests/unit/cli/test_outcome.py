@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -82,3 +83,15 @@ def test_a_refusal_says_where_why_and_what_would_help() -> None:
 def test_a_pulse_that_does_not_fit_says_which_would() -> None:
     facts: dict[str, Any] = error_figures(InvalidPulse(6, 4))
     assert (facts["pulse"], facts["granularity"]) == (6, 4) and facts["reason"].endswith("try -p 8")
+
+
+@pytest.mark.parametrize("args", [["stream", "--bogus", "--json"], ["verify", "--json"], ["nothing", "--json"]])
+def test_usage_errors_are_json_too(args: list[str]) -> None:
+    from pulsify.cli.main import main
+
+    out = CliRunner().invoke(main, args)
+    assert out.exit_code == 2
+    told = json.loads(out.stdout)["error"]
+    assert (told["kind"], told["exit_code"]) == ("Usage", 2) and told["reason"] in out.stderr
+    plain = CliRunner().invoke(main, [a for a in args if a != "--json"])
+    assert plain.exit_code == 2 and not plain.stdout

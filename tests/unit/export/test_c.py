@@ -18,10 +18,13 @@ from pulsify.cli.main import main
 from tests import models
 from tests.models import frames, run_batch
 
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-psabi"]
 MACHINES = Path(__file__).parents[2] / "machines"
-MODELS = {"look_ahead": models.look_ahead(1), "causal": models.causal(1), "with_length": models.with_length(1)}
+MODELS = {
+    "look_ahead": models.look_ahead(1), "causal": models.causal(1), "with_length": models.with_length(1),
+    "long": models.long_memory(),
+}  # fmt: skip
 OPENS = {"opens": models.mirrored_lstm(1)}
 CORTEX = {"cortex-m4": ("fpv4-sp-d16", "mps2-an386"), "cortex-m7": ("fpv5-sp-d16", "mps2-an500")}
 
@@ -161,10 +164,11 @@ def test_names_and_options_that_are_none(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_is_not_there_writes_nothing(tmp_path: Path) -> None:
-    proto = models.model([models.node("Hardmax", "x", "y", axis=1)], {"x": [1, 3, "T"]}, ["y"], {})
-    with pytest.raises(pulsify.NotSupported, match="Hardmax node") as refused:
+    product = models.node("Einsum", "x a b", "y", equation="bct,cd,de->bet")
+    proto = models.model([product], {"x": [1, 3, "T"]}, ["y"], {"a": models.weights(3, 4), "b": models.weights(4, 5)})
+    with pytest.raises(pulsify.NotSupported, match="Einsum node") as refused:
         pulsify.stream(proto, pulse=4, verify=False).export(tmp_path / "x", "c")
-    assert (refused.value.op, refused.value.target) == ("Hardmax", "C")
+    assert (refused.value.op, refused.value.target) == ("Einsum", "C")
     assert not (tmp_path / "x").exists()
 
 

@@ -38,7 +38,14 @@ def test_a_target_from_outside_is_found_by_its_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "outside", module)
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     registry.register("text", "outside", "pulsify[text]")
-    assert registry.target("text") is module.TARGET and registry.names() == ["onnx", "c", "text"]
+    assert registry.target("text") is module.TARGET and registry.names() == [
+        "onnx",
+        "c",
+        "openvino",
+        "triton",
+        "sherpa-onnx",
+        "text",
+    ]
 
 
 def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

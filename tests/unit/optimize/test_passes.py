@@ -30,7 +30,7 @@ from pulsify.optimize.tidy import (
 )
 from pulsify.optimize.unfold import FoldUnfold
 from tests.models import Array, node, weights
-from tests.unit.graphs import alike, becomes, graph, ops, parsed, stays
+from tests.unit.graphs import alike, becomes, graph, ops, parsed, run, stays
 
 F = np.float32
 X, Y = [1, 4, 6], [4, 6]  # sizes of x and of z
@@ -468,3 +468,13 @@ def test_what_else_holds(change: NodeChange, before: str, after: str) -> None:
 def test_a_free_batch_is_turned_down() -> None:
     with pytest.raises(PreconditionError):
         DropNeutral()(small([node("Relu", "x", "y")], batch="B"))
+
+
+def test_sizes_that_are_known_are_constants() -> None:
+    text = "Shape x > s start=1; Cast s > f to=1; Size x > n; Cast n > m to=1; Mul f m > h; Add v h > y"
+    made = graph(text, {"x": [1, 4, 6], "v": [2]}, "y", {}, opset=18)
+    feeds = {"x": weights(1, 4, 6), "v": weights(2)}
+    want = run(made, feeds)["y"]
+    folded = FoldConstants()(made).model
+    assert ops(folded) == ["Add"]
+    np.testing.assert_array_equal(run(folded, feeds)["y"], want)

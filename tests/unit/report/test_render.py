@@ -147,7 +147,7 @@ def test_a_check_in_words() -> None:
     assert verified_text(None) == "no (--no-verify)"
     assert "no length" in verified_text({"runs": 0})
     good = {"runs": 1, "lengths": [5], "error": 0.0, "tolerance": 1e-4}
-    assert verified_text(good) == "largest error 0 of scale, limit 0.0001 (1 stream at lengths 5)"
+    assert verified_text(good) == "largest relative error 0, limit 0.0001 (1 stream at lengths 5)"
     row = {
         "name": "y", "error": "inf", "mean": "inf", "tolerance": 1e-4, "frame": None, "length": 9, "chunks": "shape",
         "ok": False,

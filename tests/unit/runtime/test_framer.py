@@ -185,7 +185,7 @@ def refused(f: Framer, chunk: Any, says: str, **chunks: Any) -> None:
         (np.zeros((2, 4), np.float32), r"shape \[1, 2, time\] \(time is axis 2\), got \[2, 4\]"),
         (np.zeros((1, 3, 4), np.float32), r"got \[1, 3, 4\]"),
         (np.zeros((2, 2, 4), np.float32), r"got \[2, 2, 4\]"),
-        ([[1, 2], [3]], "takes an array, and this is none"),
+        ([[1, 2], [3]], "takes an array of float32, and this is none"),
         ({"y": numbered(1)}, r"no streamed input is called \['y'\]; they are \['x'\]"),
         (np.array([[[0, np.nan], [np.inf, 0]]], np.float32), "an infinite number at frame 7 of the stream"),
         (np.array([[[0, 0, np.nan], [0, 0, 0]]], np.float32), "NaN at frame 9 of the stream; nothing was taken"),
@@ -249,9 +249,13 @@ def test_inputs_that_end_at_different_places_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "total", "says"),
     [
-        ({"shortest": 5}, 4, "a stream of 4 frames is none this model takes: it needs at least 5. Push more"),
+        ({"shortest": 5}, 4, "4 frames are too few: this model needs at least 5. Push more"),
         ({"step": 4}, 6, "at least 1 and a multiple of 4"),
-        ({"conditions": (Condition("cut", Length(), multiple=3),)}, 4, r"takes \(node 'cut'\): .* a multiple of 3"),
+        (
+            {"conditions": (Condition("cut", Length(), multiple=3),)},
+            4,
+            r"does not take: .* a multiple of 3 \(node 'cut'\)",
+        ),
         ({"proof": Proof(limit=3)}, 4, "exact up to 3, and this stream has 4"),
     ],
 )

@@ -89,7 +89,7 @@ def test_the_first_that_departs_is_named_with_what_it_reads(monkeypatch: pytest.
     assert first is not None and not report.ok
     assert (first.op, first.node, first.step, first.inputs) == ("Relu", "r", "general", ("h.2",))
     assert first.error == pytest.approx(0.01, rel=1e-3) and first.tolerance == 1e-4
-    assert "Relu 'r' of 'h.2' (general step, on cpu): 0.01 of scale" in str(first)
+    assert "Relu 'r' of 'h.2' (general step, on cpu): relative error 0.01" in str(first)
     assert {n.node for n in report.nodes if n.departs} >= {"r", "y.2"}, "and all that read it"
     assert {n.node for n in report.nodes if n.departs}.isdisjoint({"h", "x/full"})
     assert "first to depart" in str(report)

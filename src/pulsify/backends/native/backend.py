@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,17 @@ class Step:
         self.inputs = {i.name: _port(concrete(i.dims, 1), i.dtype) for i in spec.inputs}
         self.outputs = {o.name: _port(concrete(o.dims, 1), o.dtype) for o in spec.outputs}
         self._kept = {name: _seen(self._memory, on.source, port) for name, port in on.made.ports.items()}
+        self._moved = {
+            port.name: _seen(self._memory, on.source, replace(port, shape=(1,), ctype="int32_t", order=(0,), axis=None,
+                                                              buffer=port.buffer.moved[0]))
+            for port in on.made.ports.values() if port.buffer is not None and port.buffer.moved
+        }  # fmt: skip
         frame = [on.weights_at, address(self._memory)]
         frame += [address(a) for a in (*self.inputs.values(), *self.outputs.values())]
         self._frame = np.array(frame, np.uintp)
         self._at_frame = address(self._frame)
         self._general, self._steady = on.general, on.steady or on.general  # the second from `_since` on
+        self._careful = self._steady.run_if_finite
         self._counts = on.program.counts
         self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self._length = self._kept.get(spec.length) if spec.length else None
@@ -84,7 +90,7 @@ class Step:
     def run_if_finite(self) -> bool:
         """A pulse, both ends out of sight, unless a number in the inputs is not finite: False, and nothing happens."""
         if self._at >= self._since:
-            if not self._steady.run_if_finite(self._at_frame):
+            if not self._careful(self._at_frame):
                 return False
             self._counted = self._counts
         else:
@@ -107,12 +113,22 @@ class Step:
         self._at, self._counted = 0, True
         self._start()
 
+    def _settle(self) -> None:
+        """States that have moved on go back to where they are seen."""
+        for name, moved in self._moved.items():
+            far, front = int(moved[0]), self._kept[name]
+            if far:
+                front[...] = _seen(self._memory, self._on.source, self._on.made.ports[name], far).copy()
+                moved[0] = 0
+
     def states(self) -> dict[str, Array]:
         self._count()
+        self._settle()
         return {s.name: np.array(self._kept[s.name], s.dtype, order="C") for s in self._on.spec.states}
 
     def restore(self, states: Mapping[str, Array], position: int) -> None:
         self._at, self._counted = position, True
+        self._settle()
         for s in self._on.spec.states:
             self._kept[s.name][...] = states[s.name]
         self._start()
@@ -129,11 +145,11 @@ def _port(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, aligned(max(size, 1)).data)
 
 
-def _seen(memory: Array, source: Source, port: Port) -> Array:
-    """What stays, as the portable file has it."""
+def _seen(memory: Array, source: Source, port: Port, moved: int = 0) -> Array:
+    """What stays, as the portable file has it. moved: by how many frames it has."""
     view, field_ = port.view(), source.memory.at(f"state_{SHORT[port.ctype]}")
-    item = width(port.ctype)
-    at = field_.offset + (view.offset + view.buffer.offset) * item
+    item, far = width(port.ctype), moved * view.buffer.moved[1] if view.buffer.moved else 0
+    at = field_.offset + (view.offset + view.buffer.offset + far) * item
     dtype = np.dtype(NUMPY[port.ctype])
     return np.ndarray(view.shape, dtype, memory.data, at, tuple(s * item for s in view.strides))
 

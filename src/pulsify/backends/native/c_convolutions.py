@@ -10,11 +10,12 @@ import numpy as np
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.c_shapes import padded
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import LANES, Axis, product, tidied
 from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 
 def channels_last(rank: int) -> tuple[int, ...]:

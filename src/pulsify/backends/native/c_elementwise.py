@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import reduce
 
 from pulsify.backends.native.fuse import literal
-from pulsify.backends.native.scope import Site, Uncovered
+from pulsify.backends.native.scope import Site
 from pulsify.backends.native.table import expression
-from pulsify.backends.native.views import FLOATING
+from pulsify.backends.native.views import FLOATING, width
+from pulsify.backends.site import Uncovered
 
 COMPARED = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">=", "Equal": "=="}
 LOGICAL = {"And": "&", "Or": "|", "Xor": "^"}
@@ -88,6 +89,18 @@ def logical(n: Site, x: list[str]) -> str:
 @expression("BitwiseAnd", "BitwiseOr", "BitwiseXor")
 def bits(n: Site, x: list[str]) -> str:
     return f"({n.makes()})({x[0]} {LOGICAL[n.op[7:]]} {x[1]})"
+
+
+@expression("BitwiseNot")
+def turned_bits(n: Site, x: list[str]) -> str:
+    return f"({n.makes()})~{x[0]}"
+
+
+@expression("BitShift")
+def shifted(n: Site, x: list[str]) -> str:
+    """By as many bits as there are or more nothing is left."""
+    kind, sign = n.makes(), "<<" if n.text("direction", "LEFT") == "LEFT" else ">>"
+    return f"({kind})({x[1]} < {8 * width(kind)} ? (uint64_t){x[0]} {sign} {x[1]} : 0)"
 
 
 @expression("Not")

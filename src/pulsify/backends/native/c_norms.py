@@ -7,10 +7,11 @@ import numpy as np
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.c_shapes import reshaped
 from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
-from pulsify.backends.native.views import View
+from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 LANES = "((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]))"
 
@@ -119,3 +120,37 @@ def by_length(n: Site) -> None:
     n.emit(Kernel("lp_norm", ("const float *restrict x0", "float *restrict y"), indented(lines)), (rows, made))
     back = [order.index(a) for a in range(len(order))]
     n.alias(reshaped(n.scope, made.permuted(back), n.gives()))
+
+
+@op("LRN")
+def local_response(n: Site) -> None:
+    """By the power of the channels around."""
+    float_only(n)
+    size, x = int(n.attr("size")), n.x()
+    y, channels = n.out(order=x.order), x.shape[1]
+    share = literal(float(n.attr("alpha", 1e-4)) / size, "float")
+    bias, beta = (literal(n.attr(k, d), "float") for k, d in (("bias", 1.0), ("beta", 0.75)))
+    rest = [a for a in range(len(x.shape)) if a != 1]
+    names = [f"i{a}" for a in rest]
+    lines = [
+        *loops(names, [x.shape[a] for a in rest]),
+        f"const float *const v = x + {indices(names, [x.strides[a] for a in rest])};",
+        f"float *const z = y + {indices(names, [y.strides[a] for a in rest])};",
+        f"for (int c = 0; c < {channels}; c++) {{", f"const int from = P_MAX(c - {(size - 1) // 2}, 0);",
+        f"const int to = P_MIN(c + {size // 2}, {channels - 1});", "float s = 0.0f;",
+        f"for (int k = from; k <= to; k++) s += v[k * {x.strides[1]}] * v[k * {x.strides[1]}];",
+        f"z[c * {y.strides[1]}] = v[c * {x.strides[1]}] / powf({bias} + {share} * s, {beta});",
+        *["}"] * (len(rest) + 1),
+    ]  # fmt: skip
+    n.emit(Kernel("lrn", ("const float *restrict x", "float *restrict y"), indented(lines)), (x, y))
+
+
+@op("MeanVarianceNormalization")
+def mean_variance(n: Site) -> None:
+    float_only(n)
+    axes, x = sorted(n.counted([int(a) for a in n.attr("axes", [0, 2, 3])])), n.x()
+    keep = [a for a in range(len(x.shape)) if a not in axes]
+    rows = dense(n.scope, x.permuted([*keep, *axes]))
+    size, made = int(np.prod([x.shape[a] for a in axes])), n.scope.work(rows.shape, "float")
+    normed(n, rows, made, rows.size // max(size, 1), size, None, None, 1e-9)
+    n.alias(made.permuted([[*keep, *axes].index(a) for a in range(len(x.shape))]))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from pulsify.backends.native.c_shapes import taken
 from pulsify.backends.native.fuse import copy, dense, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
-from pulsify.backends.native.views import View, indices, loops
+from pulsify.backends.native.views import View, indices, loops, row_major
+from pulsify.backends.site import Uncovered
 
 
 @op("Gather")
@@ -64,8 +66,20 @@ def gather_elements(n: Site) -> None:
     n.emit(Kernel("gather_elements", params, indented(lines)), (view, where, out))
 
 
-def _coordinates(view: View, depth: int) -> str:
-    return " + ".join(f"(int)p_place(w[{d}], {view.shape[d]}) * {view.strides[d]}" for d in range(depth)) or "0"
+def _each_place(where: View, view: View, pointer: str) -> tuple[list[str], list[str], int]:
+    """The heads of loops over places that have several coordinates, and over all that lies at one, `v`.
+
+    Then the names of the inner loops, and how many places there are. pointer: what `v` points into, with its type.
+    """
+    depth = where.shape[-1]
+    count, names = where.size // max(depth, 1), [f"i{a}" for a in range(depth, len(view.shape))]
+    steps = (f"(int)p_place(w[{d}], {view.shape[d]}) * {view.strides[d]}" for d in range(depth))
+    kind, _, base = pointer.rpartition("*")
+    lines = [
+        f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
+        f"{kind}*const v = {base} + {' + '.join(steps) or '0'};", *loops(names, view.shape[depth:]),
+    ]  # fmt: skip
+    return lines, names, count
 
 
 @op("GatherND")
@@ -74,16 +88,12 @@ def gather_nd(n: Site) -> None:
         raise Uncovered("with axes of a batch")
     view, where, out = n.x(), dense(n.scope, n.x(1)), n.flat()
     depth = where.shape[-1]
-    count, rest = where.size // max(depth, 1), range(depth, len(view.shape))
-    names = [f"i{a}" for a in rest]
+    head, names, count = _each_place(where, view, f"const {view.ctype} *x")
     target = out.reshaped((count, *view.shape[depth:]))
     assert target is not None
     lines = [
-        f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
-        f"const {view.ctype} *const v = x + {_coordinates(view, depth)};", *loops(names, view.shape[depth:]),
-        f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = "
-        f"v[{indices(names, view.strides[depth:])}];",
-        *["}"] * (len(names) + 1),
+        *head, f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = "
+        f"v[{indices(names, view.strides[depth:])}];", *["}"] * (len(names) + 1),
     ]  # fmt: skip
     params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
     n.emit(Kernel("gather_nd", params, indented(lines)), (view, where, target))
@@ -96,18 +106,13 @@ def scatter_nd(n: Site) -> None:
         raise Uncovered(f"reduction {how}")
     view, where, given, out = n.x(), dense(n.scope, n.x(1)), n.x(2), n.out()
     copy(n.scope, view, out, "scatter_start")
-    depth = where.shape[-1]
-    count = where.size // max(depth, 1)
-    rows = dense(n.scope, given)
-    names = [f"i{a}" for a in range(depth, len(view.shape))]
-    inner = np.prod(view.shape[depth:], dtype=np.int64)
-    steps = [int(np.prod(view.shape[a + 1 :], dtype=np.int64)) for a in range(depth, len(view.shape))]
+    depth, rows = where.shape[-1], dense(n.scope, given)
+    head, names, _ = _each_place(where, out, f"{view.ctype} *y")
+    each = row_major(view.shape[depth:])
     sign = "+=" if how == "add" else "="
     lines = [
-        f"for (int k = 0; k < {count}; k++) {{", f"const {where.ctype} *const w = at + k * {depth};",
-        f"{view.ctype} *const v = y + {_coordinates(out, depth)};", *loops(names, view.shape[depth:]),
-        f"v[{indices(names, out.strides[depth:])}] {sign} u[k * {inner} + {indices(names, steps)}];",
-        *["}"] * (len(names) + 1),
+        *head, f"v[{indices(names, out.strides[depth:])}] {sign} "
+        f"u[k * {math.prod(view.shape[depth:])} + {indices(names, each)}];", *["}"] * (len(names) + 1),
     ]  # fmt: skip
     params = (f"const {where.ctype} *restrict at", f"const {view.ctype} *restrict u", f"{view.ctype} *restrict y")
     n.emit(Kernel("scatter_nd", params, indented(lines)), (where, rows, out))
@@ -196,3 +201,39 @@ def one_hot(n: Site) -> None:
     ]  # fmt: skip
     params = (f"const {where.ctype} *restrict at", f"{out.ctype} *restrict y")
     n.emit(Kernel("one_hot", params, indented(lines)), (where, out))
+
+
+@op("Hardmax")
+def hard_max(n: Site) -> None:
+    """One at the first of the greatest, zero elsewhere."""
+    if n.opset < 13:
+        raise Uncovered("over several axes at once, as it was before opset 13")
+    axis = n.axis(default=-1)
+    rows, count, size = _in_rows(n, axis)
+    order = [a for a in range(len(n.sizes())) if a != axis] + [axis]
+    made, kind = n.scope.work(rows.shape, rows.ctype), rows.ctype
+    lines = [
+        f"for (int i = 0; i < {count}; i++) {{", f"const {kind} *const x = x0 + i * {size};", "int best = 0;",
+        f"for (int k = 1; k < {size}; k++) best = x[k] > x[best] ? k : best;",
+        f"for (int k = 0; k < {size}; k++) y[i * {size} + k] = ({kind})(k == best);", "}",
+    ]  # fmt: skip
+    n.emit(Kernel("hardmax", (f"const {kind} *restrict x0", f"{kind} *restrict y"), indented(lines)), (rows, made))
+    n.alias(made.permuted([order.index(a) for a in range(len(order))]))
+
+
+@op("ReverseSequence")
+def reverse_sequence(n: Site) -> None:
+    """The first few of an axis, how many for every stream, from the last to the first."""
+    time, batch, x = n.axis("time_axis", 0), n.axis("batch_axis", 1), n.x()
+    lens, y = dense(n.scope, n.x(1)), n.out(order=x.order)
+    names = [f"i{a}" for a in range(len(x.shape))]
+    others = [a for a in range(len(x.shape)) if a != time]
+    lines = [
+        *loops(names, x.shape), f"const int len = (int)lens[i{batch}];",
+        f"const int t = i{time} < len ? len - 1 - i{time} : i{time};",
+        f"y[{indices(names, y.strides)}] = "
+        f"x[t * {x.strides[time]} + {indices([names[a] for a in others], [x.strides[a] for a in others])}];",
+        *["}"] * len(names),
+    ]  # fmt: skip
+    params = (f"const {x.ctype} *restrict x", f"const {lens.ctype} *restrict lens", f"{x.ctype} *restrict y")
+    n.emit(Kernel("reverse", params, indented(lines)), (x, lens, y))

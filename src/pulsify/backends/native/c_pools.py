@@ -10,12 +10,13 @@ import numpy as np
 from pulsify.backends.native.c_convolutions import amounts, channels_last
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.c_shapes import taken
-from pulsify.backends.native.fuse import Chain, dense, emit_loop, indented, literal
-from pulsify.backends.native.scope import Kernel, Scope, Site, Uncovered
+from pulsify.backends.native.fuse import dense, indented, literal
+from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.resizing import origins, rounded
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 STARTS = {"MaxPool": "-INFINITY", "AveragePool": "0.0f", "LpPool": "0.0f"}
 
@@ -69,17 +70,19 @@ def _root(x: str, p: int) -> str:
     return {1: x, 2: f"sqrtf({x})"}.get(p, f"powf({x}, {literal(1 / p, 'float')})")
 
 
-@op("GlobalAveragePool", "GlobalMaxPool")
+@op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def whole_pool(n: Site) -> None:
     float_only(n)
     x, y = dense(n.scope, n.x()), n.flat()
-    size = math.prod(x.shape[2:])
-    mean = n.op == "GlobalAveragePool"
-    step = f"for (int k = 0; k < {size}; k++) s = {'s + v[k]' if mean else 'p_max(v[k], s)'};"
-    end = f"s / {literal(size, 'float')}" if mean else "s"
+    size, p = math.prod(x.shape[2:]), int(n.attr("p", 2))
+    start, step, end = {
+        "GlobalAveragePool": ("0.0f", "s + v[k]", f"s / {literal(size, 'float')}"),
+        "GlobalMaxPool": ("-INFINITY", "p_max(v[k], s)", "s"),
+        "GlobalLpPool": ("0.0f", f"s + {_power('v[k]', p)}", _root("s", p)),
+    }[n.op]
     lines = [
         f"for (int i = 0; i < {y.size}; i++) {{", f"const float *const v = x + i * {size};",
-        f"float s = {'0.0f' if mean else '-INFINITY'};", step, f"y[i] = {end};", "}",
+        f"float s = {start};", f"for (int k = 0; k < {size}; k++) s = {step};", f"y[i] = {end};", "}",
     ]  # fmt: skip
     n.emit(Kernel("global_pool", ("const float *restrict x", "float *restrict y"), indented(lines)), (x, y))
 
@@ -88,10 +91,12 @@ def whole_pool(n: Site) -> None:
 def resize(n: Site) -> None:
     """Where every element comes from is worked out here, as the runtime does it."""
     mode, view = n.text("mode", "nearest"), n.x()
-    if mode not in ("nearest", "linear") or n.attr("antialias", 0):
+    if mode not in ("nearest", "linear", "cubic") or n.attr("antialias", 0):
         raise Uncovered(f"mode {mode}")
     how = n.text("coordinate_transformation_mode", "half_pixel" if n.opset >= 11 else "asymmetric")
     rounding = n.text("nearest_mode", "round_prefer_floor" if n.opset >= 11 else "floor")
+    if mode != "nearest":
+        float_only(n)
     for axis, (size, made, scale) in enumerate(zip(n.sizes(), n.gives(), _scales(n), strict=True)):
         if size == made and scale == 1.0:
             continue
@@ -100,12 +105,27 @@ def resize(n: Site) -> None:
             raise Uncovered(f"coordinates {how}")
         if mode == "nearest":
             view = taken(n.scope, view, axis, np.clip(rounded(rounding, at), 0, size - 1).astype(np.int64))
-        else:
+        elif mode == "linear":
             at = np.clip(at, 0, size - 1)
-            first = np.minimum(np.floor(at).astype(np.int64), size - 1)
-            second, share = np.minimum(first + 1, size - 1), (at - first).astype(np.float32)
-            view = _between(n.scope, view, axis, first, second, share)
+            first, share = np.floor(at), at - np.floor(at)
+            view = _between(n.scope, view, axis, first, np.stack([1 - share, share], 1), 0)
+        else:
+            shares = cubic(at - np.floor(at), float(n.attr("cubic_coeff_a", -0.75)))
+            if n.attr("exclude_outside", 0):
+                places = np.floor(at)[:, None] + np.arange(-1, 3)
+                shares = np.where((places < 0) | (places >= size), 0, shares)
+                shares = shares / shares.sum(1, keepdims=True)
+            view = _between(n.scope, view, axis, np.floor(at), shares, 1)
     n.alias(view)
+
+
+def cubic(at: Array, a: float) -> Array:
+    """How much of the four neighbours [K, 4] is in what lies so far behind the second of them."""
+    s = at.astype(np.float64)
+    ways = [s + 1, s, 1 - s, 2 - s]
+    far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (ways[0], ways[3])]
+    near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (ways[1], ways[2])]
+    return np.stack([far[0], near[0], near[1], far[1]], 1)
 
 
 def _scales(n: Site) -> list[float]:
@@ -119,12 +139,22 @@ def _scales(n: Site) -> list[float]:
     return [made / size for size, made in zip(n.sizes(), n.gives(), strict=True)]
 
 
-def _between(scope: Scope, view: View, axis: int, low: Array, high: Array, part: Array) -> View:
-    a, b = taken(scope, view, axis, low), taken(scope, view, axis, high)
-    shape = tuple(-1 if i == axis else 1 for i in range(len(view.shape)))
-    near, far = (scope.weights.put(w.astype(np.float32).reshape(shape), "float") for w in (1 - part, part))
-    out = scope.work(a.shape, "float", view.order)
-    lines = tuple(f"const float v{i} = x{i}[@{i}@];" for i in range(4))
-    leaves = (a, b, near.spread(a.shape), far.spread(a.shape))
-    emit_loop(scope, Chain(lines, "v2 * v0 + v3 * v1", leaves), out, "resize")
+def _between(scope: Scope, view: View, axis: int, first: Array, shares: Array, before: int) -> View:
+    """Sums of neighbours of an axis: the one at `first` and so many before it, then those behind, by their shares."""
+    made, taps = shares.shape
+    places = np.clip(first[:, None].astype(np.int64) - before + np.arange(taps), 0, view.shape[axis] - 1)
+    at = scope.weights.put(places.astype(np.int32), "int32_t")
+    parts = scope.weights.put(shares.astype(np.float32), "float")
+    out = scope.work([made if a == axis else d for a, d in enumerate(view.shape)], "float", view.order)
+    rest = [a for a in out.order if a != axis]
+    names = [f"i{a}" for a in rest]
+    source, target = (indices(names, [v.strides[a] for a in rest]) for v in (view, out))
+    terms = [f"s[{t}] * x[at[{taps} * k + {t}] * {view.strides[axis]} + {source}]" for t in range(taps)]
+    lines = [
+        f"for (int k = 0; k < {made}; k++) {{", f"const float *const s = w + {taps} * k;",
+        *loops(names, [out.shape[a] for a in rest]), f"y[k * {out.strides[axis]} + {target}] = {' + '.join(terms)};",
+        *["}"] * (len(rest) + 1),
+    ]  # fmt: skip
+    params = ("const float *restrict x", "const int32_t *restrict at", "const float *restrict w", "float *restrict y")
+    scope.emit(Kernel("resize", params, indented(lines)), (view, at, parts, out))
     return out

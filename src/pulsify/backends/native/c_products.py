@@ -6,11 +6,12 @@ import numpy as np
 
 from pulsify.backends.native.c_shapes import reshaped
 from pulsify.backends.native.fuse import Chain, copy, emit_loop, literal
-from pulsify.backends.native.scope import Site, Uncovered
+from pulsify.backends.native.scope import Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, loose, product
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 
 def float_only(n: Site, *which: int) -> None:

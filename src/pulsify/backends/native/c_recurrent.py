@@ -7,19 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from pulsify.backends.native.c_products import float_only
-from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented, literal
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, product, product_kernel
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 USUAL = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
 CALLS = {"sigmoid": "p_sigmoid", "tanh": "p_tanh", "relu": "p_max", "softplus": "p_softplus"}
 
 
-def applied(name: str, x: str) -> str:
+def activation(name: str, x: str) -> str:
     if name.lower() not in CALLS:
         raise Uncovered(f"with {name}")
     return f"p_max({x}, 0.0f)" if name.lower() == "relu" else f"{CALLS[name.lower()]}({x})"
@@ -28,8 +29,8 @@ def applied(name: str, x: str) -> str:
 @op("GRU", "LSTM", "RNN")
 def recurrent(n: Site) -> None:
     float_only(n)
-    if n.attr("clip") is not None or n.attr("input_forget", 0) or (n.op == "LSTM" and n.has(7)):
-        raise Uncovered("with a clip, coupled gates or peepholes")
+    if n.attr("input_forget", 0) or (n.op == "LSTM" and n.has(7)):
+        raise Uncovered("with coupled gates or peepholes")
     direction, turned = n.text("direction", "forward"), int(n.attr("layout", 0))
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     x = n.x(0).permuted((1, 0, 2)) if turned else n.x(0)
@@ -62,13 +63,16 @@ def _way(n: Site, x: View, d: int, reverse: bool, names: Sequence[str], made: di
     starts = [_start(n, i, d, made[1], turned) for i in ((5, 6) if n.op == "LSTM" else (5,))]
     rows = [Axis(batch, hidden, 0, gates * hidden)]
     first = inner[: 2 * hidden] if late else inner
-    kernel, pack = product_kernel(first.T[None], own[: first.shape[0]], rows, [Axis(hidden, 1)], 1, hint="cell_product")
+    kernel, pack = product_kernel(
+        first.T[None], own[: first.shape[0]], rows, [Axis(hidden, 1)], 1, hint="cell_product", turns=True
+    )
     put = n.scope.weights.put
     args, params = [given, put(pack, "float")], ["const float *restrict xg", "const float *restrict w"]
     kernels = [kernel]
     if late:
         second, pack = product_kernel(
-            inner[2 * hidden :].T[None], own[2 * hidden :], rows, [Axis(hidden, 1)], 1, hint="cell_product"
+            inner[2 * hidden :].T[None], own[2 * hidden :], rows, [Axis(hidden, 1)], 1, hint="cell_product",
+            turns=True,
         )  # fmt: skip
         kernels.append(second)
         args.append(put(pack, "float"))
@@ -120,12 +124,18 @@ def _body(
     n: Site, frames: int, batch: int, hidden: int, reverse: bool, names: Sequence[str], late: bool, lens: View | None,
     y: View,
 ) -> list[str]:  # fmt: skip
-    gates, h = GATES[n.op], hidden
+    gates, h, most = GATES[n.op], hidden, n.attr("clip")
+
+    def applied(name: str, x: str, bound: bool = True) -> str:
+        if most is not None and bound:
+            x = f"p_min(p_max({x}, {literal(-most, 'float')}), {literal(most, 'float')})"
+        return activation(name, x)
+
     lines = [
         f"for (int s = 0; s < {frames}; s++) {{",
         f"const int t = {frames - 1} - s;" if reverse else "const int t = s;",
     ]
-    lines.append("@0@(h, w, g);")
+    lines.append("@0@(h, w, g, s & 1);")
     row = [f"const float *const x = xg + (t * {batch} + b) * {gates * h};", f"float *const v = g + b * {gates * h};"]
     row += [f"float *const hb = h + b * {h};", f"float *const o = y + t * {y.strides[0]} + b * {y.strides[2]};"]
     step = y.strides[3]
@@ -138,23 +148,21 @@ def _body(
     end = [f"o[j * {step}] = n;", "hb[j] = n;", "}", "}"]
     if n.op == "RNN":
         lines += [head, *row, *skip, each, f"const float n = {applied(names[0], 'x[j] + v[j]')};", *end]
-    elif n.op == "LSTM":
-        sums = [f"x[{k * h} + j] + v[{k * h} + j]" for k in range(4)]
-        lines += [head, *row, f"float *const cb = c + b * {h};", *skip, each]
-        lines += [
-            f"const float i = {applied(names[0], sums[0])};", f"const float q = {applied(names[0], sums[1])};",
-            f"const float f = {applied(names[0], sums[2])};", f"const float a = {applied(names[1], sums[3])};",
-            "const float k = f * cb[j] + i * a;", "cb[j] = k;", f"const float n = q * {applied(names[2], 'k')};", *end,
-        ]  # fmt: skip
+    elif n.op == "LSTM":  # gate by gate: chains that wait for each other would leave the processor idle
+        lines += [head, *row, f"float *const cb = c + b * {h};", *skip]
+        lines.append(f"for (int j = 0; j < {3 * h}; j++) v[j] = {applied(names[0], 'x[j] + v[j]')};")
+        new = applied(names[1], f"x[{3 * h} + j] + v[{3 * h} + j]")
+        lines.append(f"for (int j = 0; j < {h}; j++) cb[j] = v[{2 * h} + j] * cb[j] + v[j] * {new};")
+        lines += [each, f"const float n = v[{h} + j] * {applied(names[2], 'cb[j]', False)};", *end]
     elif not late:
-        z, r = (applied(names[0], f"x[{k * h} + j] + v[{k * h} + j]") for k in range(2))
-        new = applied(names[1], f"x[{2 * h} + j] + r * v[{2 * h} + j]")
-        lines += [head, *row, *skip, each, f"const float z = {z};", f"const float r = {r};", f"const float a = {new};"]
-        lines += ["const float n = (1.0f - z) * a + z * hb[j];", *end]
+        new = applied(names[1], f"x[{2 * h} + j] + v[{h} + j] * v[{2 * h} + j]")
+        lines += [head, *row, *skip]
+        lines.append(f"for (int j = 0; j < {2 * h}; j++) v[j] = {applied(names[0], 'x[j] + v[j]')};")
+        lines += [each, f"const float a = {new};", "const float n = (1.0f - v[j]) * a + v[j] * hb[j];", *end]
     else:
         r = applied(names[0], f"x[{h} + j] + v[{h} + j]")
         z, new = applied(names[0], "x[j] + v[j]"), applied(names[1], f"x[{2 * h} + j] + v[{2 * h} + j]")
         lines += [head, *row[:3], each, f"rh[b * {h} + j] = {r} * hb[j];", f"v[j] = {z};", "}", "}"]
-        lines += [f"@1@(rh, w2, g + {2 * h});", head, *row, *skip, each, f"const float a = {new};"]
+        lines += [f"@1@(rh, w2, g + {2 * h}, s & 1);", head, *row, *skip, each, f"const float a = {new};"]
         lines += ["const float n = (1.0f - v[j]) * a + v[j] * hb[j];", *end]
     return [*lines, "}"]

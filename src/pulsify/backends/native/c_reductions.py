@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pulsify.backends.native.fuse import Chain, chain, dense, indented, literal
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import FLOATING, View, indices, loops, merged
+from pulsify.backends.site import Uncovered
 
 SUMS = {
     "ReduceSum": ("0", "{s} += {x}", "s"),
@@ -167,15 +168,20 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
         *loops(names, rows),
         f"const float *const x = x0 + {indices(names, steps[0])};",
         f"float *const z = y + {indices(names, steps[1])};",
+        "float top = -INFINITY;",
+        "{",
         *_lanes(size, f"e[q] = x{x} > e[q] ? x{x} : e[q];", "-INFINITY"),
-        "float top = e[0];",
-        "for (int q = 1; q < 8; q++) top = e[q] > top ? e[q] : top;",
+        "for (int q = 0; q < 8; q++) top = e[q] > top ? e[q] : top;",
+        "}",
+        *_rest(size, f"top = x{x} > top ? x{x} : top;"),
     ]  # fmt: skip  what is not a number shows in the sum
-    total = "((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]))"
     if n.op == "Softmax":
         lines += [
-            f"for (int k = 0; k < {size}; k++) z{y} = p_exp(x{x} - top);", "{", *_lanes(size, f"e[q] += z{y};", "0.0f"),
-            f"const float by = 1.0f / ({total});", f"for (int k = 0; k < {size}; k++) z{y} *= by;", "}",
+            f"for (int k = 0; k < {size}; k++) z{y} = p_exp_below(x{x} - top);", "{",
+            *_lanes(size, f"e[q] += z{y};", "0.0f"),
+            "float s = ((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]));",
+            *_rest(size, f"s += z{y};"), "const float by = 1.0f / s;",
+            f"for (int k = 0; k < {size}; k++) z{y} *= by;", "}",
         ]  # fmt: skip
     else:
         lines += [
@@ -188,18 +194,20 @@ def _softmax(n: Site, view: View, out: View, axis: int) -> None:
 
 
 def _lanes(size: int, what: str, start: str) -> list[str]:
-    """Eight results side by side, `e`, of all k below size."""
-    whole = size // 8 * 8
+    """Eight results side by side, `e`, of all k below size but for those that are left over."""
     lines = [f"float e[8] = {{{', '.join([start] * 8)}}};"]
-    if whole:
-        lines += [f"for (int o = 0; o < {whole}; o += 8) {{", "for (int q = 0; q < 8; q++) {", "const int k = o + q;"]
-        lines += [what, "}", "}"]
-    if whole < size:
-        lines += [f"for (int k = {whole}; k < {size}; k++) {{", "const int q = k & 7;", what, "}"]
+    if size >= 8:
+        lines += [f"for (int o = 0; o < {size // 8 * 8}; o += 8) {{", "for (int q = 0; q < 8; q++) {"]
+        lines += ["const int k = o + q;", what, "}", "}"]
     return lines
 
 
-@op("CumSum")
+def _rest(size: int, what: str) -> list[str]:
+    """Those, one by one."""
+    return [f"for (int k = {size // 8 * 8}; k < {size}; k++) {what}"] * (size % 8 > 0)
+
+
+@op("CumSum", "CumProd")
 def running(n: Site) -> None:
     view, kind = n.x(), n.kind()
     axis = n.ints(1, "axis")[0] % len(view.shape)
@@ -209,11 +217,12 @@ def running(n: Site) -> None:
     rows, steps = merged(tuple(view.shape[a] for a in keep), [v.permuted(keep).strides for v in (view, out)])
     names, size = [f"i{k}" for k in range(len(rows))], view.shape[axis]
     at = f"({size - 1} - k)" if reverse else "k"
-    add, put = f"s += x[{at} * {view.strides[axis]}];", f"z[{at} * {out.strides[axis]}] = s;"
+    sign, first = ("+", "0") if n.op == "CumSum" else ("*", "1")
+    add, put = f"s {sign}= x[{at} * {view.strides[axis]}];", f"z[{at} * {out.strides[axis]}] = s;"
     lines = [
         *loops(names, rows), f"const {kind} *const x = x0 + {indices(names, steps[0])};",
-        f"{kind} *const z = y + {indices(names, steps[1])};", f"{kind} s = 0;",
+        f"{kind} *const z = y + {indices(names, steps[1])};", f"{kind} s = {first};",
         f"for (int k = 0; k < {size}; k++) {{", *([put, add] if exclusive else [add, put]), "}", *["}"] * len(rows),
     ]  # fmt: skip
     params = (f"const {kind} *restrict x0", f"{kind} *restrict y")
-    n.emit(Kernel("cumsum", params, indented(lines)), (view, out))
+    n.emit(Kernel(n.op.lower(), params, indented(lines)), (view, out))

@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, literal
-from pulsify.backends.native.scope import Scope, Site
+from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented, literal
+from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import op
-from pulsify.backends.native.views import View
+from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.seam import Array
+
+MOST_RUNS = 4  # pieces that are copied each by itself; more are looked up in a table
 
 
 @op("Identity", "Dropout")
@@ -151,18 +153,40 @@ def taken(scope: Scope, view: View, axis: int, places: Array) -> View:
     steps = np.diff(places)
     if places.size and (steps == (steps[0] if steps.size else 1)).all():
         return view.cut(axis, int(places[0]), places.size, int(steps[0]) if steps.size else 1)
-    shape = list(view.shape)
-    shape[axis] = places.size
-    out = scope.work(shape, view.ctype, view.order)
-    at = 0
-    while at < places.size:  # runs of even steps
+    out = scope.work([places.size if a == axis else d for a, d in enumerate(view.shape)], view.ctype, view.order)
+    pieces = runs(places)
+    if len(pieces) > MOST_RUNS:
+        _by_table(scope, view, axis, places, out)
+        return out
+    for at, size, step in pieces:
+        copy(scope, view.cut(axis, int(places[at]), size, step), out.cut(axis, at, size), "take")
+    return out
+
+
+def runs(places: Array) -> list[tuple[int, int, int]]:
+    """Pieces whose places are evenly apart: where they begin, how many, how far."""
+    out, at = [], 0
+    while at < places.size:
         end = at + 1
         while end < places.size and places[end] - places[end - 1] == (places[at + 1] - places[at]):
             end += 1
-        step = int(places[at + 1] - places[at]) if end > at + 1 else 1
-        copy(scope, view.cut(axis, int(places[at]), end - at, step), out.cut(axis, at, end - at), "take")
+        out.append((at, end - at, int(places[at + 1] - places[at]) if end > at + 1 else 1))
         at = end
     return out
+
+
+def _by_table(scope: Scope, view: View, axis: int, places: Array, out: View) -> None:
+    table = scope.weights.put(places.astype(np.int32), "int32_t")
+    rest = [a for a in out.order if a != axis]
+    names = [f"i{a}" for a in rest]
+    source, target = (indices(names, [v.strides[a] for a in rest]) for v in (view, out))
+    lines = [
+        f"for (int k = 0; k < {places.size}; k++) {{", *loops(names, [out.shape[a] for a in rest]),
+        f"y[k * {out.strides[axis]} + {target}] = x[at[k] * {view.strides[axis]} + {source}];",
+        *["}"] * (len(rest) + 1),
+    ]  # fmt: skip
+    params = (f"const {view.ctype} *restrict x", "const int32_t *restrict at", f"{view.ctype} *restrict y")
+    scope.emit(Kernel("take", params, indented(lines)), (view, table, out))
 
 
 @op("DepthToSpace", "SpaceToDepth")

@@ -6,11 +6,12 @@ import numpy as np
 
 from pulsify.backends.native.c_products import float_only
 from pulsify.backends.native.fuse import indented
-from pulsify.backends.native.scope import Kernel, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.tiles import Axis, product
 from pulsify.backends.native.views import View
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 
 SMALLEST = 64  # frames of a power of two from here on are transformed by the fast way
 
@@ -26,6 +27,14 @@ def waves(size: int, bins: int, inputs: int, inverse: bool = False) -> Array:
     if inputs == 2:
         rows = np.concatenate([rows, np.stack([-imaginary, real], -1)[:, None]], 1)
     return rows.reshape(size * inputs, bins * 2)
+
+
+def halves(size: int) -> Array:
+    """[bins * 2, size]: back to real numbers from one side; the other one is its mirror image."""
+    turns = np.outer(np.arange(size // 2 + 1), np.arange(size)) % size
+    twice = np.where((np.arange(size // 2 + 1) * 2) % size, 2, 1)[:, None] / size
+    angle = 2 * np.pi * turns / size
+    return np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], 1).reshape(-1, size)
 
 
 @op("STFT")
@@ -102,16 +111,16 @@ def dft(n: Site) -> None:
     rank = len(x.shape)
     late = n.ints(2, "axis")[0] if n.has(2) else -2
     axis = (int(n.attr("axis", 1)) if n.opset < 20 else late) % rank
-    size = n.ints(1, "length")[0] if n.has(1) else x.shape[axis]
-    inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
-    if inverse and onesided:
-        raise Uncovered("backwards from one side")
-    out = n.gives()
+    inverse, out = bool(n.attr("inverse", 0)), n.gives()
+    real = inverse and bool(n.attr("onesided", 0))
+    size = out[axis] if real else n.ints(1, "length")[0] if n.has(1) else x.shape[axis]
     order = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
     y = n.out(order=order)
-    weights = waves(size, out[axis], x.shape[-1], inverse)[: min(size, x.shape[axis]) * x.shape[-1]]
+    most = size // 2 + 1 if real else size
+    weights = halves(size) if real else waves(size, out[axis], x.shape[-1], inverse)
+    weights = weights[: min(most, x.shape[axis]) * x.shape[-1]]
     m = [Axis(x.shape[a], x.strides[a], 0, y.strides[a]) for a in order[:-2]]
-    k = [Axis(min(size, x.shape[axis]), x.strides[axis]), Axis(x.shape[-1], x.strides[-1])]
-    if y.strides[-1] != 1 or (y.strides[axis] != 2 and out[axis] > 1):
+    k = [Axis(min(most, x.shape[axis]), x.strides[axis]), Axis(x.shape[-1], x.strides[-1])]
+    if (out[-1] > 1 and y.strides[-1] != 1) or (y.strides[axis] != out[-1] and out[axis] > 1):
         raise Uncovered("its result lies apart")
     product(n.scope, x, weights.astype(np.float32)[None], None, y, m, k, 1, hint="dft")

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.backends.native.scope import Kernel, Scope, Site, Uncovered
+from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import expressions
 from pulsify.backends.native.views import View, indices, loops, merged
+from pulsify.backends.site import Uncovered
 
 MOST = 48  # nodes in a loop
 REDUCTIONS = (
@@ -57,6 +58,8 @@ def groups(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Node, ir.Node]:
             continue
         out = node.outputs[0]
         readers = [u.node for u in out.uses()]
+        if any(reader.graph is not node.graph for reader in readers):  # a body: it sees memory, not what makes it
+            continue
         if not readers or out.is_graph_output() or out in scope.constants:
             continue
         homes = {_home(reader, out, root, table) for reader in readers}

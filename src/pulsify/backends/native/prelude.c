@@ -54,8 +54,13 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(FP_FAST_FMAF)
+#define P_FMA(a, b, c) fmaf(a, b, c) /* where it is one instruction */
+#else
+#define P_FMA(a, b, c) ((a) * (b) + (c))
+#endif
 /* Functions of float, without branches but for sin and cos. Errors in units of the last place: exp and log 1, sin and cos 2,
-   sigmoid, softplus and erf 3, tanh 6. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid
+   sigmoid, softplus and erf 3, tanh 7. What is not a number stays so; limits are exact: tanh and erf in [-1, 1], sigmoid
    in [0, 1]. */
 static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
 static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
@@ -66,21 +71,24 @@ static inline float p_power_of_two(uint32_t n) {
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-static inline float p_exp_within(float c) { /* of -104 to 89, or of what is not a number, which stays so */
-    const float turned = c * 1.44269504f + 12582912.0f, n = turned - 12582912.0f;
-    const float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+static inline float p_exp_part(float c, uint32_t *n) { /* what is left of 2 to the n; n as its lowest bits */
+    const float turned = P_FMA(c, 1.44269504f, 12582912.0f), whole = turned - 12582912.0f;
+    const float r = P_FMA(whole, 2.12194440e-4f, P_FMA(whole, -0.693359375f, c));
     float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = (p * (r * r) + r) + 1.0f;
-    uint32_t i; /* n as its lowest bits; in two halves, because 2 to the n may have no float of full precision */
-    memcpy(&i, &turned, sizeof i);
-    i -= 0x4b400000u;
-    const uint32_t half = ((i + 256u) >> 1) - 128u;
-    return p * p_power_of_two(half) * p_power_of_two(i - half);
+    p = P_FMA(p, r, 1.3981999507e-3f);
+    p = P_FMA(p, r, 8.3334519073e-3f);
+    p = P_FMA(p, r, 4.1665795894e-2f);
+    p = P_FMA(p, r, 1.6666665459e-1f);
+    p = P_FMA(p, r, 5.0000001201e-1f);
+    memcpy(n, &turned, sizeof *n);
+    *n -= 0x4b400000u;
+    return (p * (r * r) + r) + 1.0f;
+}
+static inline float p_exp_within(float c) { /* of -104 to 89, or of what is not a number, which stays so */
+    uint32_t n; /* in two halves, because 2 to the n may have no float of full precision */
+    const float p = p_exp_part(c, &n);
+    const uint32_t half = ((n + 256u) >> 1) - 128u;
+    return p * p_power_of_two(half) * p_power_of_two(n - half);
 }
 static inline float p_exp(float x) {
     const float c = x > 89.0f ? 89.0f : x;
@@ -90,30 +98,32 @@ static inline float p_exp_minus(float x) { /* exp(-|x|) */
     const float c = x < 0.0f ? x : -x;
     return p_exp_within(c < -104.0f ? -104.0f : c);
 }
+static inline float p_exp_below(float x) { /* of what is not above 0; nothing below -87.3, where floats lose their precision */
+    uint32_t n;
+    const float p = p_exp_part(x < -87.3f ? -87.3f : x, &n), y = p * p_power_of_two(n);
+    return x < -87.3f ? 0.0f : y;
+}
 static inline float p_tanh(float x) {
-    float c = x > 9.0f ? 9.0f : x;
-    c = c < -9.0f ? -9.0f : c;
+    float c = x > 9.1f ? 9.1f : x; /* from where on it is 1 */
+    c = c < -9.1f ? -9.1f : c;
     const float s = c * c;
     float p = -2.76076847742355e-16f;
-    p = p * s + 2.00018790482477e-13f;
-    p = p * s - 8.60467152213735e-11f;
-    p = p * s + 5.12229709037114e-08f;
-    p = p * s + 1.48572235717979e-05f;
-    p = p * s + 6.37261928875436e-04f;
-    p = p * s + 4.89352455891786e-03f;
+    p = P_FMA(p, s, 2.00018790482477e-13f);
+    p = P_FMA(p, s, -8.60467152213735e-11f);
+    p = P_FMA(p, s, 5.12229709037114e-08f);
+    p = P_FMA(p, s, 1.48572235717979e-05f);
+    p = P_FMA(p, s, 6.37261928875436e-04f);
+    p = P_FMA(p, s, 4.89352455891786e-03f);
     float q = 1.19825839466702e-06f;
-    q = q * s + 1.18534705686654e-04f;
-    q = q * s + 2.26843463243900e-03f;
-    q = q * s + 4.89352518554385e-03f;
-    float y = c * p / q;
+    q = P_FMA(q, s, 1.18534705686654e-04f);
+    q = P_FMA(q, s, 2.26843463243900e-03f);
+    q = P_FMA(q, s, 4.89352518554385e-03f);
+    float y = c * (p / q);
     y = y > 1.0f ? 1.0f : y;
-    y = y < -1.0f ? -1.0f : y;
-    y = ((x < 4e-4f) & (x > -4e-4f)) ? x : y;
-    y = x > 9.0f ? 1.0f : y;
-    return x < -9.0f ? -1.0f : y;
+    return y < -1.0f ? -1.0f : y;
 }
 static inline float p_sigmoid(float x) {
-    const float e = p_exp_minus(x), y = 1.0f / (1.0f + e);
+    const float e = p_exp_below(-fabsf(x)), y = 1.0f / (1.0f + e);
     return x < 0.0f ? e * y : y;
 }
 static inline float p_log(float x) {
@@ -129,14 +139,14 @@ static inline float p_log(float x) {
     m = (low ? m + m : m) - 1.0f;
     const float z = m * m;
     float p = 7.0376836292e-2f;
-    p = p * m - 1.1514610310e-1f;
-    p = p * m + 1.1676998740e-1f;
-    p = p * m - 1.2420140846e-1f;
-    p = p * m + 1.4249322787e-1f;
-    p = p * m - 1.6668057665e-1f;
-    p = p * m + 2.0000714765e-1f;
-    p = p * m - 2.4999993993e-1f;
-    p = p * m + 3.3333331174e-1f;
+    p = P_FMA(p, m, -1.1514610310e-1f);
+    p = P_FMA(p, m, 1.1676998740e-1f);
+    p = P_FMA(p, m, -1.2420140846e-1f);
+    p = P_FMA(p, m, 1.4249322787e-1f);
+    p = P_FMA(p, m, -1.6668057665e-1f);
+    p = P_FMA(p, m, 2.0000714765e-1f);
+    p = P_FMA(p, m, -2.4999993993e-1f);
+    p = P_FMA(p, m, 3.3333331174e-1f);
     const float n = (float)e - (small > 1.0f ? 23.0f : 0.0f);
     float y = (m + (p * m * z + n * -2.12194440e-4f - 0.5f * z)) + n * 0.693359375f;
     y = x == INFINITY ? x : y;
@@ -152,24 +162,24 @@ static inline float p_softplus(float x) {
 static inline float p_erf(float x) {
     const float a = x < 0.0f ? -x : x, c = a > 4.2f ? 4.2f : a, s = a > 1.0f ? 1.0f : a * a;
     float p = -9.673591485e-06f;
-    p = p * s + 1.126825412e-04f;
-    p = p * s - 8.484396581e-04f;
-    p = p * s + 5.221053415e-03f;
-    p = p * s - 2.686543831e-02f;
-    p = p * s + 1.128378262e-01f;
-    p = p * s - 3.761263848e-01f;
-    p = p * s + 1.128379167e+00f;
+    p = P_FMA(p, s, 1.126825412e-04f);
+    p = P_FMA(p, s, -8.484396581e-04f);
+    p = P_FMA(p, s, 5.221053415e-03f);
+    p = P_FMA(p, s, -2.686543831e-02f);
+    p = P_FMA(p, s, 1.128378262e-01f);
+    p = P_FMA(p, s, -3.761263848e-01f);
+    p = P_FMA(p, s, 1.128379167e+00f);
     float q = -2.732179735e-08f;
-    q = q * c + 6.213164533e-07f;
-    q = q * c - 4.527079633e-06f;
-    q = q * c - 1.102371694e-05f;
-    q = q * c + 4.708888921e-04f;
-    q = q * c - 4.461615726e-03f;
-    q = q * c + 2.595277145e-02f;
-    q = q * c - 1.095994772e-01f;
-    q = q * c - 6.321324332e-01f;
-    q = q * c - 1.130124725e+00f;
-    q = q * c + 3.040407598e-04f;
+    q = P_FMA(q, c, 6.213164533e-07f);
+    q = P_FMA(q, c, -4.527079633e-06f);
+    q = P_FMA(q, c, -1.102371694e-05f);
+    q = P_FMA(q, c, 4.708888921e-04f);
+    q = P_FMA(q, c, -4.461615726e-03f);
+    q = P_FMA(q, c, 2.595277145e-02f);
+    q = P_FMA(q, c, -1.095994772e-01f);
+    q = P_FMA(q, c, -6.321324332e-01f);
+    q = P_FMA(q, c, -1.130124725e+00f);
+    q = P_FMA(q, c, 3.040407598e-04f);
     float far = 1.0f - p_exp(q);
     far = a > 4.2f ? 1.0f : far;
     const float y = a > 1.0f ? far : a * p;

@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from pulsify.backends.native.scope import Kernel
-from pulsify.backends.native.source import Step, Written
+from pulsify.backends.native.source import Step, Written, moves
 from pulsify.backends.native.views import NUMPY, Buffer, View, width
 from pulsify.backends.seam import Array
 
@@ -87,6 +87,9 @@ def render(made: Written) -> Source:
         buffer = port.view().buffer
         key = f"state_{SHORT[port.ctype]}", port.ctype
         kept[key] = max(kept.get(key, 0), buffer.offset + max(buffer.size, 1))
+    for moved in moves(made.ports):
+        key = "state_i32", moved.ctype
+        kept[key] = max(kept.get(key, 0), moved.offset + 1)
     for step in made.steps:
         for ctype, count in step.work.items():
             key = f"work_{SHORT[ctype]}", ctype
@@ -147,4 +150,5 @@ def _place(view: View, places: Mapping[Buffer, str]) -> str:
         "work": f"s->work_{SHORT[buffer.ctype]}",
     }.get(buffer.kind) or places[buffer]  # fmt: skip
     at = view.offset + (0 if buffer.kind in ("in", "out") else buffer.offset)
-    return f"{base} + {at}" if at else base
+    moved = "" if buffer.moved is None else f" + s->state_i32[{buffer.moved[0].offset}] * {buffer.moved[1]}"
+    return f"{base}{moved}{f' + {at}' if at else ''}"

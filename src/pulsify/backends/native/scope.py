@@ -6,19 +6,16 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.native.views import C_TYPES, NUMPY, Buffer, Sizes, View, in_order, row_major
 from pulsify.backends.seam import Array
+from pulsify.backends.site import NodeSite, Uncovered, sizes_of
 
+LONG, SLACK = 256, 8  # elements of a state worth it; the part of its frames by which it may move on
 MUCH = 4  # a join lies with its state if that has so many times the new frames
-
-
-class Uncovered(Exception):
-    """There is no C for this; the reason is what a person reads."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,10 @@ class Weights:
 
 @dataclass(eq=False)
 class Port:
-    """What stays from pulse to pulse: a state, a static input, the length. spare: frames of room behind it."""
+    """What stays from pulse to pulse: a state, a static input, the length. spare: frames of room behind it.
+
+    slack: frames that a long one may move on before it is put back to the front, instead of every pulse.
+    """
 
     name: str
     shape: Sizes
@@ -75,6 +75,7 @@ class Port:
     axis: int | None = None
     order: Sizes | None = None
     spare: int = 0
+    slack: int = 0
     buffer: Buffer | None = None
 
     def view(self, order: Sequence[int] | None = None) -> View:
@@ -92,7 +93,11 @@ class Port:
         assert self.axis is not None and self.buffer is not None
         self.spare = max(self.spare, frames)
         shape = list(self.shape)
-        shape[self.axis] += self.spare
+        long, size = self.shape[self.axis], math.prod(self.shape)
+        if self.buffer.moved is None and long // SLACK >= frames and size >= LONG:
+            self.slack, frame = long // SLACK, size // long
+            self.buffer.moved = Buffer("state", "int32_t", 1, f"{self.name}, moved"), frame
+        shape[self.axis] += self.spare + self.slack
         self.buffer.size = math.prod(shape)
         shape[self.axis] = self.shape[self.axis] + frames
         return View(self.buffer, tuple(shape), own.strides)
@@ -117,10 +122,10 @@ class Scope:
     comment: str = ""
 
     def shape(self, value: ir.Value) -> Sizes:
-        dims = () if value.shape is None else tuple(value.shape)
-        if value.shape is None or not all(isinstance(d, int) for d in dims):
-            raise Uncovered(f"the sizes of {value.name} are not known before it runs")
-        return tuple(d for d in dims if isinstance(d, int))
+        return sizes_of(value, f"the sizes of {value.name}")
+
+    def array(self, value: ir.Value | None) -> Array | None:
+        return None if value is None else self.constants.get(value)
 
     def ctype(self, value: ir.Value) -> str:
         if value.dtype is None:
@@ -199,81 +204,17 @@ def axis_of(node: ir.Node, rank: int, default: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(NodeSite[Scope]):
     """One node, as the function of its operator sees it."""
-
-    node: ir.Node
-    scope: Scope
-
-    @property
-    def op(self) -> str:
-        return self.node.op_type
-
-    @property
-    def opset(self) -> int:
-        return self.scope.opset
-
-    def value(self, i: int) -> ir.Value | None:
-        return self.node.inputs[i] if i < len(self.node.inputs) else None
-
-    def has(self, i: int) -> bool:
-        return self.value(i) is not None
-
-    def given(self, i: int) -> ir.Value:
-        value = self.value(i)
-        if value is None:
-            raise Uncovered(f"its input {i} is missing")
-        return value
 
     def x(self, i: int = 0, order: Sequence[int] | None = None) -> View:
         return self.scope.view(self.given(i), order)
-
-    def const(self, i: int) -> Array | None:
-        value = self.value(i)
-        return None if value is None else self.scope.constants.get(value)
-
-    def known(self, i: int, what: str) -> Array:
-        array = self.const(i)
-        if array is None:
-            raise Uncovered(f"its {what} must be known before it runs")
-        return array
-
-    def ints(self, i: int, what: str) -> list[int]:
-        return [int(k) for k in self.known(i, what).reshape(-1)]
-
-    def sizes(self, i: int = 0) -> Sizes:
-        return self.scope.shape(self.given(i))
-
-    def gives(self, i: int = 0) -> Sizes:
-        return self.scope.shape(self.node.outputs[i])
 
     def kind(self, i: int = 0) -> str:
         return self.scope.ctype(self.given(i))
 
     def makes(self, i: int = 0) -> str:
         return self.scope.ctype(self.node.outputs[i])
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        found = self.node.attributes.get(name)
-        return default if found is None else found.value
-
-    def text(self, name: str, default: str) -> str:
-        found = self.attr(name, default)
-        return found.decode() if isinstance(found, bytes) else str(found)
-
-    def axis(self, name: str = "axis", default: int = 0, i: int = 0) -> int:
-        return int(self.attr(name, default)) % max(len(self.sizes(i)), 1)
-
-    def wanted(self, i: int) -> bool:
-        if i >= len(self.node.outputs):
-            return False
-        value = self.node.outputs[i]
-        return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
-
-    def only(self, *wanted: int) -> None:
-        for i in range(len(self.node.outputs)):
-            if i not in wanted and self.wanted(i):
-                raise Uncovered(f"its output {i} is not made here")
 
     def alias(self, view: View, i: int = 0) -> None:
         """The output is this memory, seen so."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from pulsify.backends.native.buffers import plan
-from pulsify.backends.native.fuse import copy, groups, write_chain
-from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Site, Uncovered, Weights, axis_of
-from pulsify.backends.native.table import expressions, operators, table
+from pulsify.backends.native.fuse import copy, indented
+from pulsify.backends.native.nodes import constants_of, write
+from pulsify.backends.native.scope import Call, Kernel, Port, Scope, Weights
 from pulsify.backends.native.views import C_TYPES, Buffer, View, row_major
-from pulsify.backends.seam import Array, Opening, StepProgram
+from pulsify.backends.seam import Opening, StepProgram
 from pulsify.core.errors import NotSupported
 from pulsify.core.spec import Spec, concrete
 from pulsify.optimize.constants import FoldConstants
 from pulsify.optimize.sized import ForStreams
+from pulsify.optimize.views import constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,19 +44,49 @@ class Written:
     weights: Weights
 
 
+def moves(ports: Mapping[str, Port]) -> list[Buffer]:
+    """How far states have moved on, each."""
+    return [port.buffer.moved[0] for port in ports.values() if port.buffer is not None and port.buffer.moved]
+
+
 def prepared(model: ir.Model) -> ir.Model:
     """For one stream: every size is known, and what follows from sizes is a constant."""
-    from onnx_ir.passes import Sequential
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
+    from onnx_ir.passes.common import RemoveUnusedNodesPass, ShapeInferencePass
 
-    made = ForStreams(1)(model).model
-    for node in made.graph:  # what onnx's inference does not say of them
-        given, out = node.inputs[0] if node.inputs else None, node.outputs[0]
-        if node.op_type in KEEP_SIZE and given is not None:
-            out.shape = out.shape or given.shape
-            if out.dtype is None and given.dtype is not None:
-                out.dtype = given.dtype
-    return Sequential(FoldConstants(), RemoveUnusedNodesPass())(made).model
+    made = FoldConstants()(_sized(ForStreams(1)(model).model)).model
+    for _ in range(PASSES):
+        if all(o.shape is not None and o.shape.is_static() for node in made.graph.all_nodes() for o in node.outputs):
+            break
+        made = FoldConstants()(_sized(ShapeInferencePass()(made).model)).model  # more is known now
+    return RemoveUnusedNodesPass()(made).model
+
+
+def _sized(made: ir.Model) -> ir.Model:
+    """With what onnx's inference does not say of some."""
+    for node in made.graph:
+        if node.op_type in KEEP_SIZE:
+            _alike(node.inputs[0], node.outputs[0])
+        elif node.op_type == "Loop":
+            _loop_sized(node)
+    return made
+
+
+def _loop_sized(node: ir.Node) -> None:
+    """What goes from turn to turn keeps its size, or is refused; of the rest there is one a turn."""
+    begin, body, count = node.inputs[2:], node.attributes["body"].value, constant(node.inputs[0])
+    for given, inside, out in zip(begin, body.inputs[2:], node.outputs, strict=False):
+        _alike(given, inside)
+        _alike(given, out)
+    for each, out in zip(body.outputs[1 + len(begin) :], node.outputs[len(begin) :], strict=True):
+        if count is not None and each.shape is not None and each.shape.is_static():
+            out.shape = ir.Shape([int(count.reshape(-1)[0]), *each.shape])
+
+
+def _alike(given: ir.Value | None, out: ir.Value) -> None:
+    if given is not None:
+        out.shape = out.shape if out.shape is not None and out.shape.is_static() else given.shape
+        if out.dtype is None and given.dtype is not None:
+            out.dtype = given.dtype
 
 
 def written(program: StepProgram, spec: Spec, opening: Opening | None = None) -> Written:
@@ -81,6 +112,9 @@ def written(program: StepProgram, spec: Spec, opening: Opening | None = None) ->
         buffer = port.view().buffer
         buffer.offset = at.get(port.ctype, 0)
         at[port.ctype] = buffer.offset + max(buffer.size, 1)
+    for moved in moves(ports):
+        moved.offset = at.get(moved.ctype, 0)
+        at[moved.ctype] = moved.offset + 1
     return Written(tuple(steps), ports, weights)
 
 
@@ -114,120 +148,20 @@ def _lowered(
 ) -> Scope:  # fmt: skip
     graph = model.graph
     opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
-    constants = _constants(graph)
-    scope = Scope(opset, weights, ports, constants)
+    scope = Scope(opset, weights, ports, constants_of(graph))
     by_name = {b.label: b for b in inputs}
     for value in graph.inputs:
         name = str(value.name)
         if name in by_name:
             shape = scope.shape(value)
             scope.views[value] = View(by_name[name], shape, row_major(shape))
-    nodes = [n for n in graph if not all(o in constants for o in n.outputs)]
-    scope.joins.update(_joins(nodes, scope))
-    _write(nodes, scope)
+    write(graph, scope)
     _finish(graph, spec, scope, {b.label: b for b in outputs})
     return scope
 
 
-def _constants(graph: ir.Graph) -> dict[ir.Value, Array]:
-    ports = set(graph.inputs)
-    found = {
-        v: v.const_value.numpy() for v in graph.initializers.values() if v.const_value is not None and v not in ports
-    }
-    for node in graph:
-        if node.op_type == "Constant" and "value" in node.attributes:
-            found[node.outputs[0]] = node.attributes["value"].as_tensor().numpy()
-    return found
-
-
-def _joins(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Value, tuple[ir.Node, int]]:
-    """Values that can be written right where a Concat wants them: made by a kernel, and by nobody twice."""
-    found: dict[ir.Value, tuple[ir.Node, int]] = {}
-    kernels = {o for n in nodes if n.op_type not in STILL for o in n.outputs}
-    for node in nodes:
-        if node.op_type != "Concat":
-            continue
-        axis, at = axis_of(node, len(scope.shape(node.outputs[0]))), 0
-        for value in node.inputs:
-            assert value is not None
-            if value in kernels and value not in found and not value.is_graph_output():
-                found[value] = node, at
-            at += scope.shape(value)[axis]
-    return found
-
-
-KEEP_SIZE = ("GroupNormalization", "RMSNormalization", "LpNormalization", "Swish")
-STILL = (
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Transpose",
-    "Expand",
-    "Slice",
-    "Split",
-    "Identity",
-    "Dropout",
-    "Gather",
-    "Pad",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Resize",
-    "Upsample",
-)  # fmt: skip  they may give out the memory of what they read
-
-
-def _write(nodes: Sequence[ir.Node], scope: Scope) -> None:
-    try:
-        inside = groups(nodes, scope)
-    except Uncovered as reason:
-        raise NotSupported(str(reason), node="", op="", target="C") from reason
-    members: dict[ir.Node, list[ir.Node]] = {}
-    for node in nodes:
-        if node in inside:
-            members.setdefault(inside[node], []).append(node)
-    scope.inlined.update(inside)
-    for node in nodes:
-        if node in inside:
-            continue
-        chain = [*members.get(node, ()), node]
-        scope.comment = _comment(chain, scope)
-        try:
-            _one(node, chain, scope)
-        except Uncovered as reason:
-            raise NotSupported(
-                f"there is no C for it: {reason}", node=str(node.name), op=node.op_type, target="C",
-                hint=f"there is C for {', '.join(operators())}; take backend='ort' for this model",
-            ) from reason  # fmt: skip
-
-
-def _one(node: ir.Node, chain: Sequence[ir.Node], scope: Scope) -> None:
-    name = node.op_type
-    if node.domain not in ("", "ai.onnx"):
-        raise Uncovered(f"it is of the domain {node.domain}")
-    if name in expressions():
-        write_chain(scope, node, chain)
-    elif name in table():
-        scope.members = chain[:-1]
-        table()[name](Site(node, scope))
-        for made, wanted in scope.pending:
-            copy(scope, made, wanted, "put")
-        scope.pending.clear()
-    else:
-        raise Uncovered("the operator is not known")
-
-
-def _comment(chain: Sequence[ir.Node], scope: Scope) -> str:
-    """The nodes by name, and the shapes of what goes in and what comes out."""
-    node = chain[-1]
-    ops = " ".join(dict.fromkeys(n.op_type for n in chain))
-
-    def shown(v: ir.Value) -> str:
-        return "x".join(map(str, v.shape)) if v.shape is not None and len(v.shape) else "1"
-
-    ins = ", ".join(shown(v) for v in chain[0].inputs if v is not None and v not in scope.constants)
-    outs = ", ".join(shown(v) for v in node.outputs)
-    return f"{ops} {node.name or node.outputs[0].name}: {ins} -> {outs}"
+PASSES = 3  # of inference: sizes that follow from sizes that follow from a loop
+KEEP_SIZE = ("GroupNormalization", "RMSNormalization", "LpNormalization", "Swish")  # what onnx does not infer
 
 
 def _finish(graph: ir.Graph, spec: Spec, scope: Scope, outputs: Mapping[str, Buffer]) -> None:
@@ -256,13 +190,13 @@ def _finish(graph: ir.Graph, spec: Spec, scope: Scope, outputs: Mapping[str, Buf
             continue
         scope.comment = f"state {label}"
         if source.buffer is target.buffer:
-            _slide(scope, source, target)
+            _slide(scope, source, target, scope.ports[label].slack)
         else:
             copy(scope, source, target, "keep")
 
 
-def _slide(scope: Scope, source: View, target: View) -> None:
-    """Within a state's own memory: frames move to the front."""
+def _slide(scope: Scope, source: View, target: View, slack: int) -> None:
+    """Within a state's own memory: frames move to the front. Or the front moves on, up to `slack` frames."""
     forward = (
         source.strides == target.strides and source.offset >= target.offset and target.permuted(target.order).dense
     )
@@ -271,6 +205,16 @@ def _slide(scope: Scope, source: View, target: View) -> None:
         copy(scope, source, away, "keep")
         copy(scope, away, target, "keep")
         return
-    whole = View(target.buffer, (target.buffer.size,), (1,))
-    body = f"    memmove(y, y + {source.offset - target.offset}, sizeof(*y) * {target.size});"
-    scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))
+    whole, far = View(target.buffer, (target.buffer.size,), (1,)), source.offset - target.offset
+    if target.buffer.moved is None:
+        body = f"    memmove(y, y + {far}, sizeof(*y) * {target.size});"
+        scope.emit(Kernel("slide", (f"{target.ctype} *y",), body), (whole,))
+        return
+    moved, frame = target.buffer.moved
+    lines = [
+        f"{target.ctype} *const front = y - *moved * {frame};", f"*moved += {far // frame};",
+        f"if (*moved > {slack}) {{", f"memmove(front, front + *moved * {frame}, sizeof(*y) * {target.size});",
+        "*moved = 0;", "}",
+    ]  # fmt: skip
+    kernel = Kernel("slide", (f"{target.ctype} *y", "int32_t *moved"), indented(lines))
+    scope.emit(kernel, (whole, View(moved, (1,), (1,))), 2)

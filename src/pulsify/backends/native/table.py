@@ -17,7 +17,7 @@ Writes = Callable[[Site], None]
 Expression = Callable[[Site, list[str]], str]
 FAMILIES = (
     "elementwise", "shapes", "places", "reductions", "products", "convolutions", "pools", "norms", "recurrent",
-    "signal", "quantised",
+    "signal", "quantised", "loops",
 )  # fmt: skip
 TABLE: dict[str, Writes] = {}
 EXPRESSIONS: dict[str, Expression] = {}

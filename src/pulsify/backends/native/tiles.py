@@ -20,6 +20,7 @@ from pulsify.backends.native.views import View, indices, loops
 from pulsify.backends.seam import Array
 
 LANES = 8
+MORE = 2  # vectors that a block of one row may have beyond its size
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,33 @@ def tile(rows: int, vectors: int) -> tuple[int, int]:
             return min(rows, 8), 1
         if rows % 6 == 0 and rows % 4 and vectors % 2 == 0:
             return 6, 2
-        return 4, 3 if vectors % 3 == 0 and vectors % 2 else 2
+        return 4, 3 if vectors % 3 == 0 or vectors > 5 else 2
     most = {1: 8, 2: 4, 3: 4}[rows]
     best = min(range(max(most // 2, 1), most + 1), key=lambda v: (-(-vectors // v), v))
     return rows, min(best, vectors)
 
 
-def blocks(count: int, vectors: int) -> list[tuple[int, int]]:
-    """Outputs in blocks: (where it begins, vectors)."""
-    total, at, out = -(-count // LANES), 0, []
-    while at < total:
-        out.append((at * LANES, min(vectors, total - at)))
-        at += vectors
-    return out
+def blocks(count: int, vectors: int, rows: int = 1) -> list[tuple[int, int]]:
+    """Outputs in blocks: (where it begins, vectors). One or two that are left join the last block, if that is one row.
+
+    A sum alone has to wait for itself.
+    """
+    total = -(-count // LANES)
+    full, rest = divmod(total, vectors)
+    sizes = [vectors] * full + [rest] * (rest > 0)
+    if rows == 1 and full and 0 < rest <= MORE:
+        sizes = [*sizes[:-2], vectors + rest]
+    return [(sum(sizes[:i]) * LANES, size) for i, size in enumerate(sizes)]
 
 
-def packed(weights: Array, bias: Array | None, vectors: int) -> Array:
+def packed(weights: Array, bias: Array | None, vectors: int, rows: int = 1) -> Array:
     """[..., K, N] in blocks of outputs, the bias in front of each."""
     lead, (count, outputs) = weights.shape[:-2], weights.shape[-2:]
     row = np.zeros((*lead, 1, outputs), np.float32) if bias is None else bias.reshape(*lead, 1, outputs)
     whole = np.concatenate([row, weights], axis=-2).astype(np.float32)
     room = -(-outputs // LANES) * LANES
     whole = np.concatenate([whole, np.zeros((*lead, count + 1, room - outputs), np.float32)], axis=-1)
-    parts = [whole[..., at : at + v * LANES].reshape(*lead, -1) for at, v in blocks(outputs, vectors)]
+    parts = [whole[..., at : at + v * LANES].reshape(*lead, -1) for at, v in blocks(outputs, vectors, rows)]
     return np.concatenate(parts, axis=-1)
 
 
@@ -98,30 +103,35 @@ def product(
 
 def product_kernel(
     weights: Array, bias: Array | None, m: Sequence[Axis], k: Sequence[Axis], step: int, groups: Axis | None = None,
-    hint: str = "product",
+    hint: str = "product", turns: bool = False,
 ) -> tuple[Kernel, Array]:  # fmt: skip
-    """The kernel (a, w, y), and the weights as it reads them."""
+    """The kernel (a, w, y), and the weights as it reads them.
+
+    turns: it has one more argument, whether to go from the last outputs to the first. Who calls it again and again does
+    so every other time: the weights that were read last are still near then.
+    """
     _, _, outputs = weights.shape
     outer, inner = rows_last(m)
-    if outputs < LANES and inner.size >= LANES and inner.a == 1:
+    if outputs < LANES and inner.size >= LANES and inner.a == 1 and not turns:
         return _over_rows(weights, bias, outer, inner, tidied(k), step, groups, hint)
     vectors = -(-outputs // LANES)
     height, wide = tile(inner.size, vectors)
-    pack = packed(weights, None if bias is None else bias.reshape(weights.shape[0], -1), wide)
-    lines = list(_group_head(groups, pack.shape[-1]))
+    pack = packed(weights, None if bias is None else bias.reshape(weights.shape[0], -1), wide, height)
+    lines = [*["(void)back;"] * turns, *_group_head(groups, pack.shape[-1])]
     names = [f"m{i}" for i in range(len(outer))]
     sums = tidied(k)
     depth = math.prod(axis.size for axis in k)
     at = 0
     # blocks of the same width are one loop
-    parts = blocks(outputs, wide)
+    parts = blocks(outputs, wide, height)
     full = [p for p in parts if p[1] == wide and p[0] + wide * LANES <= outputs]
     rest = [p for p in parts if p not in full]
     runs = [(full[0][0], len(full), wide)] if full else []
     runs += [(p[0], 1, p[1]) for p in rest]
     for start, times, v in runs:
         size = (depth + 1) * v * LANES
-        lines.append(f"for (int n = 0; n < {times}; n++) {{")
+        lines.append(f"for (int q = 0; q < {times}; q++) {{")
+        lines.append(f"const int n = back ? {times - 1} - q : q;" if turns and times > 1 else "const int n = q;")
         lines.append(f"const float *const wn = w + {at} + n * {size};")
         lines.append(f"float *const yn = y + ({start} + n * {v * LANES}) * {step};")
         lines += loops(names, [axis.size for axis in outer])
@@ -131,7 +141,7 @@ def product_kernel(
         lines += ["}"] * (len(outer) + 1)
         at += times * size
     lines += ["}"] * (groups is not None)
-    params = ("const float *restrict a", "const float *restrict w", "float *restrict y")
+    params = ("const float *restrict a", "const float *restrict w", "float *restrict y", *["int back"] * turns)
     return Kernel(hint, params, indented(lines)), pack
 
 
@@ -144,12 +154,9 @@ def _tiles(inner: Axis, height: int, vectors: int, k: Sequence[Axis], outputs: i
     """All rows of the inner loop for one block of outputs."""
     whole = inner.size // height
     if whole:
-        single = whole == 1
-        if not single:
-            yield f"for (int i = 0; i < {whole * height}; i += {height}) {{"
-        yield from _tile("i" if not single else "0", inner, height, vectors, k, outputs, step)
-        if not single:
-            yield "}"
+        yield "{" if whole == 1 else f"for (int i = 0; i < {whole * height}; i += {height}) {{"
+        yield from _tile("0" if whole == 1 else "i", inner, height, vectors, k, outputs, step)
+        yield "}"
     if inner.size % height:
         yield "{"
         yield from _tile(str(whole * height), inner, inner.size % height, vectors, k, outputs, step)
@@ -186,7 +193,8 @@ def stored(target: str, value: str, count: int, step: int) -> Iterator[str]:
     elif step == 1:
         yield f"p_some({target}, {value}, {count});"
     else:
-        yield f"{{ float f[8]; p_store(f, {value}); for (int j = 0; j < {count}; j++) ({target})[j * {step}] = f[j]; }}"
+        put = f"for (int e = 0; e < {count}; e++) ({target})[e * {step}] = f[e];"  # not a name that the target has
+        yield f"{{ float f[8]; p_store(f, {value}); {put} }}"
 
 
 def _over_rows(

@@ -40,13 +40,17 @@ def width(ctype: str) -> int:
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of one arena. offset: in elements, worked out when all lifetimes are known."""
+    """A piece of one arena. offset: in elements, worked out when all lifetimes are known.
+
+    moved: what it is seen from on is as many times so many elements further on as another one says, when it runs.
+    """
 
     kind: Kind
     ctype: str
     size: int
     label: str
     offset: int = 0
+    moved: tuple[Buffer, int] | None = None
 
 
 @dataclass(frozen=True)

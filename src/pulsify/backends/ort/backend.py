@@ -74,6 +74,13 @@ class Ort:
         return Executable(program, spec, runner, steady, ports)
 
 
+def profiled(program: StepProgram, spec: Spec, folder: str) -> Executable:
+    """A program opened apart from all others, with the runtime's profiler: it writes to this folder."""
+    runner = open_model(program.general, profile=f"{folder}/general")
+    steady = None if program.steady is None else open_model(program.steady, profile=f"{folder}/steady")
+    return Executable(program, spec, runner, steady, {r: _ports(r) for r in (runner, steady) if r is not None})
+
+
 def _in_step(model: ir.Model, spec: Spec) -> Forms:
     if model not in _FORMS:
         made = forms(model, spec)

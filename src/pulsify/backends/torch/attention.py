@@ -16,8 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.rings import READ, WRITE, Ring, both
-from pulsify.backends.torch.site import Need, Scope, Site, Uncovered, literal
+from pulsify.backends.torch.site import Need, Scope, Site, literal
 from pulsify.kernels.targets import chosen
 from pulsify.optimize.attention import Apart, Attention, Mask, Positions, Term
 from pulsify.optimize.views import constant, only_reader, sizes

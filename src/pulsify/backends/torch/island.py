@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import onnx_ir as ir
 
+from pulsify.backends.subgraphs import reads
 from pulsify.backends.torch.placement import Part
-from pulsify.backends.torch.scope import reads
 from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.tensors import Wire, to_array, to_wire
 from pulsify.core.runner import open_model
@@ -44,7 +44,7 @@ def opened(part: Part, model: ir.Model, scope: Scope, device: Any, threads: int 
 
 def _kind(value: ir.Value, scope: Scope) -> str | None:
     """As torch calls it; None: it has no such type, and the wire stays an array."""
-    from pulsify.backends.torch.site import Uncovered
+    from pulsify.backends.site import Uncovered
 
     try:
         return scope.kind(value)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.attention import Writer
 from pulsify.backends.torch.rings import Ring
-from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, Uncovered, literal
+from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, literal
 from pulsify.backends.torch.table import Code
 from pulsify.optimize.attention import Apart, read
 from pulsify.optimize.views import only_reader, sizes

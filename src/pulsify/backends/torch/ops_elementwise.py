@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-from pulsify.backends.torch.site import Site, Uncovered, literal
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Site, literal
 from pulsify.backends.torch.table import Written, op
 
 BINARY = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Code, Written, op, written
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.ops_reductions import wide
-from pulsify.backends.torch.site import Site, Uncovered, literal
+from pulsify.backends.torch.site import Site, literal
 from pulsify.backends.torch.table import Written, op
 
 

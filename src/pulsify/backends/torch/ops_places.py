@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pulsify.backends.seam import Array
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}

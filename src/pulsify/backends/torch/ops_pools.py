@@ -9,9 +9,10 @@ import numpy as np
 
 from pulsify.backends.resizing import origins, rounded
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.ops_products import padded, pads_of, spread
 from pulsify.backends.torch.ops_reductions import wide
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.ops_shapes import turned
-from pulsify.backends.torch.site import Site, Uncovered, literal
+from pulsify.backends.torch.site import Site, literal
 from pulsify.backends.torch.table import Written, op
 from pulsify.kernels.targets import chosen
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from pulsify.backends.seam import Array
+from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.cells import FUNCTIONS
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}

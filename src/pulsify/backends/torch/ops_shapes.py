@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 FAR = 2**31 - 1  # ends from here on mean the end

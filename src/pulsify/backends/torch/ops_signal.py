@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pulsify.backends.torch.site import Site, Uncovered
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from pulsify.backends.seam import Placement
+from pulsify.backends.site import Uncovered
+from pulsify.backends.subgraphs import reads
 from pulsify.backends.torch.joint import Joint, attended, joint
 from pulsify.backends.torch.rings import Ring
-from pulsify.backends.torch.scope import reads
-from pulsify.backends.torch.site import Scope, Uncovered
+from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.table import Code, Reason, written
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.roles import VALUES, role

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 
 import onnx_ir as ir
 
+from pulsify.backends.subgraphs import bodies, reads
 from pulsify.backends.torch.site import Scope
 from pulsify.core.spec import Spec
 
@@ -13,25 +14,6 @@ ABOUT_SIZES = (
     "Gather", "Reshape", "Squeeze", "Unsqueeze", "Add", "Sub", "Mul", "Div", "Concat", "Cast", "Slice", "Identity",
     "Max", "Min", "Neg",
 )  # fmt: skip
-
-
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """Graphs inside a node: of a Scan, a Loop or an If."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-
-
-def reads(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, in its bodies too, that is made outside of it."""
-    found = [v for v in node.inputs if v is not None]
-    for graph in bodies(node):
-        made = {*graph.inputs, *graph.initializers.values()}
-        for inner in graph:
-            found += [v for v in reads(inner) if v not in made]
-            made.update(inner.outputs)
-        found += [v for v in graph.outputs if v not in made]
-    return list(dict.fromkeys(found))
 
 
 def scope_of(

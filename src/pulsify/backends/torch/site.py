@@ -1,6 +1,6 @@
 """A node as an operator's function sees it: inputs as expressions, attributes, and what is known of sizes and types.
 
-Whatever a function needs and does not find raises `Uncovered`, with the reason: the node then stays on the CPU.
+A node of which something is `Uncovered` stays on the CPU.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import builtins
 import keyword
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.seam import Array
+from pulsify.backends.site import NodeSite, Uncovered
 from pulsify.core.spec import Spec
 
 TORCH = {
@@ -26,10 +27,6 @@ TORCH = {
 }  # fmt: skip
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 RESERVED = {"torch", "F", "op", "device", "step", "_", "attend", *keyword.kwlist, *dir(builtins)}
-
-
-class Uncovered(Exception):
-    """Torch does not do this here; the reason is what a person reads."""
 
 
 @dataclass(frozen=True)
@@ -108,20 +105,10 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(NodeSite[Scope]):
     """One node. needs: the constants its lines name, by name."""
 
-    node: ir.Node
-    scope: Scope
     needs: dict[str, Need] = field(default_factory=dict)
-
-    @property
-    def op(self) -> str:
-        return self.node.op_type
-
-    @property
-    def opset(self) -> int:
-        return self.scope.opset
 
     @property
     def device(self) -> str:
@@ -129,20 +116,9 @@ class Site:
 
     # ---- inputs
 
-    def value(self, i: int) -> ir.Value | None:
-        return self.node.inputs[i] if i < len(self.node.inputs) else None
-
-    def has(self, i: int) -> bool:
-        return self.value(i) is not None
-
-    def count(self) -> int:
-        return len(self.node.inputs)
-
     def x(self, i: int = 0) -> str:
         """An input as an expression: a tensor of the type this node computes in, on the device."""
-        value = self.value(i)
-        if value is None:
-            raise Uncovered(f"its input {i} is missing")
+        value = self.given(i)
         if value in self.scope.constants:
             return self.constant(value)
         name = self.scope.names.name(value)
@@ -161,19 +137,6 @@ class Site:
         if array is None or array.size != 1 or array.dtype.kind not in "fiub":
             return None
         return literal(array.reshape(-1)[0])
-
-    def const(self, i: int) -> Array | None:
-        return self.scope.array(self.value(i))
-
-    def known(self, i: int, what: str) -> Array:
-        """The elements of an input that must be constant."""
-        array = self.const(i)
-        if array is None:
-            raise Uncovered(f"its {what} must be known before it runs")
-        return array
-
-    def ints(self, i: int, what: str) -> list[int]:
-        return [int(k) for k in self.known(i, what).reshape(-1)]
 
     def constant(self, value: ir.Value) -> str:
         """The name of a constant, in the type this node computes in."""
@@ -201,9 +164,7 @@ class Site:
 
     def kind(self, i: int = 0) -> str:
         """The type of an input, as this node takes it."""
-        value = self.value(i)
-        if value is None:
-            raise Uncovered(f"its input {i} is missing")
+        value = self.given(i)
         own = self.scope.low and value.dtype == ir.DataType.FLOAT
         return self.low or "float32" if own else self.scope.kind(value)
 
@@ -227,63 +188,18 @@ class Site:
     def floating(self, i: int = 0) -> bool:
         return self.kind(i) in FLOATS
 
-    def sizes(self, i: int = 0) -> tuple[int, ...]:
-        return _sizes(self.value(i), f"the sizes of its input {i}")
-
-    def gives(self, i: int = 0) -> tuple[int, ...]:
-        return _sizes(self.node.outputs[i], "the sizes of its result")
-
-    def rank(self, i: int = 0) -> int:
-        value = self.value(i)
-        if value is None or value.shape is None:
-            raise Uncovered(f"the number of axes of its input {i} is not known")
-        return len(value.shape)
-
     def within(self, number: int, other: int) -> bool:
         """May a constant of one element be a plain number beside another input? Not if it brings axes."""
         value = self.value(other)
         axes = 0 if value is None or value.shape is None else len(value.shape)
         return self.rank(number) <= axes
 
-    def axis(self, name: str = "axis", default: int = 0, i: int = 0) -> int:
-        return self.counted([int(self.attr(name, default))], i)[0]
-
-    def counted(self, axes: Sequence[int], i: int = 0) -> list[int]:
-        """Axes of an input, counted from the front."""
-        return [a if a >= 0 else a + max(self.rank(i), 1) for a in axes]
-
     # ---- attributes and outputs
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        found = self.node.attributes.get(name)
-        if found is None:
-            return default
-        return found.value
 
     def out(self, i: int = 0) -> str:
         if i >= len(self.node.outputs) or not self.wanted(i):
             return "_"
         return self.scope.names.name(self.node.outputs[i])
-
-    def wanted(self, i: int) -> bool:
-        """Does anybody read this output?"""
-        if i >= len(self.node.outputs):
-            return False
-        value = self.node.outputs[i]
-        return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
-
-    def only(self, *wanted: int) -> None:
-        """Other outputs than these are not made here."""
-        for i in range(len(self.node.outputs)):
-            if i not in wanted and self.wanted(i):
-                raise Uncovered(f"its output {i} is not made by torch")
-
-
-def _sizes(value: ir.Value | None, what: str) -> tuple[int, ...]:
-    dims = () if value is None or value.shape is None else tuple(value.shape)
-    if value is None or value.shape is None or not all(isinstance(d, int) for d in dims):
-        raise Uncovered(f"{what} are not known")
-    return tuple(d for d in dims if isinstance(d, int))
 
 
 def literal(number: Any) -> str:

@@ -14,13 +14,15 @@ import torch
 import torch.nn.functional as F
 from onnx_ir.passes import Sequential
 
+from pulsify.backends.site import Uncovered
+from pulsify.backends.subgraphs import reads
 from pulsify.backends.torch import functions
 from pulsify.backends.torch.island import Island, opened
 from pulsify.backends.torch.passes import Joined, quicker
 from pulsify.backends.torch.placement import Fault, Part, Plan, planned, title
 from pulsify.backends.torch.rings import PER_STREAM, starts
-from pulsify.backends.torch.scope import reads, scope_of
-from pulsify.backends.torch.site import Need, Scope, Uncovered
+from pulsify.backends.torch.scope import scope_of
+from pulsify.backends.torch.site import Need, Scope
 from pulsify.backends.torch.tensors import Weights, Wire
 from pulsify.backends.torch.types import complete
 from pulsify.core.spec import Spec

@@ -13,7 +13,8 @@ from importlib import import_module
 
 import onnx_ir as ir
 
-from pulsify.backends.torch.site import Need, Scope, Site, Uncovered
+from pulsify.backends.site import Uncovered
+from pulsify.backends.torch.site import Need, Scope, Site
 
 Written = str | list[str]  # an expression for the first output, or lines that make all of them
 Writes = Callable[[Site], Written]

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import torch
 import torch.nn.functional as F
 
+from pulsify.backends.subgraphs import reads
 from pulsify.backends.torch import functions
-from pulsify.backends.torch.scope import reads
 from pulsify.backends.torch.site import Scope
 from pulsify.backends.torch.table import Code
 from pulsify.backends.torch.tensors import Weights, Wire

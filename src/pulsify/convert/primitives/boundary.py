@@ -25,6 +25,7 @@ import onnx_ir as ir
 
 from pulsify.convert.facts import First, Layout, Mirror, Window, Wire
 from pulsify.convert.primitives.builder import choose
+from pulsify.convert.trail import Trail, look
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
 
@@ -145,6 +146,8 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
         end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
+    if end is not None:
+        ctx.trails[name] = Trail(ctx.frames(length.rate), end, (look(source.name, shift(-before)),), source.name)
     mirror = Mirror(source, before, after, mode) if before > 0 else None
     known = max(source.known + before, 0) if source.known >= first_shown(how, before) else 0
     return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror, known=known)

@@ -23,7 +23,7 @@ from pulsify.convert.primitives.fold import neutral
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.field_operand import Operand
-from pulsify.convert.rules.field_view import Over, certain, over, seen_rows, shown, view_of
+from pulsify.convert.rules.field_view import Over, certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.pointwise import clone
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array
@@ -63,6 +63,7 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
     x = shown(ctx, node, along, view, _fill(ctx, node))
     for name, made in zip(node.outputs, _made(ctx, node, along, view, x), strict=True):
         if name:
+            ctx.trails[name] = trail_of(ctx, along, view, seen)
             ctx.emitted(name, node.name, made, ctx.ask.layout(node, name), along.rows, view.rows)
     ctx.ask.cells.clear()  # they grow with the square of the length
 

@@ -8,7 +8,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Wire
 from pulsify.convert.primitives.boundary import bounded_wire
 from pulsify.convert.rules.field_operand import Operand
-from pulsify.convert.rules.field_view import certain, over, seen_rows, shown, view_of
+from pulsify.convert.rules.field_view import certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.growing import all_of
 from pulsify.convert.rules.pointwise import clone
 from pulsify.core.roles import VALUES, mark
@@ -41,5 +41,6 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
             given[o.index] = ctx.ask.operand(node, o.name)
     name = node.outputs[0]
     out = mark(clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0], VALUES)
+    ctx.trails[name] = trail_of(ctx, along, view, seen, (value.name,))
     ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
     ctx.ask.cells.clear()  # they grow with the square of the length

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
-from pulsify.convert.attention_view import Seen, View, choose_view
+from pulsify.convert.attention_view import Seen, View, choose_view, reaches
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Part, Side, Window, Wire
 from pulsify.convert.mask_cells import Cells
@@ -22,6 +23,7 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.spans import Spans, joined, spans
+from pulsify.convert.trail import Look, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
@@ -101,6 +103,19 @@ def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> ir.V
         x = field_template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
     other = ctx.builder.constant(np.array(fill, ctx.ask.dtype(o.name).numpy()), "fill")
     return ctx.builder.op("Where", inside(ctx, node, o.name, windows, col, over.cols), x, other)
+
+
+def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str, ...] = ()) -> Trail:
+    """What a row reads of rows and columns, and for which of them it waits. summed: wires along the columns."""
+    sides = _sides(over.field)
+    names = sides[over.row].wires, (*sides[over.col].wires, *summed)
+    rows, cols = ([n for n in found if n in ctx.trails] for found in names)
+    waited = cols if view.rows.end < over.ends[0] or not rows else rows
+    after = min(waited, key=lambda n: Fraction(ctx.trails[n].end - ctx.trails[n].p, ctx.trails[n].p), default=None)
+    p = ctx.frames(over.rows.rate), ctx.frames(over.cols.rate)
+    found, step = reaches(seen(ctx.ask.traces.longest), p)
+    looks = [look(n) for n in rows] + [Look(n, found, step, view.cols.grows or not view.whole) for n in cols]
+    return Trail(view.rows.p, view.rows.end, tuple(looks), after, "look")
 
 
 def inside(

@@ -151,7 +151,7 @@ def _raw(
 
 
 def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
-    lengths, ends, wires = [], [], []
+    lengths, ends, wires, names = [], [], [], list[str]()
     for o in operands:
         for own, out in o.axes.items():
             if out != axis or o.fact is None:
@@ -160,11 +160,13 @@ def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
             lengths.append(source.length)
             ends.append(source.end)
             wires.append(source if isinstance(source, Wire) else source.wire)
+            names += source.wires if isinstance(source, Side) else [source.name]
     return Side(
         axis,
         next((n for n in lengths if n is not None), None),
         min((e for e in ends if e is not None), default=None),
         next((w for w in wires if w is not None and w.end is not None), None),
+        tuple(dict.fromkeys(names)),
     )
 
 
@@ -300,7 +302,7 @@ def _moved(ctx: Context, node: Node) -> None:
     ctx.ask.facts[name] = Field(
         name=name,
         sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
-        sides=(Side(axes[0], side.length, side.end), Side(axes[1], None, None)),
+        sides=(Side(axes[0], side.length, side.end, side.wire, side.wires), Side(axes[1], None, None)),
         dtype=ctx.ask.dtype(name),
         cells=lambda part: cell.data(),
         take=take,

@@ -27,6 +27,9 @@ SHAPES = [
     "Unsqueeze x axis > h; Squeeze h axis > y", "DepthToSpace q > y blocksize=2", "SpaceToDepth q > y blocksize=2",
     "CumSum x cum > y", "CumSum x cum > y reverse=1 exclusive=1", "Softmax x > y axis=1", "LogSoftmax x > y axis=2",
     "TopK x k > y z axis=2", "ArgMax x > h axis=2; Cast h > y to=1", "ArgMin x > h axis=1 keepdims=0; Cast h > y to=1",
+    "Hardmax x > y", "Hardmax x > y axis=1", "LRN q > y size=3 alpha=0.5", "LRN q > y size=1 beta=0.5 bias=2.0",
+    "MeanVarianceNormalization x > y axes=[0,2]", "ReverseSequence x lens > y time_axis=1 batch_axis=0",
+    "ReverseSequence x many > y time_axis=0 batch_axis=1", "Gather x odd > y axis=2",
     "ReduceLogSumExp x > y keepdims=1", "LpNormalization x > y axis=1", "LpNormalization x > y p=1",
 ]  # fmt: skip
 CONSTANTS: dict[str, Array] = {
@@ -36,6 +39,7 @@ CONSTANTS: dict[str, Array] = {
     "back": np.array([-1]),
     "times": np.array([1, 2, 3]), "pads": np.array([0, 1, 2, 0, 2, 1]), "places": np.array([[3, 0], [5, 5]]),
     "single": np.array(-1), "shape": np.array([2, 4, 6]), "row": weights(4, 1), "cum": np.array(2), "k": np.array([3]),
+    "lens": np.array([3, 1]), "many": np.array([2, 1, 2, 0]), "odd": np.array([0, 0, 1, 1, 3, 3, 2, 5, 5]),
 }  # fmt: skip
 
 
@@ -118,6 +122,12 @@ def test_einsum(equation: str, z: list[int]) -> None:
     alike(made, tolerance=5e-6)
 
 
+def test_einsum_whose_outputs_lie_apart() -> None:
+    """Many rows and outputs, heads innermost."""
+    made = small([node("Einsum", "x z", "y", equation="ibhd,jbhd->ijbh")], {"x": [9, 1, 3, 4], "z": [19, 1, 3, 4]})
+    alike(made, tolerance=5e-6)
+
+
 @pytest.mark.parametrize(
     "shapes", [([2, 3, 5, 8], [2, 3, 8, 9]), ([1, 24], [24, 3]), ([4, 24], [24, 33]), ([3, 1, 8], [8, 16])]
 )
@@ -141,25 +151,26 @@ def test_products_of_data(shapes: tuple[list[int], list[int]], turned: bool) -> 
         "AveragePool x > y kernel_shape=[3] pads=[1,1]",
         "AveragePool x > y kernel_shape=[3] pads=[1,1] count_include_pad=1",
         "AveragePool x > y kernel_shape=[2] strides=[2] ceil_mode=1", "LpPool x > y kernel_shape=[2]",
-        "GlobalAveragePool x > y", "GlobalMaxPool x > y",
+        "GlobalAveragePool x > y", "GlobalMaxPool x > y", "GlobalLpPool x > y", "GlobalLpPool x > y p=3",
     ],
 )  # fmt: skip
 def test_pools(text: str) -> None:
     alike(small(text, {"x": [2, 9, 11]}, opset=19))
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
-def test_resize(mode: str, how: str) -> None:
-    text = f"Resize x _ s > y mode='{mode}' coordinate_transformation_mode='{how}'"
-    alike(
-        small(
-            text.replace(" _ ", " e "),
-            {"x": [1, 3, 5]},
-            {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 2])},
-            opset=19,
-        )
-    )
+@pytest.mark.parametrize("scale", [2, 1.5, 0.5])
+def test_resize(mode: str, how: str, scale: float) -> None:
+    text = f"Resize x e s > y mode='{mode}' coordinate_transformation_mode='{how}'"
+    known = {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 1, scale])}
+    alike(small(text, {"x": [1, 3, 4, 12]}, known, opset=19))
+
+
+@pytest.mark.parametrize("more", ["", " cubic_coeff_a=-0.5", " exclude_outside=1"])
+def test_resize_of_two_axes_with_settings(more: str) -> None:
+    known = {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 2, 2.5])}
+    alike(small(f"Resize x e s > y mode='cubic'{more}", {"x": [1, 3, 4, 6]}, known, opset=19))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +203,15 @@ def test_recurrent_cells(op: str, direction: str, late: int) -> None:
     alike(model, tolerance=5e-6)
 
 
+@pytest.mark.parametrize("op", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_cells_with_a_clip(op: str, late: int) -> None:
+    gates, hidden = {"GRU": 3, "LSTM": 4, "RNN": 1}[op], 8
+    known = {"w": weights(1, gates * hidden, 5), "r": weights(1, gates * hidden, hidden)}
+    more = f" linear_before_reset={late}" if op == "GRU" else ""
+    alike(small(f"{op} x w r > y hidden_size={hidden} clip=0.4{more}", {"x": [6, 1, 5]}, known), tolerance=5e-6)
+
+
 @pytest.mark.parametrize("op", ["GRU", "LSTM"])
 def test_sequences_that_are_shorter(op: str) -> None:
     gates, hidden = {"GRU": 3, "LSTM": 4}[op], 8
@@ -213,6 +233,9 @@ def test_fourier(onesided: int) -> None:
     alike(small(text, {"x": [1, 40, 1]}, known, opset=17), tolerance=5e-6)
     known = {"hop": np.array(40), "win": np.hanning(128).astype(np.float32), "size": np.array(128)}  # the fast way
     alike(small(text, {"x": [2, 250, 1]}, known, opset=17), tolerance=2e-6)
+    for size in (8, 9):
+        known = {"n": np.array(size), "a": np.array(1)}
+        alike(small("DFT x n a > y inverse=1 onesided=1", {"x": [2, 5, 2]}, known, opset=20), tolerance=5e-6)
     alike(small(f"DFT x > y axis=1 onesided={onesided}", {"x": [2, 9, 1]}, {}, opset=17), tolerance=5e-6)
 
 
@@ -220,6 +243,57 @@ def test_fourier(onesided: int) -> None:
 def test_quantised_as_it_is_written(kind: type) -> None:
     known: dict[str, Array] = {"s": np.float32(0.05), "z": np.array(3, kind)}
     alike(small("QuantizeLinear x s z > q; DequantizeLinear q s z > y", {"x": [3, 40]}, known), tolerance=0)
+
+
+def whole(shape: tuple[int, ...], kind: type, seed: int = 3) -> Array:
+    info = np.iinfo(kind)
+    return np.random.default_rng(seed).integers(info.min, info.max, shape, endpoint=True).astype(kind)
+
+
+CONVOLVED = ["pads=[1,2]", "strides=[2] dilations=[2]", "group=2 pads=[2,0]"]
+
+
+@pytest.mark.parametrize("more", CONVOLVED)
+@pytest.mark.parametrize("points", [0, 1, 4])
+def test_convolutions_of_whole_numbers(more: str, points: int) -> None:
+    """points: of the weights; none, one, or one for every output, where the runtime takes them."""
+    each = 2 if "group" in more else 4
+    known: dict[str, Array] = {"w": whole((4, each, 3), np.uint8), "zx": np.array(9, np.uint8)}
+    if points:
+        known["zw"] = np.array(128, np.uint8)
+    names = "x w zx" + " zw" * bool(points)
+    made = small(f"ConvInteger {names} > y {more}", {"x": [2, 4, 11]}, known, dtypes={"x": np.uint8, "y": np.int32})
+    alike(made, {"x": whole((2, 4, 11), np.uint8)})
+    scales: dict[str, Array] = {"sx": np.float32(0.02), "sw": np.float32(0.5) if points < 2 else weights(4) ** 2 + 1}
+    zeros = {
+        "zw": np.zeros(4 if points > 1 else (), np.int8),
+        "w": whole((4, each, 3), np.int8) // 3,
+    }  # no pair of products leaves 16 bits
+    rest = {"sy": np.float32(4.5), "zy": np.array(100, np.uint8), "b": np.array([-9000, 5, 7, 9999], np.int32)}
+    text = f"QLinearConv x sx zx w sw zw sy zy b > y {more}"
+    made = small(text, {"x": [2, 4, 11]}, {**known, **scales, **zeros, **rest}, dtypes={"x": np.uint8, "y": np.uint8})
+    alike(made, {"x": whole((2, 4, 11), np.uint8)})
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_matrices_of_whole_numbers(columns: int) -> None:
+    """columns: zero points of the right side."""
+    zeros = whole((columns,), np.uint8) if columns > 1 else np.array(7, np.uint8)
+    known: dict[str, Array] = {"w": whole((6, 5), np.uint8), "za": np.array(9, np.uint8), "zb": zeros}
+    feeds, kinds = {"x": whole((2, 3, 6), np.uint8)}, {"x": np.uint8, "y": np.int32}
+    alike(small("MatMulInteger x w za zb > y", {"x": [2, 3, 6]}, known, dtypes=kinds), feeds)
+    one = {"zb": np.array(7, np.uint8), "sa": np.float32(0.02), "sb": np.float32(0.3), "sy": np.float32(5.5)}
+    known |= {**one, "zy": np.array(90, np.uint8)}
+    text = "QLinearMatMul x sa za w sb zb sy zy > y"
+    alike(small(text, {"x": [2, 3, 6]}, known, dtypes={"x": np.uint8, "y": np.uint8}), feeds)
+
+
+@pytest.mark.parametrize("text", ["BitShift x c > y direction='LEFT'", "BitShift x c > y direction='RIGHT'"])
+def test_bits(text: str) -> None:
+    kinds = {"x": np.uint8, "y": np.uint8}
+    made = small(text, {"x": [9]}, {"c": np.array(3, np.uint8)}, dtypes=kinds, opset=18)
+    alike(made, {"x": whole((9,), np.uint8)})
+    alike(small("BitwiseNot x > y", {"x": [9]}, dtypes=kinds, opset=18), {"x": whole((9,), np.uint8)})
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
@@ -250,8 +324,8 @@ def test_places_that_are_data() -> None:
 
 
 def test_an_operator_that_is_not_there_is_refused_by_name() -> None:
-    said = reason(small("Hardmax x > y", {"x": [2, 3]}))
-    assert said.startswith("Hardmax node") and "there is C for Abs" in said
+    said = reason(small("Det x > y", {"x": [3, 3]}))
+    assert said.startswith("Det node") and "there is C for Abs" in said
 
 
 def test_the_page_lists_every_operator() -> None:

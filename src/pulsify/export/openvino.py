@@ -1,0 +1,104 @@
+"""A stateful model for OpenVINO: states are variables inside of it, and a client streams a file. docs/export.md
+
+stream.xml, stream.bin      the model as IR, made stateful by OpenVINO's own pass
+stream.json                 ports, delays, how many frames there are: what a caller needs
+frames.py, client.py        chunks to pulses and back; the rest, with OpenVINO alone
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import openvino as ov
+from openvino.passes import MakeStateful, Manager
+
+from pulsify.core.errors import NotSupported
+from pulsify.core.spec import Spec
+from pulsify.export import portable
+from pulsify.export.clients.frames import whole
+from pulsify.export.clients.openvino_client import opened
+from pulsify.export.known import hold, known_streams
+from pulsify.export.registry import Target
+
+# a stream is one thread's, which may run wherever there is room: pinned, all processes would meet on one core
+EXACT: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+# in the order in which they are tried: OpenVINO 2026.4 fuses some masked attention wrongly, by its snippets
+SETTINGS = (EXACT, {**EXACT, "SNIPPETS_MODE": "DISABLE"})
+
+
+@dataclass(frozen=True)
+class OpenVino:
+    """One stream a request; several streams are several requests of one compiled model."""
+
+    def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
+        portable.refuse_growing(spec, "OpenVINO")
+        made = stateful(model, spec)
+        facts = portable.facts(spec)
+        facts["compile"] = _settings(made, model, spec, facts)
+        with portable.folder(path, "openvino") as place:
+            ov.save_model(made, place / "stream.xml", compress_to_fp16=False)  # its default would round the weights
+            portable.put(place, {portable.FACTS: portable.as_json(facts), **portable.client("openvino")})
+
+
+def stateful(model: ir.Model, spec: Spec) -> Any:
+    """The step for one stream, with its states inside."""
+    with tempfile.TemporaryDirectory() as place, portable.told_the_length(model, spec):
+        file = Path(place, "step.onnx")
+        ir.save(model, file, external_data="step.data")
+        try:
+            made = ov.Core().read_model(file)
+            shapes = {s.name: s.shape for s in spec.states} | {i.name: i.dims for i in spec.inputs}
+            shapes |= {s.name: s.dims for s in spec.statics}
+            made.reshape({port: _shape(port, shapes) for port in made.inputs})
+            given = {port.any_name for port in made.inputs}
+            if lost := [s.name for s in spec.states if s.name not in given]:
+                raise NotSupported(f"OpenVINO drops the states {lost}, which nothing reads", target="OpenVINO")
+            if spec.states:
+                passes = Manager()
+                passes.register_pass(MakeStateful({s.name: s.after for s in spec.states}))
+                passes.run_passes(made)
+            made.validate_nodes_and_infer_types()
+        except RuntimeError as error:
+            raise NotSupported(
+                f"OpenVINO does not take the step: {_said(error)}",
+                target="OpenVINO",
+                hint="export to onnx or c instead",
+            ) from error
+        ov.serialize(made, Path(place, "own.xml"))  # weights are read from the step's file until they are its own
+        return ov.Core().read_model(Path(place, "own.xml").read_bytes(), Path(place, "own.bin").read_bytes())
+
+
+def _shape(port: Any, shapes: dict[str, Any]) -> list[int]:
+    return portable.one(shapes[port.any_name]) if port.any_name in shapes else [1, 1]
+
+
+def _said(error: RuntimeError) -> str:
+    """The line that says what, without places in OpenVINO's source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(line for line in lines if "src/" not in line and not line.startswith("Exception from"))[:300]
+
+
+def _settings(made: Any, model: ir.Model, spec: Spec, facts: dict[str, Any]) -> dict[str, Any]:
+    """Those with which it gives what the stream gives, to the last frame, or NotSupported."""
+    wanted = list(known_streams(model, spec))
+    for settings in SETTINGS:
+        try:
+            compiled = ov.Core().compile_model(made, "CPU", settings)
+            for known in wanted:
+                hold(whole(opened(compiled, facts, known.statics), known.inputs), known, "OpenVINO")
+            return settings
+        except NotSupported:
+            if settings == SETTINGS[-1]:
+                raise
+        except RuntimeError as error:
+            raise NotSupported(
+                f"OpenVINO does not run the step: {_said(error)}", target="OpenVINO", hint="export to onnx or c instead"
+            ) from error
+    raise AssertionError("the last settings hold or raise")
+
+
+TARGET: Target = OpenVino()

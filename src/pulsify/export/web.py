@@ -1,0 +1,124 @@
+"""A folder for any static host: a page that streams sound or arrays through the model, in the visitor's browser.
+
+index.html, style.css, app.js   the page: microphone and file in, plots and sound out
+worker.js, stream.js, frames.js the stream, away from the page's own thread; flush included
+capture.js                      what hears the microphone, in the audio thread
+stream.onnx, stream.json        the step; ports, delays, states
+ort/                            onnxruntime-web, pinned; one thread, so it needs no cross-origin isolation
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.spec import Spec
+from pulsify.export import portable
+from pulsify.export.registry import Target
+
+RUNTIME = "1.30.0"  # of onnxruntime-web: what the page was tested with
+PARTS = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+
+
+@dataclass(frozen=True)
+class Web:
+    """runtime: a folder with onnxruntime-web's `dist` files; else they are fetched with npm, once."""
+
+    runtime: str = ""
+
+    def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
+        portable.refuse_growing(spec, "web")
+        _refuse_types(spec)
+        found = runtime_files(self.runtime)
+        with portable.folder(path, "web") as place:
+            portable.put(place, dict(_page()))
+            portable.put(place, {portable.FACTS: portable.as_json(web_facts(spec))})
+            with portable.told_the_length(model, spec):
+                ir.save(model, place / "stream.onnx")
+            for file in found:
+                portable.put(place, {f"ort/{file.name}": file.read_bytes()})
+
+
+def web_facts(spec: Spec) -> dict[str, Any]:
+    """What every client needs, and what else the page shows: states, times."""
+    states = [
+        {"name": s.name, "after": s.after, "shape": portable.one(s.shape), "dtype": str(s.dtype)} for s in spec.states
+    ]
+    return {**portable.facts(spec), "states": states, "sample_rate": spec.sample_rate}
+
+
+def _refuse_types(spec: Spec) -> None:
+    ports: list[Any] = [*spec.inputs, *spec.statics, *spec.outputs, *spec.states]
+    for port in ports:
+        if str(port.dtype) not in TYPES:
+            raise NotSupported(
+                f"'{port.name}' is of type {port.dtype}, which browsers have no arrays for", node=port.name, op="port",
+                target="web", hint="cast it to float32 in the model",
+            )  # fmt: skip
+
+
+def _page() -> Iterator[tuple[str, bytes]]:
+    for file in sorted(resources.files("pulsify.export").joinpath("web_page").iterdir(), key=lambda f: f.name):
+        if file.name.endswith((".html", ".css", ".js")):
+            yield file.name, file.read_bytes()
+
+
+# ---- onnxruntime-web
+
+
+def runtime_files(given: str = "") -> list[Path]:
+    """Its files, from a folder that was given, or from the one npm's package was unpacked into."""
+    folder = Path(given) if given else _cache() / f"onnxruntime-web-{RUNTIME}"
+    if not given and not all((folder / name).is_file() for name in PARTS):
+        _fetch(folder)
+    if missing := [name for name in PARTS if not (folder / name).is_file()]:
+        raise InvalidArgument(
+            f"runtime={given!r}: no {missing} there; it is the folder dist of the npm package onnxruntime-web"
+        )
+    return [folder / name for name in PARTS]
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".cache") / "pulsify"
+
+
+def _fetch(folder: Path) -> None:
+    """By npm, into the cache: all of it, or nothing."""
+    npm = shutil.which("npm")
+    other = "or unpack the npm package onnxruntime-web yourself and name its folder dist: --option runtime=FOLDER"
+    if npm is None:
+        raise InvalidArgument(f"the target web needs onnxruntime-web {RUNTIME}: install npm, {other}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        command = [npm, "pack", "--silent", f"onnxruntime-web@{RUNTIME}"]
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=600, check=False)
+        packed = next(Path(place).glob("*.tgz"), None)
+        if done.returncode or packed is None:
+            raise InvalidArgument(
+                f"npm could not fetch onnxruntime-web {RUNTIME} ({done.stderr.strip()[:200]}); {other}"
+            )
+        own = Path(place, "dist")
+        own.mkdir()
+        with tarfile.open(packed) as archive:
+            for name in PARTS:
+                part = archive.extractfile(f"package/dist/{name}")
+                assert part is not None, name
+                (own / name).write_bytes(part.read())
+        shutil.rmtree(folder, ignore_errors=True)
+        own.rename(folder)
+
+
+TARGET: Target = Web()

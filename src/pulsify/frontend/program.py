@@ -1,0 +1,83 @@
+"""Programs that torch.export made (`.pt2` files), as ONNX. Which axes are free was said when they were exported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.core.errors import InvalidArgument, InvalidModel
+from pulsify.frontend.torch import clean, name_by_module, own_weights
+from pulsify.frontend.torch_call import as_array, close, quiet, short
+
+SUFFIX = ".pt2"
+
+
+def is_program(source: object) -> bool:
+    """A file of torch.export, or what it holds?"""
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source).suffix.lower() == SUFFIX
+    return type(source).__name__ == "ExportedProgram" and type(source).__module__.startswith("torch.export")
+
+
+def as_onnx(source: Any) -> ir.Model:
+    """The program as a model: exported, and equal to it on the example it holds."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidArgument("a torch.export program needs torch itself: pip install 'pulsify[torch]'") from error
+    program, name = source, "the program"
+    if isinstance(source, (str, os.PathLike)):
+        name = repr(Path(source).name)
+        if not Path(source).is_file():
+            raise InvalidModel(f"no such model file: {name}")
+        try:
+            program = torch.export.load(source)
+        except Exception as error:  # whatever is in the file
+            raise InvalidModel(f"{name} is no program that torch.export.load reads ({short(error)})") from error
+    with quiet():
+        try:
+            made = torch.onnx.export(program, dynamo=True, verbose=False)
+        except Exception as error:  # an exporter may raise anything
+            raise InvalidModel(f"torch could not turn {name} into ONNX ({short(error)})") from error
+        assert made is not None
+        model: ir.Model = made.model
+        name_by_module(model)
+        own_weights(model)
+        clean(model)
+        _check_free(model, name)
+        _check_equal(model, program)
+    return model
+
+
+def _check_free(model: ir.Model, name: str) -> None:
+    """Some axis must be free, or there is nothing to stream along."""
+    if all(isinstance(dim, int) for v in model.graph.inputs for dim in (v.shape or ())):
+        raise InvalidModel(
+            f"all sizes of {name} are fixed, so it has no time axis; export it with one that is free: "
+            'torch.export.export(module, args, dynamic_shapes={"x": {2: torch.export.Dim("T")}})'
+        )
+
+
+def _check_equal(model: ir.Model, program: Any) -> None:
+    """On the example the program was exported with, if it is kept there."""
+    import torch
+
+    from pulsify.core.runner import open_model
+
+    if program.example_inputs is None:
+        return
+    args, kwargs = program.example_inputs
+    with torch.no_grad():
+        wanted = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
+    given = torch.utils._pytree.tree_leaves((args, kwargs))
+    tensors = [as_array(t) for t in given if isinstance(t, torch.Tensor)]
+    got = open_model(model).run(None, dict(zip([str(v.name) for v in model.graph.inputs], tensors, strict=True)))
+    for value, ours, theirs in zip(model.graph.outputs, got, wanted, strict=True):
+        if np.shape(ours) != tuple(theirs.shape) or not close(ours, as_array(theirs)):
+            raise InvalidModel(
+                f"output '{value.name}' of the export is not the program's own; export it to ONNX yourself"
+            )

@@ -1,0 +1,79 @@
+"""What an output frame reads: nothing else changes it in batch, and both ends of what is told do."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pulsify
+from pulsify.core.errors import PulsifyError
+from pulsify.core.runner import open_model, run_model
+from pulsify.report.delays import source_wire
+from pulsify.report.reading import reading, reading_figures
+from pulsify.report.stages import analysed, open_batch
+from pulsify.verify.check import make_inputs, valid_length
+
+ZOO = Path(__file__).parents[2] / "zoo" / "fixtures" / "legacy"
+MANY = 600  # frames: a longer input takes too long
+
+
+def touched(path: Path, stream: pulsify.Stream, length: int, frames: list[int], ats: range) -> dict[int, set[int]]:
+    """By output frame, the input frames that change it; on several inputs, for one may hide behind a maximum."""
+    runner, rng = open_model(str(path)), np.random.default_rng(0)
+    (port,), out = stream.inputs, stream.outputs[0]
+    found: dict[int, set[int]] = {k: set() for k in frames}
+    for _ in range(3):
+        feeds = make_inputs(runner, stream, length, rng)
+        before = run_model(runner, feeds)[out.name]
+        others = tuple(i for i in range(before.ndim) if i != out.axis)
+        for at in ats:
+            moved = feeds[port.name].copy()
+            moved[(slice(None),) * port.axis + (at,)] *= -1.5
+            differs = (run_model(runner, {**feeds, port.name: moved})[out.name] != before).any(others)
+            for k in frames:
+                found[k] |= {at} if differs[k] else set()
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(ZOO.glob("*.onnx")), ids=lambda p: p.stem)
+def test_batch_changes_where_frames_are_read_and_nowhere_else(path: Path) -> None:
+    try:
+        stream = pulsify.stream(path, unbounded="grow", verify=False)
+    except PulsifyError:
+        pytest.skip("refused: it has no stream")
+    plan = analysed(open_batch(path), stream.pulse, "grow")
+    wire = source_wire(plan.ctx, stream.outputs[0].name)
+    if len(stream.inputs) > 1 or stream.inputs[0].dtype.kind != "f" or wire is None or wire not in plan.ctx.trails:
+        pytest.skip("one input of floats is changed here")
+    (told,) = reading_figures(plan)
+    frames, most = [f["frame"] for f in told["frames"]], int(max(f["arrived"] for f in told["frames"]))
+    length = valid_length(stream, most + 4 * stream.pulse)
+    if length is None or length > MANY:
+        pytest.skip("it looks too far for every frame to be tried")
+    got = touched(path, stream, length, frames, range(min(length, most + 2)))
+    for k in frames:
+        span = reading(plan.ctx, wire, k)[stream.inputs[0].name]
+        first = 0 if span.since else span.first
+        assert got[k] <= set(range(first, span.last + 1)), f"frame {k} reads what was not told"
+        assert max(got[k]) == span.last, f"frame {k}: told to read further ahead than it does"
+        assert span.since or min(got[k]) == first, f"frame {k}: told to read further back than it does"
+
+
+def test_layers_are_told_from_the_input_to_the_output_with_how_late_they_are() -> None:
+    (told,) = reading_figures(analysed(open_batch(ZOO / "unet.onnx"), 4))
+    assert [x["op"] for x in told["layers"]] == ["input", *["Conv"] * 3, *["ConvTranspose"] * 2, "Conv"]
+    assert [x["late_input_frames"] for x in told["layers"]] == [0, 1, 2, 4, 6, 7, 8]
+    for f in told["frames"]:
+        assert f["read"][-1] == f["time"] and f["read"][0][0] >= 0
+        for layer, (_, end) in zip(told["layers"], f["read"], strict=True):
+            assert end <= f["arrived"] - layer["late_input_frames"], "what is read is there when the frame comes out"
+    ends = [f["arrived"] - x["late_input_frames"] for f in told["frames"] for x in [told["layers"][-1]]]
+    assert all(end - f["time"][1] < 4 for end, f in zip(ends, told["frames"], strict=True)), "and no pulse earlier"
+
+
+def test_a_recurrence_reads_all_since_the_start() -> None:
+    (told,) = reading_figures(analysed(open_batch(ZOO / "gru.onnx"), 2))
+    assert told["frames"][0]["read"][0][0] is None and Fraction(told["rate"]) == 1
