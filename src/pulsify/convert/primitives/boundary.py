@@ -25,6 +25,7 @@ import onnx_ir as ir
 
 from pulsify.convert.facts import First, Layout, Mirror, Window, Wire
 from pulsify.convert.primitives.builder import choose
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
 
@@ -260,8 +261,45 @@ def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
     return ctx.builder.reshape(x, dims)
 
 
+def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
+    """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
+    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
+        return value
+    if window.grows and ctx.clock.batch is not None:
+        raise NotStreamable(
+            "positions of a past that grows meet streams of any number",
+            node=wire.name,
+            op="position",
+            hint='fix the batch size: set={"B": 1}',
+        )
+    b, layout = ctx.builder, wire.layout
+    first = [max(s, 1) for s in layout.sizes[: layout.axis]]
+    rest = [max(s, 1) for s in layout.sizes[layout.axis + 1 :]]
+    split = b.reshape(value, [*first, -1, window.frames, *rest])
+    at = len(first)
+    front = b.op("Transpose", split, perm=[at, *(i for i in range(len(first) + 2 + len(rest)) if i != at)])
+    # front is [B, *first, frames, *rest]; the target has B on its batch axis, in front of or behind time.
+    own = [*first, window.frames, *rest]
+    full = [1] * (target.rank - len(own)) + own
+    batch = target.batch
+    if batch is None:
+        return b.reshape(front if ctx.clock.batch is None else _first_stream(ctx, front), full)
+    if target.sizes[batch] != -1:
+        raise NotStreamable(
+            "positions meet a batch folded together with another axis (heads)",
+            node=wire.name,
+            op="position",
+            hint='fix the batch size: set={"B": 1}',
+        )
+    if all(d == 1 for d in full[: batch + 1]):
+        return b.reshape(front, [*full[:batch], -1, *full[batch + 1 :]])
+    lifted = b.reshape(front, [-1, *full])
+    moved = b.op("Transpose", lifted, perm=[*range(1, batch + 1), 0, *range(batch + 1, len(full) + 1)])
+    return b.reshape(moved, [*full[:batch], -1, *full[batch + 1 :]])
+
+
 def _first_stream(ctx: Context, x: ir.Value) -> ir.Value:
-    """[B, frames] -> [1, frames], for known values that have one entry for all streams: those go in step."""
+    """[B, ...] -> [1, ...], for known values that have one entry for all streams: those go in step."""
     return ctx.builder.slice(x, 0, 0, 1)
 
 

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Fact, Late, Layout, Static, Wire
 from pulsify.convert.plan import Plan, check_known
+from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
@@ -25,7 +26,6 @@ from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.fold import Scores, finished, over_all, scores, sizes_of
-from pulsify.convert.rules.pointwise import aligned
 from pulsify.frontend.model import Node
 
 MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Windows, Wire
-from pulsify.convert.primitives.boundary import along, real_frames
+from pulsify.convert.primitives.boundary import aligned, along, real_frames
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.axismap import axis_maps
 from pulsify.convert.rules.field_cells import cells_of
@@ -22,7 +22,7 @@ from pulsify.convert.rules.field_operand import Operand, check_beside, check_sha
 from pulsify.convert.rules.field_sum import field_sum
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import horizon
-from pulsify.convert.rules.pointwise import aligned, clone
+from pulsify.convert.rules.pointwise import clone
 from pulsify.core.roles import SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
