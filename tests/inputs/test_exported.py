@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,28 @@ def test_a_layer_of_torch_that_the_older_exporter_ties_to_a_length(tmp_path: Pat
     with pytest.raises(pulsify.NotStreamable, match="runs at 40 frames and at no other") as refused:
         pulsify.stream(proto, pulse=4)
     assert refused.value.op == "Reshape" and "dynamo=True" in refused.value.hint
+
+
+class Looped(torch.nn.Module):
+    """A mask drawn by loops over frames: numbers, to an exporter that traces. Thousands of nodes."""
+
+    def forward(self, x: Any) -> Any:
+        size = int(x.shape[1])
+        seen = torch.zeros(size, size, dtype=torch.bool)
+        for i in range(size):
+            for j in range(max(0, i - 5), i + 1):
+                seen[i, j] = True
+        return torch.softmax((x @ x.transpose(1, 2)).masked_fill(~seen, -1e9), -1) @ x
+
+
+def test_a_mask_drawn_by_loops_is_named_at_once(tmp_path: Path) -> None:
+    proto = exported(Looped(), ("B", "T", 8), tmp_path / "m.onnx", dynamo=False)
+    assert len(proto.graph.node) > 5000
+    begun = time.process_time()
+    with pytest.raises(pulsify.NotStreamable, match="runs at 40 frames and at no other") as refused:
+        pulsify.stream(proto, pulse=4)
+    assert time.process_time() - begun < 2
+    assert refused.value.op == "Where" and "loops over frames" in refused.value.hint
 
 
 class Recurrent(torch.nn.Module):
