@@ -249,8 +249,8 @@ class Pooled:
         x = fold.cast(fold.only(given[value], value.layout, dtype, 0), dtype, DOUBLE)
         about = self._centre(fold, x, value)
         weights = None if weights is None else fold.cast(weights, dtype, DOUBLE)
-        one = b.constant(np.array(1, np.float64), "one")
-        ones = fold.only(b.op("Expand", one, b.op("Shape", x)), value.layout, DOUBLE, 0)
+        ones = b.op("Cast", b.op("Equal", x, x), to=int(DOUBLE))  # (of what is no number no sum is one either)
+        ones = fold.only(ones, value.layout, DOUBLE, 0)
         off = fold.only(b.op("Sub", x, about.now), value.layout, DOUBLE, 0)
         parts = [self.contract(fold, weights, y) for y in (ones, off, b.op("Mul", off, off))]
         sums = [fold.running(f"moment{i}", DOUBLE, self.sizes) for i in range(3)]
