@@ -33,7 +33,7 @@ def by_minimum(i: Any, n: Any) -> Any:
 
 
 def by_comparison(i: Any, n: Any) -> Any:
-    i = torch.where(0 > i, -i, i)
+    i = torch.where(i <= -1, -i, i)
     return torch.where(i > n - 1, 2 * n - 2 - i, i)
 
 

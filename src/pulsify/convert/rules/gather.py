@@ -232,23 +232,28 @@ def _mirrored(
     reach = _cover(inside - begin // step.denominator * step.numerator, step)
     table = replace(_read(longest, reach, at), early=longest[:0], clipped=False)
 
+    def places(run: Trace) -> Array:
+        return table.regular(np.arange(len(rows(run))))
+
     def shown(run: Trace, mode: str) -> bool:
-        frames, found = run[node.inputs[0]].dims[axis], rows(run)
-        return np.array_equal(found, MIRRORS[mode](table.regular(np.arange(len(found))), frames))
+        return np.array_equal(rows(run), MIRRORS[mode](places(run), run[node.inputs[0]].dims[axis]))
 
     mode = next((m for m in MIRRORS if all(shown(run, m) for run in ctx.ask.traces.runs)), None)
-    before, after = max(-reach.first(0), 0), overrun(reach, own, length)
-    if mode is None or not (before or after):
+    if mode is None or all(np.array_equal(rows(run), places(run)) for run in ctx.ask.traces.runs):
         return None
+    before, after = max(-reach.first(0), 0), overrun(reach, own, length)
     least = max(before, after) + (mode == "reflect")
+    plain = _regular(node, rows, table, length, axis)
+    claim = replace(
+        plain,
+        what="its index table moving on with time, and mirrored at both ends",
+        holds=lambda run: run[node.inputs[0]].dims[axis] < least or shown(run, mode),
+        near={"start": before / float(own.rate), "end": after / float(own.rate)},
+        ends=True,
+    )
+    if not holds_everywhere(ctx.ask, claim):
+        return None
     ctx.ask.ledger.require(node.name, own, at_least=least)  # shorter ones are mirrored more than once, if at all
-    claim = _regular(node, rows, table, length, axis)
-    prove(
-        ctx.ask, node, "its index table moving on with time, and mirrored at both ends",
-        lambda run: run[node.inputs[0]].dims[axis] < least or shown(run, mode),
-        near={"start": before / float(own.rate), "end": claim.near["end"] + after / float(own.rate)},
-        period=claim.period, ends=True, slope=claim.slope,
-    )  # fmt: skip
     _require_inside(ctx, node, rows, axis, index)
     return table, Fill(mode)
 
