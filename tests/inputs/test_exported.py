@@ -119,6 +119,25 @@ def test_shapes_that_an_exporter_declares_wrongly_are_left_out(kind: str, tmp_pa
     assert stream.run(frames(1, 11, 8)).shape == (1, 11, 3)
 
 
+class Within(torch.nn.Module):
+    """A GRU inside of every frame, over [B*T], that starts at numbers of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.start = torch.nn.GRU(3, 4, batch_first=True), torch.tensor([0.1, -0.2, 0.3, 0.4])
+
+    def forward(self, x: Any) -> Any:
+        b, t, f, c = x.shape
+        h = torch.ones(1, b * t, 4) * self.start
+        return self.cell(x.reshape(b * t, f, c), h)[0].reshape(b, t, f, 4)
+
+
+def test_first_states_of_frames_that_are_not_zero(tmp_path: Path) -> None:
+    proto = exported(Within(), ("B", "T", 5, 3), tmp_path / "m.onnx", dynamo=False)
+    for streams in (1, 3):
+        check(proto, 4, range(1, 10), batch=streams)
+
+
 class Twice(torch.nn.Module):
     """Two frames a turn."""
 

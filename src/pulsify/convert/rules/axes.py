@@ -23,7 +23,7 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
         ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; over time if a sum over it follows")
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; over time (no Hardmax) if a sum follows")
 def softmax(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank

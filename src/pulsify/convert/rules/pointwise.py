@@ -14,6 +14,7 @@ import onnx_ir as ir
 from pulsify.convert.at_end import at_end
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Final, Late, Layout, Static, Varying, Window, Wire
+from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.primitives.builder import Builder
@@ -56,6 +57,12 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
         return clone(ctx, node, inputs)
 
+    if all(w.constant_frame is not None and w.length is None and not w.first for w in wires.values()):
+        alike = [w.constant_frame for w in wires.values() if w.constant_frame is not None]
+        frame = emit(alike, Window(1, 0, 1))[0]  # one frame is all of them
+        assert frame is not None
+        ctx.ask.facts[name] = constant_wire(ctx, name, frame, target)
+        return None
     layouts = (target, *(None for _ in node.outputs[1:]))
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
 
