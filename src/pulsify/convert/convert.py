@@ -134,22 +134,26 @@ def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "prove
         pulse 4    | . . . . | . . . . |          none, in any layer
     """
     chosen, plan = _natural(tracer, unbounded, proof, opening)
-    plan.released()
+    if plan is not None:
+        plan.released()
     return chosen
 
 
-def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned]:
-    """The natural pulse, and what was planned for it."""
+def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
+    """The natural pulse, and what was planned for it if no other was looked at."""
     grain, plain = _granule(tracer, unbounded, proof)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
-    best = _planned(tracer, plain, unbounded, proof, opening)
+    plan = _planned(tracer, plain, unbounded, proof, opening)
+    if not chunks:
+        return Natural(grain, plan.latency, grain), plan
+    found = {grain: plan.released()}
     for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
         if pulse < LONGEST_CHUNK:
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
-                other = _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
-                best, worse = (other, best) if other.latency <= best.latency else (best, other)
-                worse.released()
-    return Natural(best.ctx.pulse, best.latency, grain), best
+                plain = analyse(tracer, pulse, unbounded, proof)
+                found[pulse] = _planned(tracer, plain, unbounded, proof, opening).released()
+    pulse = min(found, key=lambda p: (found[p], -p))
+    return Natural(pulse, found[pulse], grain), None
 
 
 def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:

@@ -10,7 +10,7 @@ At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -239,7 +239,6 @@ class Field:
     origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
     moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
     product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
-    like: Hashable = None  # two of which this is equal have the same cells at every length
 
     def side(self, axis: int) -> Side:
         return next(s for s in self.sides if s.axis == axis)

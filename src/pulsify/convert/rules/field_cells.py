@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import numpy as np
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Field, Side
+from pulsify.convert.facts import Field
 from pulsify.convert.mask_cells import Cells
-from pulsify.convert.proof.claims import fixed
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, CannotRun, Trace, known
-from pulsify.trace.one_node import alike
 
-SMALL = 16  # entries of a value that is told by what it is
 NORMALISED = ("Softmax", "LogSoftmax")
 
 
@@ -70,23 +66,6 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
 
     roots = [_root(ctx, o.name) for o in operands] if any(c.live.any() for c in inputs) else ()
     return cell.combine(node.op, inputs, compute, roots)
-
-
-def made_like(ctx: Context, node: Node, operands: list[Operand], sides: tuple[Side, Side]) -> Hashable:
-    """All that the cells of a field follow from: layers of attention under one mask have the same."""
-    own = (ctx.ask.dtype(node.outputs[0]), ctx.ask.sizes_static(node.outputs[0]), *((s.axis, s.length) for s in sides))
-    if not traits(node.op).elementwise and not traits(node.op).keeps_cells:
-        return own  # nothing is known of them
-    return alike(node), own, *(_operand_like(ctx, o) for o in operands)
-
-
-def _operand_like(ctx: Context, o: Operand) -> Hashable:
-    made: Hashable = o.fact.like if isinstance(o.fact, Field) else None
-    value = ctx.ask.traces.runs[0][o.name]
-    if value.known and math.prod(value.dims) <= SMALL and not o.axes:  # a scale: its name is each layer's own
-        same = fixed(ctx.ask, ctx.ask.model.producers.get(o.name), o.name)
-        made = (value.dims, value.array.tobytes()) if same else None
-    return o.index, made or o.name, tuple(o.axes.items()), ctx.ask.dtype(o.name)
 
 
 def _root(ctx: Context, name: str) -> cell.Hider:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +21,6 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.rules.pointwise import clone
-from pulsify.convert.template import in_step
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.roles import VALUES, mark
@@ -63,7 +62,11 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     except NotStreamable as problem:
         raise ("ahead" in problem.reason and _by_data(ctx, field.name)) or problem from None
     if not view.cols.grows and view.whole:
-        _check_sight(ctx, node, field, (row, col), Sight(needed, view, float(value.length.rate / length.rate)), value)
+        sight = Sight(needed, view, float(value.length.rate / length.rate))
+        reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
+        near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
+        prove(ctx.ask, node, "how far attention looks", sight.holds, near=near, period=ctx.pulse, hidden=True)
+        _check_last_rows(ctx, node, (length, value.length), sight)
     windows = {row: view.rows, col: view.cols}
     if view.cols.grows:
         grow(ctx, node, value, view, needed)
@@ -169,25 +172,6 @@ class Sight:
         latest = (i - rows.start) // p
         self.slack = min(self.slack, float((i * self.pace - first).min(initial=math.inf)))
         return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
-
-
-def _check_sight(ctx: Context, node: Node, o: Operand, axes: tuple[int, int], sight: Sight, value: Wire) -> None:
-    """It holds at every length. Of fields with the same cells one is looked at."""
-    (rows, cols), _ = in_step((sight.view.rows, sight.view.cols))
-    view, ledger = replace(sight.view, rows=rows, cols=cols), ctx.ask.ledger
-    length = _field_sides(ctx, node, o)[axes[0]].length or value.length
-    assert length is not None and value.length is not None
-    key = ((o.fact.like if isinstance(o.fact, Field) else None) or o.name, axes, length, value.length, view)
-    if (looked := ctx.ask.sights.get(key)) is not None:
-        if looked in ledger.assumed:
-            ledger.assume(o.name, ledger.assumed[looked])
-        return
-    reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
-    near = {"start": float(ctx.pulse + reach), "pair": float(reach)}
-    sight = replace(sight, view=view)
-    prove(ctx.ask, node, "how far attention looks", sight.holds, near=near, period=ctx.pulse, hidden=True)
-    _check_last_rows(ctx, node, (length, value.length), sight)
-    ctx.ask.sights[key] = o.name
 
 
 def _check_last_rows(ctx: Context, node: Node, sides: tuple[Length, Length], sight: Sight) -> None:

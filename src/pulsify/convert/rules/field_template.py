@@ -8,12 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window, Windows
+from pulsify.convert.facts import Window
 from pulsify.convert.proof.claims import prove
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.growing import growing_template
-from pulsify.convert.template import Template, find, in_step
+from pulsify.convert.template import Template, find
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace
 
@@ -26,22 +26,10 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     if any(windows[o.axes[x]].grows for x in (a, b)):
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
     pair = (windows[o.axes[a]], windows[o.axes[b]])
-    pair, late = in_step(pair)
-    key = (o.name, (a, b), pair)
-    if key not in ctx.ask.templates:
-        ctx.ask.templates[key] = _template(ctx, node, o.name, (a, b), pair)
-    phases: tuple[Array, ...] = ctx.ask.templates[key].phases
-    if len(phases) == 1:
-        return ctx.builder.constant(phases[0], o.name)
-    return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name)
-
-
-def _template(ctx: Context, node: Node, name: str, axes: tuple[int, int], pair: Windows) -> Template:
-    """Found at one length, proven at every other."""
 
     def array(run: Trace) -> Array:
-        out: Array = run[name].array
-        for i, s in enumerate(ctx.ask.sizes_static(name)):
+        out: Array = run[o.name].array
+        for i, s in enumerate(ctx.ask.sizes_static(o.name)):
             if s < 0:  # known values do not differ from stream to stream
                 one = out[(slice(None),) * i + (slice(0, 1),)]
                 if not np.array_equal(np.broadcast_to(one, out.shape), out):
@@ -49,17 +37,19 @@ def _template(ctx: Context, node: Node, name: str, axes: tuple[int, int], pair: 
                 out = one
         return out
 
-    template = find(array(ctx.ask.traces.longest), axes, pair)
+    template = find(array(ctx.ask.traces.longest), (a, b), pair)
     if template is None:
         raise Unclear(
-            f"'{name}' (a mask, a bias) does not move on with time in a regular way",
+            f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
             node=node.name, op=node.op,
             hint="masks and biases must depend on the distance of two frames or on chunks; it helps if the pulse "
             "shares a factor with the chunk",
         )  # fmt: skip
     found = template
-    prove(ctx.ask, node, f"'{name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
-    return found
+    prove(ctx.ask, node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
+    if len(template.phases) == 1:
+        return ctx.builder.constant(template.phases[0], o.name)
+    return _by_phase(ctx, node, np.stack(template.phases), o.name)
 
 
 def _windowed(ctx: Context, template: Template) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Windows,
 from pulsify.convert.primitives.boundary import aligned, along, real_frames
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.axismap import axis_maps
-from pulsify.convert.rules.field_cells import cells_of, made_like
+from pulsify.convert.rules.field_cells import cells_of
 from pulsify.convert.rules.field_operand import Operand, check_beside, check_shape, operand_of
 from pulsify.convert.rules.field_sum import field_sum
 from pulsify.convert.rules.field_template import field_template
@@ -83,7 +83,6 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
         take=take,
         bounded=_bounded(ctx, node, operands, axes),
         product=_product(node, operands),
-        like=made_like(ctx, node, operands, (sides[0], sides[1])),
     )
 
 
