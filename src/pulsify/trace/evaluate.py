@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
-from pulsify.trace.one_node import CLAMPED, runner_of, single_node_model
+from pulsify.trace.one_node import CLAMPED, alike, runner_of, single_node_model
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
@@ -163,7 +164,7 @@ class Evaluator:
     """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
 
     model: Model
-    _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
+    _runners: dict[tuple[Any, ...], Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
     _read: set[str] | None = None
@@ -302,9 +303,10 @@ class Evaluator:
             raise TooLarge(node, "it would be too large to look at")
         if node.op in COMPARISONS and any(self._rounded(i) for i in node.inputs):
             _check_apart(node, [v.array for v in ins if v is not None])
-        runner = self._runners.get(node.outputs[0])
+        kind = alike(node)
+        runner = self._runners.get(kind)
         if runner is None:
-            runner = self._runners[node.outputs[0]] = runner_of(self.model, node)
+            runner = self._runners[kind] = runner_of(self.model, node)
         try:
             return runner([v.array for v in ins if v is not None])
         except TooLarge:
@@ -550,7 +552,9 @@ def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
     """Its output has no more elements than its inputs: no shape has to be inferred to say so."""
     own = traits(node.op, node.domain)
     if not own.elementwise:
-        return own.regroups or own.keeps_size or node.op in ("Slice", "Transpose")
+        one = node.op == "Gather" and ins[1] is not None and math.prod(ins[1].dims) <= 1
+        kept = node.op in ("Slice", "Transpose", "ScatterND", "ScatterElements")
+        return one or kept or own.regroups or own.keeps_size
     largest = max((v.dims for v in ins if v is not None), key=math.prod)
     return all(v is None or _fits(v.dims, largest) for v in ins)
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Side, Tabled, Window, Windows, Wire
+from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.axismap import axis_maps, repeats_one
 from pulsify.convert.rules.field_cells import cells_of
@@ -23,7 +24,7 @@ from pulsify.convert.rules.field_sum import field_sum
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.field_view import inside
 from pulsify.convert.rules.growing import all_of
-from pulsify.convert.rules.pointwise import aligned, clone
+from pulsify.convert.rules.pointwise import clone
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
