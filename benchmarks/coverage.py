@@ -46,6 +46,7 @@ class Case:
     inputs: list[Array]
     expected: list[Array]
     axis: int  # the time axis of the output
+    whole: bool = False  # it has none: a result about the whole recording
 
     @property
     def path(self) -> Path:
@@ -101,7 +102,9 @@ def make_case(entry: Entry, exporter: Exporter) -> Case:
     x, y = run_batch(session, entry, [entry.length])
     x_ragged, y_ragged = run_batch(session, entry, [entry.length + n for n in (half + 1, half, 1)])
     _, y_longer = run_batch(session, entry, [2 * entry.length])
-    axis = next(i for i, (a, b) in enumerate(zip(y.shape, y_longer.shape, strict=True)) if a != b)
+    axis = next((i for i, (a, b) in enumerate(zip(y.shape, y_longer.shape, strict=True)) if a != b), None)
+    if axis is None:  # a result about the whole recording: one frame of it
+        return Case(entry, exporter, [x, x_ragged], [y[None], y_ragged[None]], 0, whole=True)
     return Case(entry, exporter, [x, x_ragged], [y, y_ragged], axis)
 
 
@@ -177,12 +180,12 @@ def judge_pulsify(case: Case) -> Verdict:
 def run_pulsify(case: Case) -> tuple[list[Array], str]:
     stream = compile_pulsify(case.path, case.entry.pulse)
     (output,) = stream.outputs
-    axes = {"x": case.entry.axis}
     outputs = []
     for x in case.inputs:
         whole, rest = divmod(x.shape[case.entry.axis], stream.pulse)
         cuts = [stream.pulse] * whole + [rest] * (rest > 0)
-        outputs.append(harness.run_stream(stream, {"x": x}, axes, cuts)[output.name])
+        got = harness.run_stream(stream, {"x": x}, cuts)[output.name]
+        outputs.append(got[None] if case.whole else got)
     return outputs, str(output.delay)
 
 

@@ -9,8 +9,6 @@ FINITE = ("where_1e4", "where_min", "where_not_1e4", "add_1e9")
 
 def failure(case: Case, unbounded: object = "refuse") -> str:
     """Why this case fails, or nothing."""
-    if case.layout == "folded" and case.batch != 1:
-        return "heads folded into a symbolic batch: what differs by phase, position or head is refused"
     if case.product == "time_first" and case.batch != 1 and _by_phase(case):
         return "templates by phase need the batch in front: refused"
     if case.applied == "only_after":
@@ -29,6 +27,4 @@ def _by_phase(case: Case) -> bool:
 def _growing(case: Case) -> str:
     if case.layout == "folded":
         return "a growing cache of heads folded into the batch is refused"
-    if case.scheme.startswith("xl_"):
-        return "a relative shift over growing columns is refused"
     return ""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,28 @@ def test_a_layer_of_torch_that_the_older_exporter_ties_to_a_length(tmp_path: Pat
     assert refused.value.op == "Reshape" and "dynamo=True" in refused.value.hint
 
 
+class Looped(torch.nn.Module):
+    """A mask drawn by loops over frames: numbers, to an exporter that traces. Thousands of nodes."""
+
+    def forward(self, x: Any) -> Any:
+        size = int(x.shape[1])
+        seen = torch.zeros(size, size, dtype=torch.bool)
+        for i in range(size):
+            for j in range(max(0, i - 5), i + 1):
+                seen[i, j] = True
+        return torch.softmax((x @ x.transpose(1, 2)).masked_fill(~seen, -1e9), -1) @ x
+
+
+def test_a_mask_drawn_by_loops_is_named_at_once(tmp_path: Path) -> None:
+    proto = exported(Looped(), ("B", "T", 8), tmp_path / "m.onnx", dynamo=False)
+    assert len(proto.graph.node) > 5000
+    begun = time.process_time()
+    with pytest.raises(pulsify.NotStreamable, match="runs at 40 frames and at no other") as refused:
+        pulsify.stream(proto, pulse=4)
+    assert time.process_time() - begun < 2
+    assert refused.value.op == "Where" and "loops over frames" in refused.value.hint
+
+
 class Recurrent(torch.nn.Module):
     def __init__(self, kind: Any) -> None:
         super().__init__()
@@ -94,6 +117,25 @@ def test_shapes_that_an_exporter_declares_wrongly_are_left_out(kind: str, tmp_pa
     stream = pulsify.stream(proto, pulse=4)
     assert stream.report is not None
     assert stream.run(frames(1, 11, 8)).shape == (1, 11, 3)
+
+
+class Within(torch.nn.Module):
+    """A GRU inside of every frame, over [B*T], that starts at numbers of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.start = torch.nn.GRU(3, 4, batch_first=True), torch.tensor([0.1, -0.2, 0.3, 0.4])
+
+    def forward(self, x: Any) -> Any:
+        b, t, f, c = x.shape
+        h = torch.ones(1, b * t, 4) * self.start
+        return self.cell(x.reshape(b * t, f, c), h)[0].reshape(b, t, f, 4)
+
+
+def test_first_states_of_frames_that_are_not_zero(tmp_path: Path) -> None:
+    proto = exported(Within(), ("B", "T", 5, 3), tmp_path / "m.onnx", dynamo=False)
+    for streams in (1, 3):
+        check(proto, 4, range(1, 10), batch=streams)
 
 
 class Twice(torch.nn.Module):

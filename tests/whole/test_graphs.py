@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import pulsify
+from pulsify.backends.native import library
 from tests.models import model, node, weights
 from tests.side import Batch, streamed
 from tests.whole.check import check, same
@@ -41,6 +42,17 @@ def test_axes_as_older_models_have_them(opset: int) -> None:
 
 def test_without_axes_all_is_one_number() -> None:
     check(model([node("ReduceSum", "x", "y", keepdims=0)], {"x": [1, "T", 2]}, ["y"]), pulses=(1, 4))
+
+
+@pytest.mark.skipif(not library.available(), reason="no C compiler")
+def test_variances_as_c() -> None:
+    nodes = [
+        node("ReduceMean", "x", "mean", axes=[1]),
+        node("Sub", "x mean", "off"),
+        node("Mul", "off off", "squares"),
+        node("ReduceMean", "squares", "y", axes=[1], keepdims=0),
+    ]
+    check(model(nodes, {"x": ["B", "T", 3]}, ["y"]), pulses=(4,), lengths=(1, 4, 9), backend="native")
 
 
 def test_streams_of_a_batch_are_not_mixed() -> None:

@@ -1124,6 +1124,75 @@ def divide_by_length() -> nn.Module:
     return Fn(lambda s, x: torch.cumsum(x, 2) / x.shape[2])
 
 
+# ------------------------------------------------- first frames, whole recordings
+@case([1, 16, "S"], note="every frame less the first one", family="whole")
+def latch_subtracted() -> nn.Module:
+    return Fn(lambda s, x: s.c(x - x[..., :1]), c=nn.Conv1d(16, 16, 3, padding=1))
+
+
+@case([1, 16, "S"], note="both ends repeated by concatenation", family="whole")
+def latch_edges() -> nn.Module:
+    return Fn(lambda s, x: s.c(torch.cat([x[..., :1], x, x[..., -1:]], 2)), c=nn.Conv1d(16, 16, 3))
+
+
+@case([1, "S", 16], note="the first frame sets a GRU's state", family="whole")
+def latch_state() -> nn.Module:
+    first = nn.Linear(16, 16)
+    return Fn(lambda s, x: s.r(x, torch.tanh(s.f(x[:, 0]))[None])[0], r=nn.GRU(16, 16, batch_first=True), f=first)
+
+
+@case([1, 16, "S"], note="a classifier: the mean of all frames", family="whole")
+def fold_mean() -> nn.Module:
+    body = nn.Sequential(nn.Conv1d(16, 16, 5, padding=2), nn.ReLU())
+    return Fn(lambda s, x: s.out(s.body(x).mean(2)), body=body, out=nn.Linear(16, 4))
+
+
+@case([1, 16, "S"], note="an x-vector: mean and deviation of all frames", family="whole")
+def fold_statistics() -> nn.Module:
+    body = nn.Sequential(nn.Conv1d(16, 16, 5), nn.ReLU())
+
+    def pooled(s: Any, x: Tensor) -> Tensor:
+        h = s.body(x)
+        return cast("Tensor", s.out(torch.cat([h.mean(2), h.std(2)], 1)))
+
+    return Fn(pooled, body=body, out=nn.Linear(32, 4))
+
+
+@case([1, 16, "S"], note="attentive pooling: a softmax over time, times frames", family="whole")
+def fold_attentive() -> nn.Module:
+    def pooled(s: Any, x: Tensor) -> Tensor:
+        h = s.body(x)
+        return (h * torch.softmax(s.score(torch.tanh(h)), 2)).sum(2)
+
+    return Fn(pooled, body=nn.Conv1d(16, 16, 3, padding=1), score=nn.Conv1d(16, 16, 1))
+
+
+@case([1, "S", 16], note="the last state", family="whole")
+def fold_last() -> nn.Module:
+    return Fn(lambda s, x: s.out(s.r(x)[0][:, -1]), r=nn.GRU(16, 16, batch_first=True), out=nn.Linear(16, 4))
+
+
+@case([1, 16, "S"], note="the three largest of every channel", family="whole")
+def fold_best() -> nn.Module:
+    return Fn(lambda s, x: torch.topk(s.c(x), 3, dim=2)[0], c=nn.Conv1d(16, 16, 3, padding=1))
+
+
+@case([1, 16, "S"], streamable=False, note="a log-softmax over time, frame by frame", family="whole")
+def log_softmax_time() -> nn.Module:
+    return Fn(lambda s, x: torch.log_softmax(x, 2))
+
+
+@case([1, "S"], pulse=40, note="frames by an index table mirrored at both ends (Kaldi's)", family="signal")
+def frames_mirrored() -> nn.Module:
+    def framed(s: Any, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        i = torch.arange((n + 5) // 10)[:, None] * 10 + torch.arange(-7, 18)
+        i = torch.where(i < 0, -i - 1, i)
+        return x[:, torch.where(i >= n, 2 * n - 1 - i, i)] * torch.hann_window(25)
+
+    return Fn(framed)
+
+
 # ------------------------------------------------------------- larger, for speed
 @case([1, 64, "S"], pulse=8, length=800, note="24 causal gated layers, 64 channels (hey_snips scale)")
 def wavenet_large() -> nn.Module:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Exporter = Literal["legacy", "dynamo"]
-Family = Literal["foundation", "recurrence", "attention", "signal"]
+Family = Literal["foundation", "recurrence", "attention", "signal", "whole"]
 
 EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
 FAMILIES: tuple[Family, ...] = get_args(Family)

@@ -12,7 +12,7 @@ from tests.rota import turns
 from tests.zoo.manifest import Entry, Exporter, load, runnable
 from tests.zoo.table import check_entry, model_path
 
-SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence", "signal"})
+SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence", "signal", "whole"})
 
 
 def supported_cases() -> list[Any]:

@@ -18,15 +18,18 @@ from pulsify.convert.context import Context, OutOfStep
 from pulsify.convert.facts import ALL, Offsets, Window
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.proof.claims import Claim, critical_lengths
-from pulsify.convert.proof.numbers import uncertain
+from pulsify.convert.proof.numbers import Looked, uncertain
 from pulsify.convert.questions import Unclear
+from pulsify.convert.spans import Spans
 from pulsify.convert.trail import Span
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import CannotRun, Trace
 
 FAR = 1 << 40  # frames: no stream is as long
+MOST_LOOKED = 1 << 14  # frames of streams that are looked at for how far rows see
+Seen = Callable[[Trace], Spans]
 
 
 @dataclass(frozen=True)
@@ -45,42 +48,65 @@ class View:
 def choose_view(
     ctx: Context,
     node: Node,
-    looked: Callable[[Trace], Array],
+    seen: Seen,
     p: tuple[int, int],
     ends: tuple[int, int],
     length: Length,
 ) -> View:
     """The view that holds at every traced length; Unclear if they disagree (look-back or look-ahead grows).
 
-    looked: the cells that take part, at a length. What two lengths disagree about is without bound if both are so long
-    that nothing new can show; otherwise longer ones are looked at. length: how many rows there are.
+    seen: what rows look at, at a length. What two lengths disagree about is without bound if both are so long that
+    nothing new can show; otherwise longer ones are looked at. length: how many rows there are.
     """
-    seen = [looked(run) for run in ctx.ask.traces.runs]
-    views = [_view(ctx, node, cells, p, ends) for cells in seen]
-    longest, before = views[-1], views[-2]
-    chunk = math.ceil(_chunk(seen[-1], p) / length.rate)
+    looked = [seen(run) for run in ctx.ask.traces.runs[1:]]
+    views = [_view(ctx, node, found, p, ends) for found in looked]
+    if not _agree(*views):
+        need = enough(ctx, node, seen)
+        if need > ctx.ask.traces.lengths[0] and not ctx.ask.longest_look:
+            further = _further(ctx, seen, need)
+            if further is None:
+                raise _without_bound(node, _ahead(*views), need)
+            looked, views = further, [_view(ctx, node, found, p, ends) for found in further]
+    before, longest = views
+    chunk = math.ceil(_chunk(looked[-1], p) / length.rate)
     ctx.ask.ledger.chunks.update([chunk] if chunk else [])
-    if longest.rows == before.rows and longest.cols == before.cols:
+    if _agree(before, longest):
         return longest
-    ahead = longest.rows != before.rows or longest.cols.end != before.cols.end
-    need = enough(ctx, node, looked)
-    if need > ctx.ask.traces.lengths[0] and not ctx.ask.longest_look:
-        raise _without_bound(node, ahead, need)
+    ahead = _ahead(before, longest)
     if not ahead and ctx.ask.unbounded != "refuse":
-        return _unbounded(ctx, longest, length)
+        early = (min(ends[0], p[0]), min(ends[1], p[1]))  # all of them are kept: no more than come with a pulse
+        return _unbounded(ctx, longest if early == ends else _view(ctx, node, looked[-1], p, early), length)
     if chunk and chunk % ctx.pulse and ctx.pulse % chunk:  # what differs is where chunks lie in a pulse
         raise OutOfStep(chunk)
     raise _without_bound(node, ahead, 0)
 
 
-def _chunk(looked: Array, p: tuple[int, int]) -> int:
+def _agree(before: View, longest: View) -> bool:
+    return longest.rows == before.rows and longest.cols == before.cols
+
+
+def _ahead(before: View, longest: View) -> bool:
+    """Is what they differ in how far rows look ahead?"""
+    return longest.rows != before.rows or longest.cols.end != before.cols.end
+
+
+def _further(ctx: Context, seen: Seen, need: int) -> list[Spans] | None:
+    """What is seen at two lengths that show all there is; None if the model does not take them, or they are too far."""
+    step, base = ctx.ask.traces.step, ctx.ask.traces.lengths[0]
+    lengths = [base + -(-(need - base) // step) * step + n * step * max(ctx.pulse, 8) for n in (0, 1)]
+    try:
+        return [seen(Looked(ctx.ask, s)) for s in lengths] if need <= MOST_LOOKED else None
+    except CannotRun:
+        return None
+
+
+def _chunk(looked: Spans, p: tuple[int, int]) -> int:
     """Rows that wait for the same column, chunk by chunk; 0 if each waits for one of its own.
 
     row      0 1 2 3 4 5 6 7
     waits    3 3 3 3 7 7 7 7      4
     """
-    rows = np.flatnonzero(looked.any(1))
-    last = looked.shape[1] - 1 - looked[rows, ::-1].argmax(1)
+    rows, last = looked.rows, looked.last
     rows = rows[last < last.max(initial=0)]  # the others wait for the end of the stream
     ahead = (last[: len(rows)] * p[0] - rows * p[1])[len(rows) // 3 :]  # past the start
     for count in range(1, len(ahead) // 2 + 1):
@@ -89,13 +115,12 @@ def _chunk(looked: Array, p: tuple[int, int]) -> int:
     return 0
 
 
-def spans(looked: Array, p: tuple[int, int]) -> tuple[tuple[Span, ...], int]:
+def reaches(looked: Spans, p: tuple[int, int]) -> tuple[tuple[Span, ...], int]:
     """The first and last column of every row of a chunk, and by how many columns the next chunk's lie further on.
 
     A row near an end of the stream sees less than its like, never more.
     """
-    rows = np.flatnonzero(looked.any(1))
-    first, last = looked[rows].argmax(1), looked.shape[1] - 1 - looked[rows, ::-1].argmax(1)
+    rows, first, last = looked.rows, looked.first, looked.last
     inner = slice(len(rows) // 3, -(len(rows) // 3) or None)
     moved = np.stack([first, last])[:, inner] * p[0] - rows[inner] * p[1]
     repeats = (n for n in range(1, moved.shape[1] // 2 + 1) if (moved[:, n:] == moved[:, :-n]).all())
@@ -107,7 +132,7 @@ def spans(looked: Array, p: tuple[int, int]) -> tuple[tuple[Span, ...], int]:
     return tuple((int((first - back)[m].min()), int((last - back)[m].max())) if m.any() else every for m in own), step
 
 
-def enough(ctx: Context, node: Node, looked: Callable[[Trace], Array]) -> int:
+def enough(ctx: Context, node: Node, looked: Seen) -> int:
     """A length at which all there is to see of a mask is seen."""
     what = "how far attention looks"
     claim = Claim(node, what, lambda run: looked(run) is not None, hidden=True)
@@ -156,12 +181,10 @@ def _longest(length: Length, frames: int) -> int | None:
     return max(more - 1, 0) if more < FAR else None
 
 
-def _view(ctx: Context, node: Node, needed: Array, p: tuple[int, int], ends: tuple[int, int]) -> View:
-    some = needed.any(1)
-    if not some.any():
+def _view(ctx: Context, node: Node, looked: Spans, p: tuple[int, int], ends: tuple[int, int]) -> View:
+    i, first, last = looked.rows, looked.first, looked.last
+    if not len(i):
         ctx.ask.refuse(node, "no frame looks at any other: everything is masked", "check the mask")
-    i = np.flatnonzero(some)
-    first, last = needed[i].argmax(1), needed.shape[1] - 1 - needed[i, ::-1].argmax(1)
     # Row i must wait for pulse `wait`, which brings the last column it looks at.
     wait = -(-(last + 1 - ends[1]) // p[1])
     late = wait >= 1

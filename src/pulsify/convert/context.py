@@ -53,6 +53,7 @@ class Context:
     buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
+    grown: dict[str, Wire] = field(default_factory=dict)  # wires of which all frames are kept
     started: bool = False  # what the start waits for does not count
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it

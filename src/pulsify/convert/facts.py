@@ -11,7 +11,7 @@ At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import onnx_ir as ir
@@ -213,12 +213,34 @@ class Varying:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two time axes of a field; `length` and `end` as of a wire. wires: what it is made of, by name."""
+    """One of the two time axes of a field; `length` and `end` as of a wire.
+
+    wire: one that runs along it. wires: all that it is made of, by name.
+    """
 
     axis: int
     length: Length | None
     end: int | None
+    wire: Wire | None = None
     wires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of fields, at a length: places of the first of their two time axes, or of the second."""
+
+    run: Trace
+    rows: slice
+    second: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return self.rows == slice(None)
+
+    @property
+    def turned(self) -> Part:
+        """The same rows of a field whose axes stand in the other order."""
+        return replace(self, second=not self.second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +248,7 @@ class Field:
     """A value with two time axes, where every frame meets every other (attention scores).
 
     Nothing of it is emitted before a sum over one of its axes asks for a window of rows and a window of cols:
-    `take(windows, offsets)` then makes just that. `cells(trace)` says which cells are data and which constant;
+    `take(windows, offsets)` then makes just that. `cells(part)` says which cells are data and which constant;
     offsets are the smallest and largest (second axis - first axis) that the sum will look at.
     """
 
@@ -234,15 +256,25 @@ class Field:
     sizes: tuple[int, ...]  # as in Layout; both time axes hold 0
     sides: tuple[Side, Side]  # in the order of their axes
     dtype: ir.DataType
-    cells: Callable[[Trace], Cells]
+    cells: Callable[[Part], Cells]
     take: Callable[[Windows, Offsets], ir.Value]
     bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
     origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
     moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
     product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
+    raw: Callable[[Tabled], ir.Value] | None = None  # the same of another table
 
     def side(self, axis: int) -> Side:
         return next(s for s in self.sides if s.axis == axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Tabled:
+    """A table in place of the one that a product was made with: for a window of rows, so many columns."""
+
+    table: ir.Value
+    rows: Window
+    count: int
 
 
 Windows = tuple[Window, Window]

@@ -105,7 +105,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
         return Static(_shape(ctx, node))
     if one_number(ctx.ask, name):
         number = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1]
-        return Static(b.op("Expand", b.constant(number, name), _counted(ctx, ctx.ask.sizes_static(name))))
+        return Static(b.op("Expand", b.constant(number, name), counted(ctx, ctx.ask.sizes_static(name))))
     inputs: list[ir.Value | None] = []
     for i in node.inputs:
         if not i:
@@ -133,11 +133,11 @@ def _shape(ctx: Context, node: Node) -> ir.Value:
     b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    whole = _counted(ctx, sizes)
+    whole = counted(ctx, sizes)
     return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
 
 
-def _counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
+def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
     """Sizes as numbers of the streaming graph; those that go with the batch are worked out."""
     b = ctx.builder
     parts = [

@@ -26,6 +26,7 @@ LEVELS = {  # monotone, and level far down: what is that low is no data any more
     "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
 }  # fmt: skip
 KEEPS_OFFSETS = {"Add", "Sum", "Sub", "Neg", "Mul", "Div", "Min", "Max", "Identity", "Cast", "Dropout"}
+SAME = {"Identity", "Cast", "Dropout"}
 Hider = tuple[str, bool]  # a value that depends on data, and which truth of it hides cells
 
 
@@ -38,8 +39,9 @@ class Cells:
     across: the same along the rows.
     sink: as low as data may put cells by hiding them; 0 if they do not.
     hiders: what hides them so. doubtful: cells a softmax gives weight to if data hide all others of a row.
-    lifted: data were multiplied by a number so large that taking it off hides.
     margin: scores that differ by less than this do what is said here.
+    hidden: cells that data may hide; None: no cell is.
+    above: the largest live cell of a row is greater than this.
     """
 
     live: Array
@@ -50,13 +52,16 @@ class Cells:
     hiders: frozenset[Hider] = frozenset()
     doubtful: Array | None = None
     margin: float = math.inf
-    lifted: bool = False
+    hidden: Array | None = None
+    above: float = -math.inf
 
     @property
     def needed(self) -> Array:
         """Cells that take part in a sum, or in the weights of a row that does."""
-        with np.errstate(invalid="ignore"):
-            summed = self.live | ((self.value != 0) & ~np.isnan(self.value))
+        summed = self.live | (self.value != 0)
+        none = ~self.live & np.isnan(self.value)
+        if none.any():  # in a row of nothing else it is what every cell is; beside data it spoils all of them
+            summed = summed & ~(none & ~self.live.any(1, keepdims=True))
         if self.weighed is None:
             return summed
         return summed | (self.weighed & summed.any(1, keepdims=True))
@@ -73,8 +78,13 @@ class Cells:
     @property
     def turned(self) -> Cells:
         """Rows and columns exchanged."""
-        weighed, across, doubtful = (None if a is None else a.T for a in (self.across, self.weighed, self.doubtful))
-        return replace(self, live=self.live.T, value=self.value.T, weighed=weighed, across=across, doubtful=doubtful)
+        weighed, across, doubtful, hidden = (
+            None if a is None else a.T for a in (self.across, self.weighed, self.doubtful, self.hidden)
+        )
+        return replace(
+            self, live=self.live.T, value=self.value.T, weighed=weighed, across=across, doubtful=doubtful,
+            hidden=hidden, above=-math.inf,
+        )  # fmt: skip
 
     def spread(self, shape: tuple[int, ...]) -> Cells:
         """All cells, one by one."""
@@ -85,6 +95,14 @@ class Cells:
 def data() -> Cells:
     """A value that depends on data in every cell."""
     return Cells(np.ones((1, 1), bool), np.zeros((1, 1), np.float32))
+
+
+def hiding(name: str) -> Cells:
+    """Data that hide cells they are added to, wherever they like."""
+    return Cells(
+        np.ones((1, 1), bool), np.full((1, 1), np.nan, np.float32), sink=-math.inf, hiders=frozenset({(name, True)}),
+        hidden=np.ones((1, 1), bool),
+    )  # fmt: skip
 
 
 def constants(array: Array, axes: tuple[int | None, int | None]) -> Cells:
@@ -129,19 +147,22 @@ def combine(
     if live.any():
         _offsets(op, cells, live, value)
         margin = min(margin, _level(cells, shape, live, value, compute)) if op in LEVELS else margin
-    for c in cells:
-        wins, result = _law(op, c)
+    for n, c in enumerate(cells):
+        wins, result = _law(op, c, first=n == 0)
         fixed = np.broadcast_to(~c.live & wins, shape) & live
         live[fixed] = False
         value[fixed] = np.broadcast_to(result, shape)[fixed]
     sink, hiders = _hidden(op, cells, roots)
     weighed, across = (_either([getattr(c, w) for c in cells]) for w in ("weighed", "across"))
-    lifted = any(c.lifted for c in cells) or (op == "Mul" and _times(cells, 1))
-    return Cells(live, value, weighed, across, sink, hiders, _doubt(op, cells), margin, lifted)
+    hidden = _either([*(c.hidden for c in cells), *_scaled(op, cells)])
+    above = cells[0].above if op in SAME else -math.inf
+    return Cells(live, value, weighed, across, sink, hiders, _doubt(op, cells), margin, hidden, above)
 
 
 def _offsets(op: str, cells: Sequence[Cells], live: Array, value: Array) -> None:
     """What was added to live cells, as far as that can be told: lines keep it."""
+    for large in _scaled(op, cells):
+        value[np.broadcast_to(large, live.shape)] = np.nan
     several = op in ("Mul", "Div") and sum(bool(c.live.any()) for c in cells) > 1
     divides = op == "Div" and bool(cells[1].live.any())
     if op in KEEPS_OFFSETS and not several and not divides:
@@ -187,22 +208,16 @@ def _hidden(op: str, cells: Sequence[Cells], roots: Sequence[Hider | None]) -> t
     if op == "Mul":
         if any(c.normalised for c in cells):  # what the factor is false of is zero now
             hiders -= {(r[0], not r[1]) for r, c in zip(roots, cells, strict=True) if r and not c.normalised}
-        elif _times(cells, -1):  # a mask that is data, about to be added to the scores
+        elif any(bool(a.any()) for a in _scaled(op, cells)):  # a mask that is data, about to be added to the scores
             return -math.inf, hiders | {("", True)}
-    if (op == "Sub" and cells[1].lifted) or (op == "Neg" and cells[0].lifted):
-        return -math.inf, hiders | {("", True)}
     sinks = [c.sink for c in cells]
     return (sum(sinks) if op in ("Add", "Sum") else min(sinks) if op != "Mul" or not min(sinks) else -math.inf), hiders
 
 
-def _times(cells: Sequence[Cells], sign: int) -> bool:
-    """Data times a number so large, or so low, that it hides."""
-    return any(
-        bool((x.live & ~y.live & (sign * y.value >= ADDED) & np.isfinite(y.value)).any())
-        for x in cells
-        for y in cells
-        if x is not y
-    )
+def _scaled(op: str, cells: Sequence[Cells]) -> list[Array]:
+    """Data times a number so large that adding it hides: whatever else is added, nobody knows where they are."""
+    pairs = [(x, y) for x in cells for y in cells if x is not y] if op == "Mul" else []
+    return [x.live & ~y.live & (np.abs(y.value) >= ADDED) & np.isfinite(y.value) for x, y in pairs]
 
 
 def _doubt(op: str, cells: Sequence[Cells]) -> Array | None:
@@ -223,9 +238,11 @@ def _either(found: Sequence[Array | None]) -> Array | None:
     return np.logical_or.reduce(np.broadcast_arrays(*arrays)) if arrays else None
 
 
-def _law(op: str, c: Cells) -> tuple[Array, Array]:
+def _law(op: str, c: Cells, first: bool) -> tuple[Array, Array]:
     """Where a constant decides the result whatever the other operand is, and what it is then."""
     law = traits(op).law
+    if not first and not traits(op).either:
+        law = ""
     with np.errstate(invalid="ignore"):
         if law == "zero":
             return c.value == 0, np.zeros_like(c.value)
@@ -238,52 +255,111 @@ def _law(op: str, c: Cells) -> tuple[Array, Array]:
 
 def _where(condition: Cells, x: Cells, y: Cells, root: Hider) -> Cells:
     shape = np.broadcast_shapes(condition.live.shape, x.live.shape, y.live.shape)
-    c, cl = (np.broadcast_to(a, shape) for a in (condition.value != 0, condition.live))
-    xv, xl, yv, yl = (np.broadcast_to(a, shape) for a in (x.value, x.live, y.value, y.live))
-    same = ~xl & ~yl & ((xv == yv) | ((xv <= -FILLED) & (yv <= -FILLED)))
-    live = np.where(cl, ~same, np.where(c, xl, yl))
     weighed, across = (_either([getattr(v, w) for v in (condition, x, y)]) for w in ("weighed", "across"))
     hiders = condition.hiders | x.hiders | y.hiders
-    sink = min(condition.sink, x.sink, y.sink)
-    for v, alive, truth in ((xv, xl, root[1]), (yv, yl, not root[1])):
-        hides = cl & ~same & (v <= -FILLED)
+    sink, margin = min(condition.sink, x.sink, y.sink), min(condition.margin, x.margin, y.margin)
+    c, decided = condition.value != 0, not condition.live.any()
+
+    def chosen(one: Array | None, other: Array | None) -> Array | None:
+        """Of the branch that is taken; where data decide, of either."""
+        if one is None and other is None:
+            return None
+        one, other = (np.zeros((1, 1), bool) if a is None else a for a in (one, other))
+        known = np.where(c, one, other)
+        return known if decided else np.where(condition.live, one | other, known)
+
+    hidden, doubtful = chosen(x.hidden, y.hidden), chosen(x.doubtful, y.doubtful)
+    live, value = (np.broadcast_to(np.where(c, *v), shape) for v in ((x.live, y.live), (x.value, y.value)))
+    if decided:
+        return Cells(live, value, weighed, across, sink, hiders, doubtful, margin, hidden)
+    same = ~x.live & ~y.live & ((x.value == y.value) | ((x.value <= -FILLED) & (y.value <= -FILLED)))
+    live = np.where(condition.live, ~same, live)
+    for v, truth in ((x, root[1]), (y, not root[1])):
+        hides = np.broadcast_to(condition.live & ~same & (v.value <= -FILLED), shape)
         if hides.any():
-            sink, hiders = min(sink, float(v[hides].min())), hiders | {(root[0], truth)}
-        if (x.normalised or y.normalised) and bool((cl & ~alive & (v == 0)).any()):
+            lowest = float(np.broadcast_to(v.value, shape)[hides].min())
+            sink, hiders, hidden = min(sink, lowest), hiders | {(root[0], truth)}, _either([hidden, hides])
+        if (x.normalised or y.normalised) and bool((condition.live & ~v.live & (v.value == 0)).any()):
             hiders -= {(root[0], truth)}
-    doubts = [np.broadcast_to(False if v.doubtful is None else v.doubtful, shape) for v in (x, y)]
-    doubtful = np.where(cl, doubts[0] | doubts[1], np.where(c, *doubts))
-    none = all(v.doubtful is None for v in (x, y))
-    value = np.where(cl, np.maximum(xv, yv), np.where(c, xv, yv))
-    margin = min(condition.margin, x.margin, y.margin)
-    return Cells(live, value, weighed, across, sink, hiders, None if none else doubtful, margin)
+    value = np.where(condition.live, np.maximum(x.value, y.value), value)
+    return Cells(live, value, weighed, across, sink, hiders, doubtful, margin, hidden)
 
 
 def softmax(c: Cells, axis: int, log: bool = False) -> Cells:
     """Along rows (axis 0) or cols (axis 1): what lies far below the best of its row gets no weight at all."""
-    shown = np.where(c.live, 0.0, c.value)
-    any_live = c.live.any(axis, keepdims=True)
+    any_live: Array = np.asarray(c.live.any(axis, keepdims=True))
     with np.errstate(all="ignore"):
-        alone = shown - shown.max(axis, keepdims=True)
-        total = np.exp(alone).sum(axis, keepdims=True)
-        alone = alone - np.log(total) if log else np.exp(alone) / total
-        best = np.where(np.isnan(c.value), -np.inf, c.value).max(axis, keepdims=True)
-        low = (c.value <= best - np.where(c.live, ADDED, FILLED)) & any_live
+        unknown = np.isnan(c.value)
+        best = (np.where(unknown, _unknown(c), c.value) if unknown.any() else c.value).max(axis, keepdims=True)
+        low = np.where(c.live, c.value <= best - ADDED, c.value <= best - FILLED)
+        low &= any_live
         finite = low & np.isfinite(c.value)
     margin, hiders, doubtful = c.margin, c.hiders, c.doubtful
     if finite.any():
-        margin = min(margin, float((best - c.value)[finite].min()))
-        if c.sink <= -FILLED and bool((finite & (c.value >= c.sink - FILLED)).any()):
-            doubtful = finite if doubtful is None else doubtful | finite
+        margin = min(margin, float(np.where(finite, best - c.value, np.inf).min()))
+        unsure = finite & ~_seen_for_sure(c, low, axis)
+        if c.sink <= -FILLED and bool((unsure & (c.value >= c.sink - FILLED)).any()):
+            doubtful = unsure if doubtful is None else doubtful | unsure
     if doubtful is None:
         hiders = frozenset()
     live = any_live & ~low
     looked = _either([c.weighed if axis else c.across, live])
     weighed, across = (looked, c.across) if axis else (c.weighed, looked)
+    alone = _alone(c, axis, log, any_live)
     if log:
         with np.errstate(invalid="ignore"):
             live = any_live & (c.live | ~np.isneginf(c.value))
             value = np.where(any_live, c.value - best, alone)
     else:
-        value = np.where(any_live, 0.0, alone)
-    return Cells(live, value, weighed, across, 0.0, hiders, doubtful, margin)
+        value = np.where(any_live, np.float32(0), alone)
+    above = -math.inf if log or not axis else 0.0  # some weight is
+    return Cells(live, value, weighed, across, 0.0, hiders, doubtful, margin, above=above)
+
+
+def _alone(c: Cells, axis: int, log: bool, any_live: Array) -> Array:
+    """What a softmax makes of rows that are constant."""
+    if any_live.all():
+        return np.zeros((1, 1), np.float32)
+    shown = np.where(c.live, np.float32(0), c.value)
+    with np.errstate(all="ignore"):
+        out = shown - shown.max(axis, keepdims=True)
+        total = np.exp(out).sum(axis, keepdims=True)
+        return out - np.log(total) if log else np.exp(out) / total
+
+
+def _unknown(c: Cells) -> Array:
+    """How high cells may be of which nobody knows what was added: those that data hide are scores where they do not."""
+    return np.where(False if c.hidden is None else c.hidden, 0.0, -np.inf)
+
+
+def _seen_for_sure(c: Cells, low: Array, axis: int) -> Array:
+    """Rows with a cell that no data can hide."""
+    sure = c.live & ~low
+    return (sure if c.hidden is None else sure & ~c.hidden).any(axis, keepdims=True)
+
+
+def joined(parts: Sequence[Cells]) -> Cells:
+    """Heads put side by side, or mixed: a cell is constant only if it is alike in all of them, of data or not."""
+    first, *others = parts
+    out = first
+    for c in others:
+        with np.errstate(invalid="ignore"):
+            near = np.abs(out.value - c.value) <= FILLED
+            alike = (out.value == c.value) | (np.isnan(out.value) & np.isnan(c.value))
+            top = np.where(alike | near, np.maximum(out.value, c.value), np.nan)
+        either = [_either([getattr(x, what) for x in (out, c)]) for what in ("weighed", "across", "doubtful", "hidden")]
+        weighed, across, doubtful, hidden = either
+        out = Cells(
+            out.live | c.live | ~alike, top, weighed, across, min(out.sink, c.sink), out.hiders | c.hiders, doubtful,
+            min(out.margin, c.margin), hidden, min(out.above, c.above),
+        )  # fmt: skip
+    return out
+
+
+def mixed(c: Cells, compute: Callable[[Array], Array], keeps: bool) -> Cells:
+    """A reduction over heads, by what it makes of constants; keeps: what was added to data stays added."""
+    with np.errstate(all="ignore"):
+        value = np.where(c.live, c.value, compute(c.value))
+    if not keeps:
+        value = np.where(c.live & (c.value != 0), np.nan, value)
+    return replace(c, value=value.astype(np.float32), above=-math.inf)

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from pulsify.convert.at_end import at_end, end_number, told
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
-from pulsify.convert.known_facts import streams_in_step
-from pulsify.convert.primitives.boundary import after_first, waits
+from pulsify.convert.known_facts import counted, streams_in_step
+from pulsify.convert.primitives.boundary import after_first, aligned, waits
 from pulsify.convert.proof.batches import by_streams
 from pulsify.convert.proof.numbers import length_of, numbers, size_length
 from pulsify.convert.trail import Trail
@@ -105,7 +105,9 @@ def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
 
 def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Value]:
     node = ctx.ask.model.producers.get(name)
-    if wire.layout.folded and wire.end is not None:
+    other = ctx.ask.traces.other_batch
+    folded = other is not None and other[name].dims[wire.layout.axis] != ctx.ask.dims(name, 0)[wire.layout.axis]
+    if folded or (wire.layout.folded and wire.end is not None):
         assert node is not None
         ctx.ask.refuse(
             node,
@@ -122,26 +124,22 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
     end = after_first(ctx, wire.first, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
-    value, sizes = wire.take(Window(p, end - p, end)), wire.layout.sizes
-    if ctx.clock.batch is not None and wire.end is None:
-        value, sizes = _for_all_streams(ctx, name, wire, value)
-    dims = list(_open_dims(ctx, sizes))
-    dims[wire.layout.axis] = p
-    out = Output(
-        name, wire.layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, wire.layout.batch
-    )
+    window = Window(p, end - p, end)
+    value, layout = _given_out(ctx, name, wire, wire.take(window), window)
+    dims = list(_open_dims(ctx, layout.sizes))
+    dims[layout.axis] = p
+    out = Output(name, layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, layout.batch)
     return out, value
 
 
-def _for_all_streams(ctx: Context, name: str, wire: Wire, value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
-    """A known value has one entry for all streams; given out, each stream has its own."""
-    own, b = list(ctx.ask.sizes_static(name)), ctx.builder
-    own[wire.layout.axis] = wire.layout.sizes[wire.layout.axis]
-    lacking = [i for i, (s, o) in enumerate(zip(wire.layout.sizes, own, strict=True)) if s == 1 and o == -1]
-    if not lacking:
-        return value, wire.layout.sizes
-    parts = [streams_in_step(ctx) if i in lacking else b.ints(1) for i in range(len(own))]
-    return b.op("Expand", value, b.op("Concat", *parts, axis=0)), tuple(own)
+def _given_out(ctx: Context, name: str, wire: Wire, value: ir.Value, window: Window) -> tuple[ir.Value, Layout]:
+    """A known value may have one entry for all streams, or those folded in front of time: brought to its own shape."""
+    own = Layout(ctx.ask.sizes(name, wire.layout.axis), wire.layout.axis)
+    if wire.layout == own and (wire.end is not None or own.batch is None):
+        return value, own
+    value = aligned(ctx, wire, value, own, window)
+    sizes = tuple(window.frames if i == own.axis else s for i, s in enumerate(own.sizes))
+    return ctx.builder.op("Expand", value, counted(ctx, sizes)), own
 
 
 def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:

@@ -47,7 +47,7 @@ class Questions:
     large_values: tuple[int, dict[str, Traced]] = (0, {})  # of one stream length
     lengths_found: dict[Length, None] = field(default_factory=dict)  # that the model works out by itself
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
-    cells: dict[tuple[str, int], Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
+    cells: dict[Any, Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     shifts: dict[Any, Any] = field(default_factory=dict)  # relative shifts that were followed, see rules/shift
     ends: dict[int, int | None] = field(default_factory=dict)  # of tables: a length behind that the model takes
     same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length

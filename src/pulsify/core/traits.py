@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Axes = Literal["", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce"]
+Axes = Literal[
+    "", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce", "top", "cut",
+    "pick", "elements",
+]  # fmt: skip
 Law = Literal["", "zero", "one", "low"]
 
 
@@ -19,6 +22,7 @@ class Traits:
     elementwise: bool = False  # entry by entry, operands broadcast against each other
     axes: Axes = ""  # where each axis of an input goes, see `convert/rules/axismap.py`
     law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
+    either: bool = True  # whichever operand it is; if not, only the first
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
     keeps_size: bool = False  # the output is as large as the first input
     regroups: bool = False  # entries keep their order, axes are split or merged
@@ -58,9 +62,9 @@ TRAITS: dict[str, Traits] = {
     **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
     "Add": replace(ENTRY, law="low", straight=True),
     "Min": replace(ENTRY, law="low"),
-    "Sub": replace(ENTRY, straight=True),
+    "Sub": replace(ENTRY, law="low", either=False, straight=True),
     "Mul": replace(ENTRY, law="zero", straight=True),
-    "Div": replace(ENTRY, straight=True),
+    "Div": replace(ENTRY, law="zero", either=False, straight=True),
     "And": replace(ENTRY, law="zero"),
     "Or": replace(ENTRY, law="one"),
     "Where": replace(ENTRY, straight=True),
@@ -75,7 +79,11 @@ TRAITS: dict[str, Traits] = {
     "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
     "Concat": Traits(axes="join", moves=True),
     "Split": Traits(axes="same", keeps_cells=True, moves=True),
-    **dict.fromkeys(("Slice", "Pad", "Gather"), Traits(moves=True)),
+    "Pad": Traits(moves=True),
+    "Slice": Traits(axes="cut", keeps_cells=True, moves=True),
+    "Gather": Traits(axes="pick", keeps_cells=True, moves=True),
+    "GatherND": Traits(axes="pick", keeps_cells=True),
+    "GatherElements": Traits(axes="elements"),
     # ---- along an axis
     **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True)),
     **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
@@ -84,6 +92,8 @@ TRAITS: dict[str, Traits] = {
         "ReduceSumSquare",
         Traits(axes="reduce"),
     ),
+    **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
+    "TopK": Traits(axes="top"),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
 }

@@ -21,6 +21,7 @@ FUSED = {  # with what docs/operators.md says of them
     ("", "Attention"): "written out by ONNX's own definition; then the rules of its parts hold",
     ("", "RotaryEmbedding"): "written out by ONNX's own definition; then the rules of its parts hold",
     ("", "CastLike"): "a Cast to the type of its second input",
+    ("", "Trilu"): "of data: what the places of its rows and columns show, and zeros",
     (MICROSOFT, "MultiHeadAttention"): "written out: separate 3-D queries, keys and values, no past, no padding mask",
     (MICROSOFT, "RotaryEmbedding"): "written out as ONNX's own",
 }
@@ -50,6 +51,8 @@ def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:
         return _backwards(node, types)
     if node.op == "CastLike":  # reads the other input's type, not its values
         return [helper.make_node("Cast", [node.inputs[0]], node.outputs, to=types[1].tensor_type.elem_type)]
+    if node.op == "Trilu":
+        return _triangle(node, types[0])
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     body = schema.get_context_dependent_function(node.proto.SerializeToString(), [t.SerializeToString() for t in types])
     function = onnx.FunctionProto()
@@ -129,6 +132,22 @@ def _backwards(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodePro
         group=groups, dilations=dilations, kernel_shape=kernel, strides=[1] * len(kernel),
         pads=[a - p for a, p in zip(wide * 2, pads, strict=True)],
     )  # fmt: skip
+    w.nodes[-1].name = node.name  # refusals name it as the model does
+    return w.nodes
+
+
+def _triangle(node: Node, of: onnx.TypeProto) -> list[onnx.NodeProto]:
+    """Entries on one side of a diagonal: a mask like any other, made of where rows and columns stand."""
+    w, x = _Writer(node), node.inputs[0]
+    shape, zero = w.op("Shape", x), w.constant(0)
+    row, col = (
+        w.op("Range", zero, w.op("Gather", shape, w.constant(axis)), w.constant(1)) for axis in (-2, -1)
+    )  # fmt: skip
+    ahead = w.op("Sub", col, w.op("Unsqueeze", row, w.constant([1])))
+    kind = "GreaterOrEqual" if node.attr("upper", 1) else "LessOrEqual"
+    kept = w.op(kind, ahead, node.input(1) or zero)
+    dtype = helper.tensor_dtype_to_np_dtype(of.tensor_type.elem_type)
+    w.op("Where", kept, x, w.constant(0, dtype), out=node.outputs[0])
     w.nodes[-1].name = node.name  # refusals name it as the model does
     return w.nodes
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,6 +33,19 @@ OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridd
 Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage: of ten thousand nodes none is, and looking takes a third of the time."""
+    looks = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looks:
+            gc.enable()
+
+
+@_uncollected()
 def load(source: Source) -> Model:
     """Read `source` and settle it. The source itself is never changed."""
     graph = read(source)
@@ -43,6 +58,7 @@ def load(source: Source) -> Model:
     add_bodies(graph, {name: body for name, body in functions.items() if name not in WHOLE})
     passes: list[Any] = [
         common.InlinePass(criteria=lambda f: (f.domain, f.name) not in WHOLE),
+        _lift_constants,
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
@@ -154,6 +170,21 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
     return graph
 
 
+def _lift_constants(graph: ir.Model) -> None:
+    """Constants of the main graph. The pass does so too, in many times the time: there may be thousands."""
+    main = graph.graph
+    for node in [n for n in main if n.op_type == "Constant" and n.domain == ""]:
+        made, attr = node.outputs[0], node.attributes.get("value")
+        if attr is None or made.is_graph_output():
+            continue
+        tensor = attr.value
+        held = ir.Value(name=made.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        main.initializers.add(held)
+        for user, index in made.uses():
+            user.replace_input_with(index, held)
+        main.remove(node)
+
+
 def _give_out_inputs(graph: ir.Model) -> None:
     """An input that is an output too comes out under a name of its own."""
     main = graph.graph
@@ -245,11 +276,15 @@ def plain_node(n: ir.Node, version: int, rename: dict[str, str] | None = None) -
     def names(values: Iterable[ir.Value | None]) -> tuple[str, ...]:
         return tuple("" if v is None or not v.name else rename.get(v.name, v.name) for v in values)
 
-    proto = ir.to_proto(n)
     inputs, outputs = names(n.inputs), names(n.outputs)
-    del proto.input[:], proto.output[:]
-    proto.input.extend(inputs)
-    proto.output.extend(outputs)
+
+    def proto() -> onnx.NodeProto:
+        made = ir.to_proto(n)
+        del made.input[:], made.output[:]
+        made.input.extend(inputs)
+        made.output.extend(outputs)
+        return made
+
     attrs = {k: a.value for k, a in n.attributes.items() if isinstance(a, ir.Attr)}
     domain = "" if n.domain == "ai.onnx" else n.domain
     name = n.name or f"{n.op_type}_{outputs[0]}"

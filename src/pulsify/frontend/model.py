@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import onnx
@@ -40,9 +41,14 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
-    proto: onnx.NodeProto
+    written: onnx.NodeProto | Callable[[], onnx.NodeProto]  # as ONNX has it, or how that is made
     body: Body | None = None
     scope: Mapping[str, str] = field(default_factory=dict)  # names in its branches -> those of the values around it
+
+    @cached_property
+    def proto(self) -> onnx.NodeProto:
+        """Made when it is first asked for: of models with thousands of nodes few are ever."""
+        return self.written if isinstance(self.written, onnx.NodeProto) else self.written()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -75,7 +81,7 @@ def _settled(node: Node, name: str, inputs: tuple[str, ...], outputs: tuple[str,
     proto.input.extend(inputs)
     proto.output.extend(outputs)
     proto.name = name
-    return replace(node, name=name, inputs=inputs, outputs=outputs, proto=proto)
+    return replace(node, name=name, inputs=inputs, outputs=outputs, written=proto)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
-from pulsify.trace.one_node import CLAMPED, runner_of, single_node_model
+from pulsify.trace.one_node import CLAMPED, alike, runner_of, single_node_model
 
 EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
@@ -70,7 +71,8 @@ class Recent:
         self._bytes = 0
 
 
-RECENT = Recent(1 << 30)
+RECENT = Recent(1 << 27)
+AT_ONCE = 1 << 20  # elements of large values that are made by entries are worked out so many at a time
 
 
 @dataclass(eq=False)
@@ -82,6 +84,16 @@ class Traced:
     known: bool
     _array: Array | None = None
     _thunk: Callable[[], Array] | None = None
+    _rows: Callable[[int, slice], Array] | None = None  # along an axis counted from the last
+
+    def cut(self, axis: int | None, rows: slice) -> Array:
+        """Some rows along an axis; all, where it has no such axis, or a single one."""
+        if axis is None or rows == slice(None) or self.dims[axis] == 1:
+            return self.array
+        found = RECENT.get(self) if self._array is None else self._array
+        if found is None and self._rows is not None:
+            return self._rows(axis - len(self.dims), rows)
+        return (self.array if found is None else found)[(slice(None),) * axis + (rows,)]
 
     @property
     def array(self) -> Array:
@@ -152,7 +164,7 @@ class Evaluator:
     """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
 
     model: Model
-    _runners: dict[str, Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
+    _runners: dict[tuple[Any, ...], Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
     _read: set[str] | None = None
@@ -241,9 +253,34 @@ class Evaluator:
             kept = list(ins)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
                 values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i])  # type: ignore[misc]
+                if traits(node.op, node.domain).elementwise and not node.domain:
+                    self._by_rows(node, kept, values[name])
             return
         for name, array in zip([o for o in node.outputs if o], self.run(node, ins), strict=False):
             values[name] = known(array)
+
+    def _by_rows(self, node: Node, ins: list[Traced | None], made: Traced) -> None:
+        """What is made entry by entry can be had some rows at a time, and of what it is made of nothing else is."""
+
+        def rows(axis: int, which: slice) -> Array:
+            cut = [
+                None if v is None else known(v.cut(axis + len(v.dims) if -axis <= len(v.dims) else None, which))
+                for v in ins
+            ]
+            return self.run(node, cut)[0]
+
+        def whole() -> Array:
+            axis = next((a for a, d in enumerate(made.dims) if d > 1), 0)
+            some = max(AT_ONCE * made.dims[axis] // math.prod(made.dims), 1)
+            if math.prod(made.dims) > MOST_ELEMENTS:
+                raise TooLarge(node, "it would be too large to look at")
+            out = np.empty(made.dims, made.dtype.numpy())
+            for start in range(0, made.dims[axis], some):
+                which = slice(start, start + some)
+                out[(slice(None),) * axis + (which,)] = rows(axis - len(made.dims), which)
+            return out
+
+        made._rows, made._thunk = rows, whole
 
     def _large(self, node: Node, ins: list[Traced | None]) -> bool:
         """Worth computing only when asked for: large itself, or made of much (every frame against every other)."""
@@ -266,9 +303,10 @@ class Evaluator:
             raise TooLarge(node, "it would be too large to look at")
         if node.op in COMPARISONS and any(self._rounded(i) for i in node.inputs):
             _check_apart(node, [v.array for v in ins if v is not None])
-        runner = self._runners.get(node.outputs[0])
+        kind = alike(node)
+        runner = self._runners.get(kind)
         if runner is None:
-            runner = self._runners[node.outputs[0]] = runner_of(self.model, node)
+            runner = self._runners[kind] = runner_of(self.model, node)
         try:
             return runner([v.array for v in ins if v is not None])
         except TooLarge:
@@ -514,7 +552,9 @@ def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
     """Its output has no more elements than its inputs: no shape has to be inferred to say so."""
     own = traits(node.op, node.domain)
     if not own.elementwise:
-        return own.regroups or own.keeps_size or node.op in ("Slice", "Transpose")
+        one = node.op == "Gather" and ins[1] is not None and math.prod(ins[1].dims) <= 1
+        kept = node.op in ("Slice", "Transpose", "ScatterND", "ScatterElements")
+        return one or kept or own.regroups or own.keeps_size
     largest = max((v.dims for v in ins if v is not None), key=math.prod)
     return all(v is None or _fits(v.dims, largest) for v in ins)
 

@@ -18,6 +18,7 @@ Array = np.ndarray
 # last place. What else is rounded is left to NumPy: there it is the same wherever it stands in an array.
 CLAMPED = {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Gelu"}
 BY_ZERO = {"Div", "Mod"}
+SMALL = 16  # elements of an attribute
 NO_NUMBERS = {"Range", "Cast", "CastLike", "ReduceMax", "ReduceMin"}  # what is rounded, infinite or no number
 
 
@@ -33,6 +34,23 @@ def _plain(node: Node, arrays: Sequence[Array]) -> bool:
     if node.op in NO_NUMBERS:
         return not floats
     return node.op not in CLAMPED and (node.op != "Pow" or floats)
+
+
+def alike(node: Node) -> tuple[Any, ...]:
+    """What two nodes must share to do the same to their inputs."""
+    names = list(node.inputs)
+    given = tuple(names.index(n) if n else -1 for n in names)
+    attrs = tuple((k, _written(v)) for k, v in sorted(node.attrs.items()))
+    return node.domain, node.op, node.version, given, tuple(map(bool, node.outputs)), attrs
+
+
+def _written(value: Any) -> object:
+    """An attribute's value, if it is small; else which one it is."""
+    if isinstance(value, (int, float, str, bytes, tuple)):
+        return repr(value)
+    array = None if isinstance(value, (ir.Graph, list)) else np.asarray(value)
+    small = array is not None and array.size <= SMALL and array.dtype.kind in "biuf"
+    return (array.dtype.char, array.shape, array.tobytes()) if small and array is not None else id(value)
 
 
 def runner_of(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:

@@ -83,6 +83,11 @@ def _stands_for_others(node: Node) -> bool:
     return node.op == "If" or node.body is not None or stands_for_others(node)
 
 
+def _known_triangle(node: Node, values: Mapping[str, Traced]) -> bool:
+    """A mask made by Trilu is known as it stands."""
+    return node.op == "Trilu" and values[node.inputs[0]].known
+
+
 def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = frozenset()) -> Walk:
     """The settled model and the decisions taken, at one length. unroll: names of loops to write out."""
     tracer = Tracer(model, time)
@@ -114,7 +119,7 @@ class _Settling:
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
-            if not _stands_for_others(node) or looping:
+            if not _stands_for_others(node) or looping or _known_triangle(node, values):
                 self.evaluator.step(node, values)
                 nodes.append(node)
                 if looping:

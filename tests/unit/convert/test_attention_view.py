@@ -10,6 +10,7 @@ import pytest
 from pulsify.convert.attention_view import View, choose_view
 from pulsify.convert.context import Context
 from pulsify.convert.facts import ALL, Window
+from pulsify.convert.spans import Spans, spans
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.trace.evaluate import Trace
@@ -21,9 +22,9 @@ Cells = Callable[[Array, Array], Array]
 
 
 def view(ctx: Context, seen: Cells, p: tuple[int, int] = (P, P), ends: tuple[int, int] = (P, P)) -> View:
-    def looked(run: Trace) -> Array:
+    def looked(run: Trace) -> Spans:
         i, j = np.arange(run.length * p[0] // P)[:, None], np.arange(run.length * p[1] // P)[None]
-        return seen(i, j)
+        return spans(seen(i, j))
 
     return choose_view(ctx, made_by(ctx, "y"), looked, p, ends, Length())
 

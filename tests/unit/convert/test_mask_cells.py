@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pulsify.convert.mask_cells import Cells, combine, constants, data, softmax
+from pulsify.convert.mask_cells import Cells, combine, constants, data, joined, mixed, softmax
 from tests.models import Array
 
 HIDDEN = np.array([[False, True], [False, False]])
@@ -141,3 +141,53 @@ def test_a_cell_is_constant_only_if_all_heads_agree_or_are_low() -> None:
 def test_an_axis_that_is_not_there_is_one_wide() -> None:
     assert constants(np.array([1, 0, 1]), (None, 0)).value.shape == (1, 3)
     assert constants(np.array([1, 0, 1]), (0, None)).value.shape == (3, 1)
+
+
+@pytest.mark.parametrize(("op", "value"), [("Sub", -np.inf), ("Div", 0.0)])
+def test_of_what_is_taken_off_or_divided_the_first_decides(op: str, value: float) -> None:
+    first, second = (combine(op, c, lambda v: v[0]) for c in ([filled(value), data()], [data(), filled(value)]))
+    assert not first.live.any() and first.value.item() == value
+    assert second.live.all()
+
+
+def by_data(low: float, own: bool) -> Cells:
+    """Scores of two frames, hidden by data (not a frame's own, if `own`), and by a mask where HIDDEN."""
+    kept = combine("Or", [data(), constants(np.eye(2) * own, (0, 1))], lambda v: v[0] + v[1])
+    scores = combine("Where", [kept, data(), filled(low)], lambda v: v[0], [("kept", True), None, None])
+    return combine("Where", [constants(HIDDEN, (0, 1)), filled(low), scores], lambda v: v[0])
+
+
+def test_rows_that_see_themselves_are_never_hidden_by_data() -> None:
+    assert softmax(by_data(-1e4, own=False), 1).soft
+    found = softmax(by_data(-1e4, own=True), 1)
+    assert not found.soft and (found.live == ~HIDDEN).all()
+
+
+@pytest.mark.parametrize("factor", [1e9, -1e9])
+def test_a_mask_of_data_times_a_large_number_is_nowhere(factor: float) -> None:
+    """Whatever is added to it: it may be none of it, or all."""
+    mask = combine("Mul", [data(), filled(factor)], lambda v: v[0] * v[1])
+    moved = combine("Add", [mask, filled(-factor)], lambda v: v[0] + v[1])
+    assert moved.live.all() and np.isnan(moved.value).all() and moved.hidden is not None and moved.hidden.all()
+
+
+def test_heads_side_by_side_are_constant_where_all_are_so_alike() -> None:
+    one = constants(np.array([[0, -np.inf, 3, -np.inf]]), (0, 1))
+    other = constants(np.array([[0, -np.inf, 4, 0]]), (0, 1))
+    assert joined([one, other]).live.tolist() == [[False, False, True, True]]
+
+
+def test_heads_added_up() -> None:
+    found = mixed(shown(2.0), lambda v: 3 * v, keeps=False)
+    assert found.value[0, 1] == 6 and (found.live == ~HIDDEN).all()
+
+
+def test_some_weight_of_a_row_is_more_than_nothing() -> None:
+    assert softmax(shown(-np.inf), 1).above == 0
+    assert combine("Add", [softmax(shown(-np.inf), 1), data()], lambda v: v[0]).above == -np.inf
+
+
+def test_what_is_no_number_spoils_a_sum_with_data_and_is_all_that_a_row_without_data_has() -> None:
+    value = np.array([[np.nan, 0], [np.nan, np.nan]], np.float32)
+    found = Cells(np.array([[False, True], [False, False]]), value)
+    assert found.needed.tolist() == [[True, True], [False, False]]

@@ -128,3 +128,23 @@ def test_a_recurrence_with_the_batch_in_front_is_turned(op: str) -> None:
     got, want = run_batch(written(settled), x), run_batch(with_layout(0), x.transpose(1, 0, 2))
     close(got["y"], want["y"].transpose(2, 0, 1, 3))
     close(got["last"], want["last"].transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("diagonal", [None, -2, 1])
+def test_a_triangle_of_data_is_chosen_by_place(upper: int, diagonal: int | None) -> None:
+    given = {} if diagonal is None else {"k": np.array(diagonal)}
+    proto = model([node("Trilu", "x k" if given else "x", "y", upper=upper)], {"x": [2, "T", "T"]}, ["y"], given)
+    made = agrees(proto, {"x": weights(2, 6, 6)})
+    assert "Trilu" not in made and "Where" in made
+
+
+def test_a_triangle_that_is_known_stays() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("ConstantOfShape", "s", "o"),
+        node("Trilu", "o", "t"),
+        node("Add", "x t", "y"),
+    ]
+    settled = traced(model(nodes, {"x": ["T", 5]}, ["y"])).model
+    assert "Trilu" in [n.op for n in settled.nodes]

@@ -277,7 +277,23 @@ def test_runners_are_kept_for_other_lengths() -> None:
     tracer = Evaluator(load(model(parsed("Neg c > n; Add x n > y"), {"x": [1, "T"]}, ["y"], {"c": weights(1)})))
     for length in (3, 4):
         tracer.trace({"x": Traced(ir.DataType.FLOAT, (1, length), False)}, length, 1)
-    assert list(tracer._runners) == ["n"]
+    assert [op for _, op, *_ in tracer._runners] == ["Neg"]
+
+
+def test_nodes_that_do_the_same_share_a_runner() -> None:
+    """Python loops write thousands of them."""
+    nodes = [
+        *parsed("Slice c a b > s; Slice c b e > t"),
+        *(node("Concat", parts, name, axis=0) for name, parts in (("u", "s t"), ("v", "t s"))),
+        *parsed("Add u u > w; Add u v > z; Mul x w > p; Mul p z > y"),
+    ]
+    ends = {n: np.array([i]) for i, n in enumerate("abe")}
+    tracer = Evaluator(load(model(nodes, {"x": [1, "T"]}, ["y"], {"c": weights(4), **ends})))
+    made = tracer.trace({"x": Traced(ir.DataType.FLOAT, (1, 2), False)}, 2, 1)
+    assert [op for _, op, *_ in tracer._runners] == ["Slice", "Concat", "Add", "Add"]  # of itself, and of two
+    c = weights(4)
+    np.testing.assert_array_equal(made["w"].array, 2 * c[:2])
+    np.testing.assert_array_equal(made["z"].array, c[:2] + c[1::-1])
 
 
 def test_the_runtime_computes_what_the_reference_has_no_implementation_of() -> None:
@@ -288,3 +304,14 @@ def test_the_runtime_computes_what_the_reference_has_no_implementation_of() -> N
     made = at([gelu, node("Add", "x g", "y")], constants={"c": np.zeros(1, np.float32)},
               imports=[helper.make_opsetid("com.microsoft", 1)])  # fmt: skip
     np.testing.assert_array_equal(made["g"].array, [0])
+
+
+def test_rows_of_a_large_value_are_computed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "EAGER_ELEMENTS", 16)
+    monkeypatch.setattr(evaluate, "AT_ONCE", 64)
+    text = "Shape x > n; Gather n two > t; Range zero t one > r; Unsqueeze r last > c; Sub c r > d; Mul d d > y"
+    given = {"two": np.array(2), "zero": np.array(0), "one": np.array(1), "last": np.array([1])}
+    run = at(text, 40, given)
+    want = np.subtract.outer(np.arange(40), np.arange(40)) ** 2
+    assert (run["y"].cut(0, slice(3, 9)) == want[3:9]).all() and (run["y"].cut(1, slice(3, 9)) == want[:, 3:9]).all()
+    assert (run["y"].cut(None, slice(3, 9)) == want).all() and (run["y"].array == want).all()

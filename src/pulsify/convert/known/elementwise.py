@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
+from pulsify.convert.known.choices import as_extreme
 from pulsify.convert.known.curves import Curve, Number, curved
 from pulsify.convert.known.floats import Drift, digits_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
@@ -259,6 +260,14 @@ def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 @follows("Where")
 def where(f: Follower, node: Node, ins: list[Value]) -> Value:
+    how = as_extreme(f, node)
+    if how is not None:
+        return _binary(
+            f,
+            ins[1:],
+            lambda a, b: one.extreme(plain(a), plain(b), np.minimum if how == "Min" else np.maximum),
+            lambda s, a, b: many.extreme(s, a, b, how == "Min"),
+        )
     return _binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), many.chosen)
 
 

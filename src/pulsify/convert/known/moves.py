@@ -15,7 +15,7 @@ from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import LONG, OF_SIZE, Drift, common, step_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.places import met, moved_axes, placed
-from pulsify.convert.known.series import Series, Unsure, constant
+from pulsify.convert.known.series import Series, Unsure, constant, multiply
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import known
@@ -177,8 +177,8 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     to = {a: a + rank - v.rank for a in range(v.rank)}
     own = [*[constant(1, f.unit)] * (rank - v.rank), *v.sizes]
     wanted = [*[constant(1, f.unit)] * (rank - len(target)), *target]
-    sizes = []
-    for s, w in zip(own, wanted, strict=True):
+    sizes, again = [], set[int]()
+    for axis, (s, w) in enumerate(zip(own, wanted, strict=True)):
         if s.constant and s.item == 1:
             sizes.append(w)
         elif node.op == "Expand":
@@ -187,9 +187,14 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
             sizes.append(s)
         elif s.constant and w.constant:
             sizes.append(constant(s.item * w.item, f.unit))
+        elif s.constant:  # as many entries a frame, the same at every frame
+            sizes.append(multiply(s, w))
+            again.add(axis)
         else:
             raise Unsure("frames are repeated from the first to the last")
-    return moved_axes(v, to, tuple(sizes))
+    made = moved_axes(v, to, tuple(sizes))
+    period = math.lcm(made.period, *(wanted[a].pace.denominator for a in again))
+    return replace(made, uses=made.uses | again, period=period) if again else made
 
 
 @follows("ConstantOfShape")
@@ -530,6 +535,8 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
 def places(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     if v.rank != 1 or v.slope or v.lo != v.hi or not v.lo or not v.drift.none:
-        raise Unsure("which entries are not zero changes with the length")
+        problem = Unsure("which entries are not zero changes with the length")
+        problem.hint = "take frames by a slice (x[:, ::3], x[:, 5:])"  # type: ignore[attr-defined]
+        raise problem
     sizes = (constant(1, f.unit), v.sizes[0])
     return Spread(sizes, {1: Fraction(1)}, uses=frozenset({1}), limit=v.limit, until=v.until)

@@ -26,6 +26,7 @@ import onnx_ir as ir
 from pulsify.convert.facts import First, Layout, Mirror, Window, Wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.trail import Trail, look
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
 
@@ -39,7 +40,7 @@ MOST_RESIDUES = 4096
 class Fill:
     """What stands in for frames outside [0, L): a constant, the nearest frame, or the mirrored one."""
 
-    mode: str = "constant"  # constant | edge | reflect | repeat
+    mode: str = "constant"  # constant | edge | reflect | symmetric (the end itself shown twice) | repeat
     value: float | int = 0
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
@@ -125,7 +126,8 @@ def _seen(reach: Reach, how: Fill | None, first: int, last: int) -> list[range]:
     if how is not None and low < 0 and how.mode == "repeat":
         seen.append(range(low + int(how.value), before + int(how.value) + 1))
     elif how is not None and low < 0 and how.mode != "constant":
-        seen.append(range(1) if how.mode == "edge" else range(-before, -low + 1))
+        again = {"edge": range(1), "symmetric": range(-before - 1, -low)}
+        seen.append(again.get(how.mode, range(-before, -low + 1)))
     return [r for r in seen if r]
 
 
@@ -140,7 +142,7 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     def take(window: Window) -> ir.Value:
         lo, hi = window.start - before, window.end - before
         latest = source.end if source.end is not None else hi + 2 * max(before, 0)
-        wide = Window(window.p, lo - ends * (2 if mode == "reflect" else 1), max(hi, latest))
+        wide = Window(window.p, lo - ends * (1 if mode == "edge" else 2), max(hi, latest))
         return _mirrored(ctx, source, Window(window.p, lo, hi), wide, how, before > 0, ends > 0)
 
     end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
@@ -157,7 +159,7 @@ def first_shown(how: Fill | None, before: int) -> int:
     """So many of the stream's first frames are shown in front of it, `before` frames far."""
     if how is None or how.mode == "constant" or before <= 0:
         return 0
-    return {"edge": 1, "reflect": before + 1}.get(how.mode, 1 << 40)
+    return {"edge": 1, "reflect": before + 1, "symmetric": before}.get(how.mode, 1 << 40)
 
 
 def overrun(reach: Reach, read: Length, made: Length) -> int:
@@ -194,7 +196,7 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
     shown = _shown(reach, how, window) if starts else hi
     wide_hi = max(hi, shown if wire.end is None else min(shown, wire.end))
     ends = 0 if how.mode == "repeat" else ends
-    wide_lo = lo - ends * (2 if how.mode == "reflect" else 1)
+    wide_lo = lo - ends * (1 if how.mode == "edge" else 2)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
 
 
@@ -263,8 +265,43 @@ def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
     return ctx.builder.reshape(x, dims)
 
 
+def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
+    """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
+    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
+        return value
+    if window.grows and ctx.clock.batch is not None:
+        raise NotStreamable(
+            "positions of a past that grows meet streams of any number",
+            node=wire.name,
+            op="position",
+            hint='fix the batch size: set={"B": 1}',
+        )
+    b, layout = ctx.builder, wire.layout
+    first = [max(s, 1) for s in layout.sizes[: layout.axis]]
+    rest = [max(s, 1) for s in layout.sizes[layout.axis + 1 :]]
+    split = b.reshape(value, [*first, -1, window.frames, *rest])
+    at = len(first)
+    front = b.op("Transpose", split, perm=[at, *(i for i in range(len(first) + 2 + len(rest)) if i != at)])
+    # front is [B, *first, frames, *rest]; the target has B on its batch axis, in front of or behind time.
+    own = [*first, window.frames, *rest]
+    full = [1] * (target.rank - len(own)) + own
+    batch = target.batch
+    if batch is None:
+        return b.reshape(front if ctx.clock.batch is None else _first_stream(ctx, front), full)
+    heads = -target.sizes[batch]
+    if heads > 1:  # folded with the streams: each has the places of its stream
+        lead = b.op("Unsqueeze", front, b.ints(1))
+        each = b.op("Expand", lead, b.ints(1, heads, *([1] * len(own))))
+        front = b.reshape(each, [-1, *own])
+    if all(d == 1 for d in full[: batch + 1]):
+        return b.reshape(front, [*full[:batch], -1, *full[batch + 1 :]])
+    lifted = b.reshape(front, [-1, *full])
+    moved = b.op("Transpose", lifted, perm=[*range(1, batch + 1), 0, *range(batch + 1, len(full) + 1)])
+    return b.reshape(moved, [*full[:batch], -1, *full[batch + 1 :]])
+
+
 def _first_stream(ctx: Context, x: ir.Value) -> ir.Value:
-    """[B, frames] -> [1, frames], for known values that have one entry for all streams: those go in step."""
+    """[B, ...] -> [1, ...], for known values that have one entry for all streams: those go in step."""
     return ctx.builder.slice(x, 0, 0, 1)
 
 
@@ -291,11 +328,12 @@ def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill,
     if ends:
         assert wire.length is not None
         last = b.op("Sub", ctx.clock.end(wire.length), one)
-        if how.mode == "reflect":
-            two = b.constant(np.array(2, np.int32), "int")
-            shown = b.op("Min", shown, b.op("Sub", b.op("Mul", last, two), shown))
-        else:
+        if how.mode == "edge":
             shown = b.op("Min", shown, last)
+        else:
+            two = b.constant(np.array(2, np.int32), "int")
+            around = b.op("Mul", last, two) if how.mode == "reflect" else b.op("Add", b.op("Mul", last, two), one)
+            shown = b.op("Min", shown, b.op("Sub", around, shown))
     begin = ctx.clock.frames(Window(wide.p, wide.start, wide.start + 1))
     place = b.op("Sub", shown, begin)
     place = b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
@@ -309,6 +347,8 @@ def _shown_in_front(ctx: Context, wire: Wire, frames: ir.Value, how: Fill) -> ir
         return b.op("Abs", frames)
     if how.mode == "edge":
         return b.op("Max", frames, zero)
+    if how.mode == "symmetric":
+        return b.op("Max", frames, b.op("Sub", b.constant(np.array(-1, np.int32), "int"), frames))
     assert wire.length is not None
     count = b.constant(np.array(how.value, np.int32), "int")
     there = b.op("Min", count, ctx.clock.end(wire.length))  # a shorter stream has fewer frames to repeat

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 BEYOND = (1, 2, 3, 7, 64, 1000)  # frames behind the end of a table: no model takes as many
-CELLS = 50_000_000  # entries that a claim may look at, at one length; in all eight times as many
+CELLS = 100_000_000  # entries that a claim may look at, at one length; in all eight times as many
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
+ARITHMETIC = "make it of arithmetic, comparisons and positions"
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
 
@@ -174,7 +175,7 @@ def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> 
         f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
         node=node.name if node else name,
         op=node.op if node else "",
-        hint=("declare how long streams are" if far else "make it of arithmetic, comparisons and positions")
+        hint=("declare how long streams are" if far else getattr(problem, "hint", ARITHMETIC))
         + ', or which lengths there are: set={"T": "<=3000"}, set={"T": "8*n"}; or accept what a sample of lengths '
         'says: proof="sampled"',
     )

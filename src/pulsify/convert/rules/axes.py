@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Late, Wire
-from pulsify.convert.plan import Plan
+from pulsify.convert.facts import Late, Static, Wire
+from pulsify.convert.plan import Plan, execute
 from pulsify.convert.rules import fold
 from pulsify.convert.rules.axismap import reduced_axes
+from pulsify.convert.rules.best import best_frames
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
@@ -22,13 +23,15 @@ def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], wha
         ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; a softmax over time if a sum over it follows")
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; over time (no Hardmax) if a sum follows")
 def softmax(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank
     data = ctx.ask.known(node.outputs[0]) is None
-    if wire is not None and over_time and node.op == "Softmax" and data and not wire.layout.folded:
-        ctx.ask.facts[node.outputs[0]] = Late(node, node, logits=wire)
+    if wire is not None and over_time and node.op != "Hardmax" and data and not wire.layout.folded:
+        ctx.ask.facts[node.outputs[0]] = (
+            Late(node, node, logits=wire) if node.op == "Softmax" else _logarithms(ctx, node, wire)
+        )
         return None
     guard(
         ctx,
@@ -41,6 +44,14 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
+def _logarithms(ctx: Context, node: Node, wire: Wire) -> Late:
+    """Of a softmax: frames less the logarithm of the sum of their exponentials, known at the end."""
+    execute(ctx, node, fold.reduced(ctx, node, wire, {wire.layout.axis}, keep=True, op="ReduceLogSumExp"))
+    total = ctx.ask.facts[node.outputs[0]]
+    assert isinstance(total, Static)
+    return Late(node, node, value=wire, centre=total)
+
+
 @rule("ArgMax", "ArgMin", says="along any axis; over time at the end of the stream")
 def arg_extreme(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
@@ -49,9 +60,11 @@ def arg_extreme(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
 
 
-@rule("TopK", says="along any axis but time")
+@rule("TopK", says="along any axis; over time at the end of the stream, in order")
 def top_k(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", -1)], "sorts")
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank:
+        return best_frames(ctx, node, wire)
     return pointwise(ctx, node)
 
 
@@ -133,12 +146,6 @@ def over_features(ctx: Context, node: Node) -> Plan | None:
     guard(ctx, node, wire, mixed, "normalises")
     if node.op == "InstanceNormalization":
         guard(ctx, node, wire, [1], "takes time as channels and normalises")
-    return pointwise(ctx, node)
-
-
-@rule("Trilu", says="on axes other than time")
-def trilu(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [-1, -2], "keeps a triangle")
     return pointwise(ctx, node)
 
 

@@ -20,8 +20,8 @@ def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
     kind = traits(node.op, node.domain).axes
     if kind == "broadcast":
         return [{a: a + out - r for a in range(r)} for r in ranks]
-    if kind == "repeat" and _repeats_one(ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])):
-        return [{a: a for a in range(out)}, {}]  # what is repeated is one frame: an Expand
+    if kind == "repeat" and not _repeats_time(ctx, node):
+        return [{a: a for a in range(out)}, {}]
     if kind == "matmul":
         return [_matmul(ranks[0], out, -1), _matmul(ranks[1], out, -2)]
     if kind == "einsum":
@@ -41,7 +41,35 @@ def axis_maps(ctx: Context, node: Node) -> list[AxisMap] | None:
         return None if kept is None else [kept, *({} for _ in ranks[1:])]
     if kind == "reduce":
         return [_reduce(ctx, node, ranks[0]), *({} for _ in ranks[1:])]
+    if kind == "top":
+        return [{a: a for a in range(out) if a != node.attr("axis", -1) % out}, *({} for _ in ranks[1:])]
+    if kind in ("cut", "pick", "elements"):
+        return _picked(ctx, node, kind, ranks)
     return None
+
+
+def _picked(ctx: Context, node: Node, kind: str, ranks: list[int]) -> list[AxisMap] | None:
+    """Parts of an axis that is not time: heads."""
+    rest: list[AxisMap] = [{} for _ in ranks[1:]]
+    times, axis = ctx.ask.time_axes(node.inputs[0]), node.attr("axis", 0) % ranks[0]
+    if kind == "cut":
+        return None if set(_cut_axes(ctx, node, ranks[0])) & set(times) else [{a: a for a in range(ranks[0])}, *rest]
+    if node.op == "GatherND":
+        count, front = ctx.ask.dims(node.inputs[1])[-1], ranks[1] - 1
+        if node.attr("batch_dims", 0) or ctx.ask.time_axes(node.inputs[1]) or any(a < count for a in times):
+            return None
+        return [{a: a - count + front for a in range(count, ranks[0])}, *rest]
+    if axis in times or (kind == "pick" and ctx.ask.time_axes(node.inputs[1])):
+        return None
+    if kind == "elements":
+        return [{a: a for a in range(ranks[0]) if a != axis}, {a: a for a in range(ranks[1])}]
+    return [{a: a if a < axis else a + ranks[1] - 1 for a in range(ranks[0]) if a != axis}, *rest]
+
+
+def _cut_axes(ctx: Context, node: Node, rank: int) -> list[int]:
+    if not node.input(3):
+        return list(range(len(ctx.ask.traces.runs[0][node.inputs[1]].array)))
+    return [int(a) % rank for a in fixed_value(ctx.ask, node, node.inputs[3], "axes").reshape(-1)]
 
 
 def _matmul(rank: int, out: int, contracted: int) -> AxisMap:
@@ -56,6 +84,8 @@ def _einsum(node: Node, ranks: list[int]) -> list[AxisMap]:
 def reduced_axes(ctx: Context, node: Node) -> set[int]:
     """The axes a Reduce operator goes over: an attribute or an input, all of them if none is named."""
     rank = len(ctx.ask.dims(node.inputs[0]))
+    if node.op in ("ArgMax", "ArgMin"):
+        return {node.attr("axis", 0) % rank}
     axes = node.attr("axes")
     if axes is None and node.input(1):
         axes = [int(a) for a in fixed_value(ctx.ask, node, node.input(1), "axes").reshape(-1)]
@@ -84,6 +114,13 @@ def _reshape(ctx: Context, node: Node) -> AxisMap | None:
     return dict(zip(before, after, strict=True))
 
 
-def _repeats_one(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Is all that is repeated a single frame?"""
+def repeats_one(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Is all that is repeated a single frame? It is an Expand."""
     return all(x in (1, y) for x, y in zip(before, after, strict=True))
+
+
+def _repeats_time(ctx: Context, node: Node) -> bool:
+    """Does it say frames again, of more than one?"""
+    before, after = ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])
+    times = ctx.ask.time_axes(node.outputs[0])
+    return any(x not in (1, y) for a, (x, y) in enumerate(zip(before, after, strict=True)) if a in times)

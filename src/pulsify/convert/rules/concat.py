@@ -12,7 +12,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Static, Window, Wire
 from pulsify.convert.known.series import add, constant, extreme
 from pulsify.convert.plan import Plan, Read, settled
-from pulsify.convert.primitives.boundary import along, gather_frames, mirrored_wire
+from pulsify.convert.primitives.boundary import aligned, along, gather_frames, mirrored_wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.proof.numbers import in_frames, length_of, measured
 from pulsify.convert.rules.pointwise import common_length, pointwise, static
@@ -59,8 +59,6 @@ def _data(wires: list[Wire]) -> Wire:
 
 def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
     """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
-    from pulsify.convert.rules.pointwise import aligned
-
     value = aligned(ctx, wire, value, target, window)
     if target.batch is None:
         return value

@@ -2,57 +2,117 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Field
+from pulsify.convert.facts import Field, Part
 from pulsify.convert.mask_cells import Cells
-from pulsify.convert.rules.field_operand import Operand
+from pulsify.convert.rules.axismap import reduced_axes
+from pulsify.convert.rules.field_operand import Operand, parts
+from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, Trace, known
+from pulsify.trace.evaluate import Array, CannotRun, known
+
+
+class AllRows(Exception):
+    """What cells are cannot be told some rows at a time: they are normalised along the rows."""
+
 
 NORMALISED = ("Softmax", "LogSoftmax")
+PARTS = (*NORMALISED, "Split", "Slice", "Gather", "GatherND")  # cells of the same kind, of other data
+MIXED: dict[str, Callable[[Array, int], Array]] = {  # of so many heads alike
+    "ReduceSum": lambda v, n: v * n,
+    "ReduceMean": lambda v, n: v,
+    "ReduceMax": lambda v, n: v,
+    "ReduceMin": lambda v, n: v,
+    "ReduceL1": lambda v, n: np.abs(v) * n,
+    "ReduceL2": lambda v, n: np.abs(v) * np.sqrt(n),
+    "ReduceSumSquare": lambda v, n: v * v * n,
+    "ReduceProd": lambda v, n: v**n,
+    "ReduceLogSumExp": lambda v, n: v + np.log(n),
+}
 
 
-def _operand_cells(ctx: Context, operand: Operand, run: Trace, axes: tuple[int, int]) -> Cells:
+def _operand_cells(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
     """The operand's cells over the output's two time axes."""
+    run = part.run
     own = {out: a for a, out in operand.axes.items()}
-    if isinstance(operand.fact, Field):
-        found = operand.fact.cells(run)
-        first = operand.axes[operand.fact.sides[0].axis]
-        return found if first == axes[0] else found.turned
+    fact = operand.fact
+    if fact is None and len(operand.axes) == 2 and not run[operand.name].known:
+        return _mask_of(ctx, operand, part, axes)
+    if isinstance(fact, Field):
+        straight = operand.axes[fact.sides[0].axis] == axes[0]
+        return fact.cells(part) if straight else fact.cells(part.turned).turned
     if run[operand.name].known:  # (what never repeats may be taken for data)
-        array = run[operand.name].array
-        if not array.size:
+        value = run[operand.name]
+        if not math.prod(value.dims):
             raise CannotRun(ctx.ask.model.producers[operand.name], f"'{operand.name}' has no frames")
+        array = value.cut(own.get(axes[part.second]), part.rows)
         return cell.constants(array, (own.get(axes[0]), own.get(axes[1])))
+    return cell.hiding(operand.name) if _hides(ctx, operand.name) else cell.data()
+
+
+def _hides(ctx: Context, name: str) -> bool:
+    """Is it a mask made of data before frames meet frames: none or a large number, about to be added to scores?"""
+    node = ctx.ask.model.producers.get(name)
+    run = ctx.ask.traces.runs[0]
+    if node is None or run[name].known or not run[name].dtype.is_floating_point():
+        return False
+    if node.op in ("Mul", "Where"):
+        low = cell.ADDED if node.op == "Mul" else cell.FILLED
+        given = [run[i] for i in node.inputs[node.op == "Where" :]]
+        numbers = [float(v.array.reshape(-1)[0]) for v in given if v.known and math.prod(v.dims) == 1]
+        if any(math.isfinite(n) and abs(n) >= low for n in numbers):
+            return True
+    same = node.op in ("Cast", "Identity", "Neg") or (traits(node.op).keeps_cells and node.op not in NORMALISED)
+    return same and _hides(ctx, node.inputs[0])
+
+
+def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
+    """A known value that never repeats counts as data; but where a mask was put into it, its parts may tell."""
+    with contextlib.suppress(NotStreamable):
+        fact = parts(ctx, ctx.ask.model.producers[operand.name], operand.name)
+        found = _operand_cells(ctx, replace(operand, fact=fact), part, axes)
+        live = found.live | ~(found.value <= -cell.FILLED)
+        return replace(found, live=live, value=np.where(live, np.float32(0), found.value))
     return cell.data()
 
 
-def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Trace], Cells]:
-    def at(run: Trace) -> Cells:
-        key = (node.outputs[0], run.length)
+def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Part], Cells]:
+    def at(part: Part) -> Cells:
+        key = (node.outputs[0], part.run.length, part.rows.start, part.second)
         if key not in ctx.ask.cells:
-            ctx.ask.cells[key] = _compute_cells(ctx, node, operands, axes, run)
+            ctx.ask.cells[key] = _compute_cells(ctx, node, operands, axes, part)
         return ctx.ask.cells[key]
 
     return at
 
 
-def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], run: Trace) -> Cells:
-    if not traits(node.op).elementwise and not traits(node.op).keeps_cells:
+def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], part: Part) -> Cells:
+    mixes = node.op == "Concat" or node.op in MIXED
+    if not traits(node.op).elementwise and not traits(node.op).keeps_cells and not mixes:
         return cell.data()
-    inputs = [_operand_cells(ctx, o, run, axes) for o in operands]
+    inputs = [_operand_cells(ctx, o, part, axes) for o in operands if o.axes or not traits(node.op).keeps_cells]
+    if node.op == "Concat":
+        return cell.joined(inputs)
+    if node.op in MIXED:
+        return _mixed(ctx, node, inputs[0])
     if node.op in NORMALISED:
         axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
         if axis not in axes:  # of constants it makes others
             return cell.data()
-        full = tuple(run[node.outputs[0]].dims[a] for a in axes)
-        return cell.softmax(inputs[0].spread(full), axes.index(axis), node.op == "LogSoftmax")
+        if axis == axes[part.second] and not part.whole:
+            raise AllRows
+        full = [part.run[node.outputs[0]].dims[a] for a in axes]
+        full[part.second] = len(range(*part.rows.indices(full[part.second])))
+        return cell.softmax(inputs[0].spread(tuple(full)), axes.index(axis), node.op == "LogSoftmax")
     if not traits(node.op).elementwise:
         return inputs[0]
 
@@ -68,13 +128,20 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
     return cell.combine(node.op, inputs, compute, roots)
 
 
+def _mixed(ctx: Context, node: Node, c: Cells) -> Cells:
+    """Heads summed up, or the largest of them."""
+    dims = ctx.ask.dims(node.inputs[0])
+    count = math.prod(dims[a] for a in reduced_axes(ctx, node))
+    return cell.mixed(c, lambda v: MIXED[node.op](v, count), node.op in ("ReduceMean", "ReduceMax", "ReduceMin"))
+
+
 def _root(ctx: Context, name: str) -> cell.Hider:
     """The value that this one is the truth of, or not: masks are cast, negated and given other shapes."""
     truth = True
     while (node := ctx.ask.model.producers.get(name)) is not None:
         if node.op == "Not":
             truth = not truth
-        elif node.op not in ("Cast", "Identity") and not (traits(node.op).keeps_cells and node.op not in NORMALISED):
+        elif node.op not in ("Cast", "Identity") and (not traits(node.op).keeps_cells or node.op in PARTS):
             break
         name = node.inputs[0]
     return name, truth

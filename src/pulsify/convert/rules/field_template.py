@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.convert.attention_view import MOST_LOOKED
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Window
+from pulsify.convert.known_facts import streams_in_step
 from pulsify.convert.proof.claims import prove
+from pulsify.convert.proof.numbers import Looked
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.growing import growing_template
 from pulsify.convert.template import Template, find
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Array, CannotRun, Trace, same
 
+PULSES = 34  # that are looked at beyond the windows of one
 FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
 
 
@@ -27,17 +34,12 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
     pair = (windows[o.axes[a]], windows[o.axes[b]])
 
-    def array(run: Trace) -> Array:
-        out: Array = run[o.name].array
-        for i, s in enumerate(ctx.ask.sizes_static(o.name)):
-            if s < 0:  # known values do not differ from stream to stream
-                one = out[(slice(None),) * i + (slice(0, 1),)]
-                if not np.array_equal(np.broadcast_to(one, out.shape), out):
-                    ctx.ask.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
-                out = one
-        return out
+    folded = _folded(ctx, node, o.name)
 
-    template = find(array(ctx.ask.traces.longest), (a, b), pair)
+    def array(run: Trace) -> Array:
+        return run[o.name].array if folded is None else folded.once(ctx, node, run[o.name].array)
+
+    template = find(array(ctx.ask.traces.longest), (a, b), pair) or _further(ctx, array, (a, b), pair)
     if template is None:
         raise Unclear(
             f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
@@ -48,8 +50,23 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     found = template
     prove(ctx.ask, node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
     if len(template.phases) == 1:
-        return ctx.builder.constant(template.phases[0], o.name)
-    return _by_phase(ctx, node, np.stack(template.phases), o.name)
+        made = ctx.builder.constant(template.phases[0], o.name)
+        return made if folded is None else folded.spread(ctx, made, template.phases[0].shape)
+    return _by_phase(ctx, node, np.stack(template.phases), o.name, folded)
+
+
+def _further(
+    ctx: Context, array: Callable[[Trace], Array], axes: tuple[int, int], windows: tuple[Window, Window]
+) -> Template | None:
+    """The template that shows in a stream so long that some pulses see nothing but what lies inside it."""
+    base, step = ctx.ask.traces.lengths[0], ctx.ask.traces.step
+    reach = max((max(w.end, 0) - min(w.start, 0)) * ctx.pulse // w.p for w in windows) + PULSES * ctx.pulse
+    length = base + -(-max(reach - base, 0) // step) * step
+    if length <= ctx.ask.traces.longest.length or length > MOST_LOOKED:
+        return None
+    with contextlib.suppress(CannotRun):
+        return find(array(Looked(ctx.ask, length)), axes, windows)
+    return None
 
 
 def _windowed(ctx: Context, template: Template) -> dict[str, Any]:
@@ -62,7 +79,54 @@ def _windowed(ctx: Context, template: Template) -> dict[str, Any]:
     return {"near": near, "period": len(template.phases) * ctx.pulse}
 
 
-def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
+@dataclass(frozen=True)
+class Folded:
+    """Heads on the same axis as the streams, `heads` entries a stream; 1: all are alike.
+
+    inside: the streams of one head are neighbours, not the heads of one stream.
+    """
+
+    axis: int
+    heads: int
+    inside: bool = False
+
+    def once(self, ctx: Context, node: Node, array: Array) -> Array:
+        """Of one stream."""
+        axis, k = self.axis, self.heads
+        count = array.shape[axis] // k
+        apart = (k, count) if self.inside else (count, k)
+        split = array.reshape(*array.shape[:axis], *apart, *array.shape[axis + 1 :])
+        one = split.take([0], axis + 1 if self.inside else axis)
+        if not np.array_equal(np.broadcast_to(one, split.shape), split, equal_nan=array.dtype.kind == "f"):
+            ctx.ask.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
+        return one.reshape(*array.shape[:axis], k, *array.shape[axis + 1 :])
+
+    def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...]) -> ir.Value:
+        """The heads of one stream, as often as there are streams."""
+        b, axis = ctx.builder, self.axis
+        if self.heads == 1:
+            return x
+        streams = streams_in_step(ctx)
+        at = axis + 1 if self.inside else axis
+        times = b.op("Concat", *(streams if i == at else b.ints(1) for i in range(len(dims) + 1)), axis=0)
+        many = b.op("Tile", b.op("Unsqueeze", x, b.ints(at)), times)
+        return b.reshape(many, [*dims[:axis], -1, *dims[axis + 1 :]])
+
+
+def _folded(ctx: Context, node: Node, name: str) -> Folded | None:
+    """Where a known value has an entry a stream (and head): values that are known do not differ between streams."""
+    sizes, array = ctx.ask.sizes_static(name), ctx.ask.traces.runs[0][name].array
+    axis = next((i for i, s in enumerate(sizes) if s < 0), None)
+    if axis is None:
+        return None
+    k, total = -sizes[axis], array.shape[axis]
+    flat = np.moveaxis(array, axis, 0)
+    if k == 1 or same(np.broadcast_to(flat[:1], flat.shape), flat):
+        return Folded(axis, 1)
+    return Folded(axis, k, inside=same(flat, np.repeat(flat[:: total // k], total // k, 0)))
+
+
+def _by_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> ir.Value:
     b, count = ctx.builder, len(stack)
     phase = ctx.clock.phase(count)
     table = b.constant(stack, name)
@@ -70,8 +134,14 @@ def _by_phase(ctx: Context, node: Node, stack: Array, name: str) -> ir.Value:
         return b.op("Gather", table, b.reshape(phase, []), axis=0)
     rank, dims = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:]
     full = (1,) * (rank - len(dims)) + dims
-    if full[0] != 1 or ctx.ask.sizes_static(node.outputs[0])[0] != -1:
+    sizes, k = ctx.ask.sizes_static(node.outputs[0]), full[0] if folded is not None else 1
+    if sizes[0] >= 0 or full[0] not in (1, -sizes[0]) or (full[0] > 1 and folded is None):
         ctx.ask.refuse(
             node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
         )
-    return b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full[1:]])
+    each = b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full])  # [B, k, ...]
+    if k == 1 and sizes[0] < -1:  # all heads of a stream alike
+        each = b.op("Expand", each, b.ints(1, -sizes[0], *([1] * (rank - 1))))
+    if folded is not None and folded.inside and k > 1:
+        each = b.op("Transpose", each, perm=[1, 0, *range(2, rank + 1)])
+    return b.reshape(each, [-1, *full[1:]])

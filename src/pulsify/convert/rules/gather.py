@@ -14,7 +14,7 @@ from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.series import LONGEST, Unsure, subtract
 from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import gather_frames
+from pulsify.convert.primitives.boundary import Fill, gather_frames, overrun
 from pulsify.convert.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
 from pulsify.convert.proof.numbers import Looked, follower, numbers, runs_from, size_length, sizes, uncertain
 from pulsify.convert.proof.values import known_at
@@ -187,16 +187,75 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
         ctx.ask.refuse(node, "it takes frames of something that does not stream", "index the data instead")
     length = size_length(ctx.ask, node, index, grown[0])
     ctx.ask.ledger.require(node.name, length, at_least=1)
+    mirrored = _mirrored(ctx, node, index, grown[0], length, wire.length, axis)
+    if mirrored is not None:
+        return _regular_plan(ctx, node, wire, length, *mirrored)
     table = _index_table(ctx, node, index, grown[0], length, wire.length, axis)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        if len(table.early) or table.clipped:
-            return (_by_clock(ctx, wire, length, table, values[0], window),)
+        return (_by_clock(ctx, wire, length, table, values[0], window),)
+
+    if not len(table.early) and not table.clipped:
+        return _regular_plan(ctx, node, wire, length, table, None)
+    return Plan((Read(wire, table.reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+def _regular_plan(ctx: Context, node: Node, wire: Wire, length: Length, table: IndexTable, fill: Fill | None) -> Plan:
+    """Places that move on with time. fill: what is seen of them outside the stream."""
+    axis = wire.layout.axis
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         k = np.arange(window.start, window.end)
         places = np.moveaxis(table.regular(k) - table.reach.first(window.start), 0, table.axis).astype(np.int64)
         return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
 
-    return Plan((Read(wire, table.reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+    return Plan((Read(wire, table.reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+MIRRORS: dict[str, Callable[[Array, int], Array]] = {  # places, and how many frames there are
+    "reflect": lambda i, n: np.minimum(np.abs(i), 2 * (n - 1) - np.abs(i)),
+    "symmetric": lambda i, n: np.minimum(np.maximum(i, -1 - i), 2 * n - 1 - np.maximum(i, -1 - i)),
+}
+
+
+def _mirrored(
+    ctx: Context, node: Node, index: str, at: int, length: Length, own: Length, axis: int
+) -> tuple[IndexTable, Fill] | None:
+    """A table that moves on with time, and is mirrored outside the stream (Kaldi's frames, edges not snipped)."""
+
+    def rows(run: Trace) -> Array:
+        return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
+
+    longest, step = rows(ctx.ask.traces.longest), own.rate / length.rate
+    begin = len(longest) // 3 // step.denominator * step.denominator
+    inside = longest[begin : 2 * len(longest) // 3 + 1]  # far from both ends
+    reach = _cover(inside - begin // step.denominator * step.numerator, step)
+    table = replace(_read(longest, reach, at), early=longest[:0], clipped=False)
+
+    def places(run: Trace) -> Array:
+        return table.regular(np.arange(len(rows(run))))
+
+    def shown(run: Trace, mode: str) -> bool:
+        return np.array_equal(rows(run), MIRRORS[mode](places(run), run[node.inputs[0]].dims[axis]))
+
+    mode = next((m for m in MIRRORS if all(shown(run, m) for run in ctx.ask.traces.runs)), None)
+    if mode is None or all(np.array_equal(rows(run), places(run)) for run in ctx.ask.traces.runs):
+        return None
+    before, after = max(-reach.first(0), 0), overrun(reach, own, length)
+    least = max(before, after) + (mode == "reflect")
+    plain = _regular(node, rows, table, length, axis)
+    claim = replace(
+        plain,
+        what="its index table moving on with time, and mirrored at both ends",
+        holds=lambda run: run[node.inputs[0]].dims[axis] < least or shown(run, mode),
+        near={"start": before / float(own.rate), "end": after / float(own.rate)},
+        ends=True,
+    )
+    if not holds_everywhere(ctx.ask, claim):
+        return None
+    ctx.ask.ledger.require(node.name, own, at_least=least)  # shorter ones are mirrored more than once, if at all
+    _require_inside(ctx, node, rows, axis, index)
+    return table, Fill(mode)
 
 
 def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, own: Length, axis: int) -> IndexTable:

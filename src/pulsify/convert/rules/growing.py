@@ -10,23 +10,24 @@ What the model's own masks say is what the horizon says, so they need not be eva
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.attention_view import View
+from pulsify.convert.attention_view import Seen, View
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known.follow import Fixed
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known.spread import T, exactly
-from pulsify.convert.primitives.boundary import bounded_wire
+from pulsify.convert.primitives.boundary import bounded_wire, waits
 from pulsify.convert.proof.claims import prove
 from pulsify.convert.proof.numbers import follower, uncertain
 from pulsify.convert.template import MOST_PHASES
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.reach import POINTWISE
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, Trace
@@ -39,37 +40,62 @@ class Horizon:
     rows: Window
     cols: Window
     phases: Array
-    needed: Callable[[Trace], Array]
+    seen: Seen
+
+    def needed(self, run: Trace) -> Array:
+        """All cells that rows see."""
+        return self.seen(run).mask
 
     def holds(self, run: Trace) -> bool:
         """Does every row see all columns up to its horizon, and none behind it?"""
-        cells = self.needed(run)
-        i = np.arange(cells.shape[0])
+        seen = self.seen(run)
+        i = np.arange(seen.shape[0])
         pulse = np.maximum(-(-(i + 1 - self.rows.end) // self.rows.p), 0)  # the first that holds the row
         place = i - pulse * self.rows.p - self.rows.start
         last = pulse * self.cols.p + self.phases[pulse % len(self.phases), place]
-        return np.array_equal(cells, np.arange(cells.shape[1])[None] <= last[:, None])
+        return seen.all_before and np.array_equal(seen.last, np.minimum(last, seen.shape[1] - 1))
 
 
-def grow(ctx: Context, node: Node, value: Wire, view: View, needed: Callable[[Trace], Array]) -> None:
+def grow(ctx: Context, node: Node, value: Wire | None, view: View, seen: Seen) -> None:
     """Set up a growing window of columns, or refuse if rows do not see all of the past."""
-    cells = needed(ctx.ask.traces.longest)
-    last = cells.shape[1] - 1 - cells[:, ::-1].argmax(1)
-    if not np.array_equal(cells, np.arange(cells.shape[1])[None] <= last[:, None]):
+    found = seen(ctx.ask.traces.longest)
+    last = found.last
+    if not found.all_before:
         ctx.ask.refuse(node, "it looks back without bound, but not at everything", "bound the look-back in the mask")
-    if value.end != view.cols.end or (value.end or 0) > view.cols.p:
-        ctx.ask.refuse(
-            node, "keys and values come earlier than they are used, and all of them are kept", "bound the look-back"
-        )
-    seen = Horizon(view.rows, view.cols, _phases(ctx, node, last, view), needed)
+    if value is None:
+        ctx.ask.refuse(node, "it looks back without bound, at what no stream of frames says", "bound the look-back")
+    horizon = Horizon(view.rows, view.cols, _phases(ctx, node, last, view), seen)
     ahead = float(max(abs(int((last - np.arange(len(last))).max())), 1)) * ctx.pulse / view.rows.p
     near = {"start": ctx.pulse + ahead, "pair": ahead, "end": ctx.pulse + ahead}
     what = "that every frame sees all of the past"
-    prove(ctx.ask, node, what, seen.holds, near=near, period=len(seen.phases) * ctx.pulse, hidden=True)
-    ctx.ask.horizons[view.cols] = seen
-    measured = value if value.copies else bounded_wire(ctx, value)  # whichever is cached
-    axis = value.layout.axis
-    ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), axis)
+    prove(ctx.ask, node, what, horizon.holds, near=near, period=len(horizon.phases) * ctx.pulse, hidden=True)
+    ctx.ask.horizons[view.cols] = horizon
+    kept = all_of(ctx, value, view.cols)
+    measured = kept if kept.copies else bounded_wire(ctx, kept)  # whichever is cached
+    ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), value.layout.axis)
+
+
+def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
+    """The wire as one that hands out all of its frames so far: a pulse's worth at every pulse, from the first on.
+
+    Frames that come earlier than that (a pad in front) wait.
+    """
+    assert window.grows
+    own = Window(window.p, window.end - window.p, window.end)
+    plain = wire.mirror is None and wire.end == window.end and not wire.first
+    if plain and (wire.copies or ctx.windows.get(wire.name) == own):
+        return wire
+    name = f"{wire.name}#all"
+    if name not in ctx.grown:
+        if wire.mirror is not None and waits(ctx, wire, POINTWISE, None, own):
+            raise NotStreamable(
+                "all of its frames are kept, and the first ones show later ones",
+                node=wire.name,
+                hint="bound the look-back in the mask, or use a longer pulse",
+            )
+        ctx.grown[name] = ctx.filed(name, wire, wire.take(own), own)
+        ctx.windows[name] = own
+    return ctx.grown[name]
 
 
 def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Fact, Late, Layout, Static, Wire
 from pulsify.convert.plan import Plan, check_known
+from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
@@ -25,7 +26,6 @@ from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.fold import Scores, finished, over_all, scores, sizes_of
-from pulsify.convert.rules.pointwise import aligned
 from pulsify.frontend.model import Node
 
 MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")
@@ -249,8 +249,8 @@ class Pooled:
         x = fold.cast(fold.only(given[value], value.layout, dtype, 0), dtype, DOUBLE)
         about = self._centre(fold, x, value)
         weights = None if weights is None else fold.cast(weights, dtype, DOUBLE)
-        one = b.constant(np.array(1, np.float64), "one")
-        ones = fold.only(b.op("Expand", one, b.op("Shape", x)), value.layout, DOUBLE, 0)
+        ones = b.op("Cast", b.op("Equal", x, x), to=int(DOUBLE))  # (of what is no number no sum is one either)
+        ones = fold.only(ones, value.layout, DOUBLE, 0)
         off = fold.only(b.op("Sub", x, about.now), value.layout, DOUBLE, 0)
         parts = [self.contract(fold, weights, y) for y in (ones, off, b.op("Mul", off, off))]
         sums = [fold.running(f"moment{i}", DOUBLE, self.sizes) for i in range(3)]

@@ -6,24 +6,26 @@ that sums over one of the two time axes looks at the cells, chooses the windows,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Field, Layout, Offsets, Side, Window, Windows, Wire
-from pulsify.convert.primitives.boundary import along, real_frames
+from pulsify.convert.facts import Field, Layout, Offsets, Side, Tabled, Window, Windows, Wire
+from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.questions import Unclear
-from pulsify.convert.rules.axismap import axis_maps
+from pulsify.convert.rules.axismap import axis_maps, repeats_one
 from pulsify.convert.rules.field_cells import cells_of
 from pulsify.convert.rules.field_operand import Operand, check_beside, check_shape, operand_of
+from pulsify.convert.rules.field_reduce import REDUCTIONS, field_reduce
 from pulsify.convert.rules.field_sum import field_sum
 from pulsify.convert.rules.field_template import field_template
-from pulsify.convert.rules.growing import horizon
-from pulsify.convert.rules.pointwise import aligned, clone
-from pulsify.core.roles import SCORES, WEIGHTS, mark
+from pulsify.convert.rules.field_view import inside
+from pulsify.convert.rules.growing import all_of
+from pulsify.convert.rules.pointwise import clone
+from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 
@@ -43,10 +45,12 @@ def field_rule(ctx: Context, node: Node) -> None:
     read = 1 if traits(node.op).shapes else len(node.inputs)  # the target shape is worked out anew
     operands = [operand_of(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
-    if summed or node.op.startswith("Reduce"):
+    if summed and node.op in REDUCTIONS:
+        field_reduce(ctx, node, summed[0])
+    elif summed:
         field_sum(ctx, node, operands, summed)
     else:
-        for output in node.outputs:
+        for output in (o for o in node.outputs if o):
             _file_field(ctx, node, output, operands)
         if node.op in ("Reshape", "Expand", "Tile"):
             check_shape(ctx, node)
@@ -83,6 +87,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
         take=take,
         bounded=_bounded(ctx, node, operands, axes),
         product=_product(node, operands),
+        raw=_raw(ctx, node, operands, axes),
     )
 
 
@@ -99,21 +104,55 @@ def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int,
         "Unsqueeze",
         "Squeeze",
         "Expand",
+        "Slice",
+        "Gather",
     ):
         fields = [o for o in operands if isinstance(o.fact, Field)]
         out = [frozenset(o.axes[a] for a in o.fact.bounded) for o in fields if isinstance(o.fact, Field)]
-        return frozenset.union(*out) if out and (node.op == "Mul" or len(fields) == 1) else frozenset()
+        beside = frozenset(a for o in operands if isinstance(o.fact, Wire) for a in o.axes.values())  # NaN, perhaps
+        return out[0] - beside if len(fields) == 1 else frozenset()
     return frozenset()
 
 
 def _product(node: Node, operands: list[Operand]) -> tuple[Node, int] | None:
     """The product of data with a known table that grows along the other axis: needed if it is skewed later."""
+    if (field := _only_field(node, operands)) is not None:
+        return field.product
     tables = [o for o in operands if o.fact is None and len(o.axes) == 1]
     return (node, tables[0].index) if len(tables) == 1 and node.op in ("MatMul", "Einsum") else None
 
 
+def _only_field(node: Node, operands: list[Operand]) -> Field | None:
+    """The field that an operator takes as it stands, cell by cell: scaled, seen in another shape."""
+    fields = [o.fact for o in operands if isinstance(o.fact, Field)]
+    plain = traits(node.op).elementwise or traits(node.op).regroups
+    return fields[0] if plain and len(fields) == 1 and sum(bool(o.axes) for o in operands) == 1 else None
+
+
+def _raw(
+    ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]
+) -> Callable[[Tabled], ir.Value] | None:
+    """The same of another table, made by the same nodes."""
+    product = _product(node, operands)
+    if product is None:
+        return None
+    inner = _only_field(node, operands)
+
+    def made(t: Tabled) -> ir.Value:
+        if inner is None or inner.raw is None:
+            wire = ctx.ask.wire(node.inputs[1 - product[1]])
+            assert wire is not None
+            inputs: list[ir.Value | None] = [wire.take(t.rows)] * 2
+            inputs[product[1]] = t.table
+            return mark(clone(ctx, node, inputs)[0], POSITIONS)
+        windows = dict(zip(axes, (t.rows, Window(t.rows.p, 0, t.count)), strict=True))
+        return _emit(ctx, node, operands, windows, (0, 0), {inner: inner.raw(t)})[0]
+
+    return made
+
+
 def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
-    lengths, ends, wires = [], [], list[str]()
+    lengths, ends, wires, names = [], [], [], list[str]()
     for o in operands:
         for own, out in o.axes.items():
             if out != axis or o.fact is None:
@@ -121,19 +160,33 @@ def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
             source = o.fact if isinstance(o.fact, Wire) else o.fact.side(own)
             lengths.append(source.length)
             ends.append(source.end)
-            wires += source.wires if isinstance(source, Side) else [source.name]
-    length, end = (
+            wires.append(source if isinstance(source, Wire) else source.wire)
+            names += source.wires if isinstance(source, Side) else [source.name]
+    return Side(
+        axis,
         next((n for n in lengths if n is not None), None),
         min((e for e in ends if e is not None), default=None),
+        next((w for w in wires if w is not None and w.end is not None), None),
+        tuple(dict.fromkeys(names)),
     )
-    return Side(axis, length, end, tuple(dict.fromkeys(wires)))
 
 
 def _emit(
-    ctx: Context, node: Node, operands: list[Operand], windows: dict[int, Window], offsets: Offsets
+    ctx: Context,
+    node: Node,
+    operands: list[Operand],
+    windows: dict[int, Window],
+    offsets: Offsets,
+    instead: Mapping[Field, ir.Value] | None = None,
 ) -> Sequence[ir.Value]:
-    """The node on windows of its inputs."""
-    given = {o.index: _take(ctx, node, o, windows, offsets) for o in operands}
+    """The node on windows of its inputs. instead: what stands for some of them."""
+    there = instead or {}
+    given = {
+        o.index: there[o.fact]
+        if isinstance(o.fact, Field) and o.fact in there
+        else _take(ctx, node, o, windows, offsets)
+        for o in operands
+    }
     inputs = [given.get(i) for i in range(len(node.inputs))]
     if node.op in ("Squeeze", "Unsqueeze"):
         return clone(ctx, node, [inputs[0], *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
@@ -141,7 +194,9 @@ def _emit(
         sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
         assert inputs[0] is not None
-        return (ctx.builder.reshape(inputs[0], dims),)
+        return (_reshaped(ctx, inputs[0], dims, {out: a for a, out in operands[0].axes.items()}),)
+    if node.op == "Tile" and not repeats_one(ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])):
+        return (_tiled(ctx, node, inputs[0]),)
     if node.op in ("Expand", "Tile"):
         sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
@@ -156,12 +211,35 @@ def _emit(
     return made
 
 
+def _reshaped(ctx: Context, x: ir.Value, dims: list[int], axes: Mapping[int, int]) -> ir.Value:
+    """axes: where the time axes come from, which are as long as there; one may grow beside a batch of any size."""
+    b = ctx.builder
+    if dims.count(-1) < 2:
+        return b.reshape(x, dims)
+    sizes = [b.size(x, axes[i]) if d < 0 and i in axes else b.ints(d) for i, d in enumerate(dims)]
+    return b.op("Reshape", x, b.op("Concat", *sizes, axis=0))
+
+
+def _tiled(ctx: Context, node: Node, x: ir.Value | None) -> ir.Value:
+    """Heads said again; what is repeated along time is one frame, which is spread already."""
+    if min(ctx.ask.sizes_static(node.outputs[0])) < 0:
+        ctx.ask.refuse(node, "it repeats heads as often as there are streams", 'fix the batch size: set={"B": 1}')
+    before, after = ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])
+    times = ctx.ask.time_axes(node.outputs[0])
+    return ctx.builder.op(
+        "Tile",
+        x,
+        ctx.builder.ints(*(1 if i in times else n // m for i, (m, n) in enumerate(zip(before, after, strict=True)))),
+    )
+
+
 def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:
     if isinstance(o.fact, Wire):
         (out,) = o.axes.values()
         if o.fact.constant_frame is not None and traits(node.op).elementwise:
             return o.fact.constant_frame
-        value = o.fact.take(windows[out])
+        grows = windows[out].grows and o.fact.end is not None
+        value = (all_of(ctx, o.fact, windows[out]) if grows else o.fact).take(windows[out])
         if o.fact.layout.folded and traits(node.op).elementwise:
             target = Layout(
                 tuple(0 if i == out else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0]))), out
@@ -184,21 +262,13 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
 def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: dict[int, Window]) -> ir.Value:
     """Scores with what lies outside the stream at -inf, so that a softmax gives it no weight."""
     assert x is not None
-    rank = len(ctx.ask.dims(node.outputs[0]))
-    axis = node.attr("axis", -1) % rank
+    axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
     if axis not in windows:
         return x
     assert isinstance(o.fact, Field)
-    length = o.fact.side(axis).length
-    if windows[axis].grows:
-        shown = horizon(ctx, node, windows, axis, length, rank)
-        low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
-        return ctx.builder.op("Where", shown, x, low)
-    valid = real_frames(ctx, windows[axis], length, starts=True)
-    sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0])))
-    shown = along(ctx, valid, Layout(sizes, axis), windows[axis].frames)
     low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
-    return ctx.builder.op("Where", shown, x, low)
+    within = inside(ctx, node, node.outputs[0], windows, axis, o.fact.side(axis).length)
+    return ctx.builder.op("Where", within, x, low)
 
 
 # ---- moved about: the relative shift
@@ -233,9 +303,9 @@ def _moved(ctx: Context, node: Node) -> None:
     ctx.ask.facts[name] = Field(
         name=name,
         sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
-        sides=(Side(axes[0], side.length, side.end, side.wires), Side(axes[1], None, None)),
+        sides=(Side(axes[0], side.length, side.end, side.wire, side.wires), Side(axes[1], None, None)),
         dtype=ctx.ask.dtype(name),
-        cells=lambda run: cell.data(),
+        cells=lambda part: cell.data(),
         take=take,
         origin=origin,
         moves=moves,

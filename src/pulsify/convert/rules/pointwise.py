@@ -14,13 +14,15 @@ import onnx_ir as ir
 from pulsify.convert.at_end import at_end
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Final, Late, Layout, Static, Varying, Window, Wire
+from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
+from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.rules.registry import rule
-from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.traits import ELEMENTWISE
 from pulsify.frontend.model import Node
+from pulsify.trace.lengths import BATCHES
 
 
 @rule(*sorted(ELEMENTWISE), says="frame by frame, any operand on any side, with broadcasting")
@@ -55,6 +57,12 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
         return clone(ctx, node, inputs)
 
+    if all(w.constant_frame is not None and w.length is None and not w.first for w in wires.values()):
+        alike = [w.constant_frame for w in wires.values() if w.constant_frame is not None]
+        frame = emit(alike, Window(1, 0, 1))[0]  # one frame is all of them
+        assert frame is not None
+        ctx.ask.facts[name] = constant_wire(ctx, name, frame, target)
+        return None
     layouts = (target, *(None for _ in node.outputs[1:]))
     return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
 
@@ -93,46 +101,13 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
         )
     outer = outers.pop()
     layout = ctx.ask.layout(node, node.outputs[0], outer)
-    if all(w.end is None for w in wires):  # a known value keeps one entry for all streams
+    if all(w.end is None for w in wires):
+        others = (n for n in node.inputs if n and ctx.ask.wire(n) is None)
+        if outer == BATCHES and any(s < 0 for n in others for s in ctx.ask.sizes_static(n)):
+            return ctx.ask.layout(node, node.outputs[0])  # positions beside values that each stream has of its own
+        # a known value keeps one entry for all streams
         return Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, outer)
     return layout
-
-
-def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
-    """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
-    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
-        return value
-    if window.grows and ctx.clock.batch is not None:
-        raise NotStreamable(
-            "positions of a past that grows meet streams of any number",
-            node=wire.name,
-            op="position",
-            hint='fix the batch size: set={"B": 1}',
-        )
-    b, layout = ctx.builder, wire.layout
-    first = [max(s, 1) for s in layout.sizes[: layout.axis]]
-    rest = list(layout.sizes[layout.axis + 1 :])
-    split = b.reshape(value, [*first, -1, window.frames, *rest])
-    at = len(first)
-    front = b.op("Transpose", split, perm=[at, *(i for i in range(len(first) + 2 + len(rest)) if i != at)])
-    # front is [B, *first, frames, *rest]; the target has B on its batch axis, in front of or behind time.
-    own = [*first, window.frames, *rest]
-    full = [1] * (target.rank - len(own)) + own
-    batch = target.batch
-    if batch is None:
-        return b.reshape(front, full)  # the batch is one
-    if target.sizes[batch] != -1:
-        raise NotStreamable(
-            "positions meet a batch folded together with another axis (heads)",
-            node=wire.name,
-            op="position",
-            hint='fix the batch size: set={"B": 1}',
-        )
-    if all(d == 1 for d in full[: batch + 1]):
-        return b.reshape(front, [*full[:batch], -1, *full[batch + 1 :]])
-    lifted = b.reshape(front, [-1, *full])
-    moved = b.op("Transpose", lifted, perm=[*range(1, batch + 1), 0, *range(batch + 1, len(full) + 1)])
-    return b.reshape(moved, [*full[:batch], -1, *full[batch + 1 :]])
 
 
 def pointwise(ctx: Context, node: Node) -> Plan | None:

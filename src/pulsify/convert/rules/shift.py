@@ -11,7 +11,7 @@ are run on an iota, at one length of each kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -33,6 +33,7 @@ from pulsify.trace.evaluate import Array, CannotRun, known
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
 MOST_KINDS = 2_000  # of lengths
 BEHIND = 3  # sizes of a table behind its end that are tried
+WHOLE = 12  # of the shortest lengths at which all cells of a shift are looked at
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
 Moves = tuple[tuple[Node, int], ...]
 Places = dict[int, int]  # by offset, the row of the table
@@ -92,6 +93,24 @@ def lengths_and_places(
     return {**places, longest_seen: shift.places[longest_seen]}
 
 
+def everywhere(ctx: Context, node: Node, origin: Field, moves: Moves, ahead: int, places: Mapping[int, Places]) -> None:
+    """All cells of a field show what those near the diagonal show, row place(offset, T): looked at in whole fields.
+
+    Cells move by lines of row, column and length, of which there are so many kinds as sizes compare in ways; those
+    are all there in a stream long enough for constants not to matter, from its first cell to its last.
+    """
+    lengths = sorted(s for s, p in places.items() if len(p) > 1)
+    for s in {*lengths[:WHOLE], *lengths[-2:]}:
+        (offset, place), (last, end) = min(places[s].items()), max(places[s].items())
+        found = _tried(ctx, node, origin, moves, s, (1 - s, ahead))
+        if any((p - place) * (last - offset) != (o - offset) * (end - place) for o, p in found.items()):
+            ctx.ask.refuse(
+                node,
+                "far from the diagonal cells show other offsets than near it",
+                "use the usual relative-position shift",
+            )
+
+
 def _followed(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shift:
     """Layers shift alike: one of them is followed."""
     given = [n for move, i in moves for k, n in enumerate(move.inputs) if n and k != i and not _joined(move, k, i)]
@@ -103,7 +122,7 @@ def _followed(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tu
         found: Shift = ctx.ask.shifts[key]
         return found
     lines = [_line(s, end) for s in numbers]
-    far = min(_settled(lines, _amounts(ctx, moves), max(map(abs, offsets))), end)
+    far = min(_settled(lines, _amounts(ctx, moves) + _picked(ctx, moves), max(map(abs, offsets))), end)
     lengths, which = kinds(numbers, far)
     cells = math.prod(s.at(lengths[-1]) for s in sizes(ctx.ask, node, origin.name))
     if len(lengths) > MOST_KINDS or len(lengths) * cells > MOST_CELLS:
@@ -181,6 +200,20 @@ def _amounts(ctx: Context, moves: Moves) -> float:
             if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ctx.ask, move, name):
                 amounts = np.abs(value.array.astype(np.float64))
                 total += float(amounts[amounts < LONGEST].sum())
+    return total
+
+
+def _picked(ctx: Context, moves: Moves) -> float:
+    """What is added to the places that cells are picked from, which must lie on lines of length, row and column."""
+    total = 0.0
+    for move, _ in moves:
+        if move.op not in ("Gather", "GatherElements"):
+            continue
+        v = follower(ctx.ask).spread(follower(ctx.ask).value(move.inputs[1]))
+        if v.lo != v.hi or v.period != 1 or v.near:
+            raise Unsure("it picks cells by an index that is no plain sum of length, row and column")
+        ctx.ask.ledger.up_to(v.certain, move.inputs[1])
+        total += abs(v.lo)
     return total
 
 

@@ -14,43 +14,64 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Field, Offsets, Windows, Wire
+from pulsify.convert.facts import Field, Offsets, Tabled, Windows
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Unclear
-from pulsify.convert.rules.pointwise import clone
-from pulsify.convert.rules.shift import Moves, lengths_and_places
-from pulsify.core.roles import POSITIONS, SHIFTED, mark
+from pulsify.convert.rules.offsets import by_offset
+from pulsify.convert.rules.shift import Moves, everywhere, lengths_and_places
+from pulsify.core.roles import SHIFTED, mark
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array
+
+LOOKED = 24  # frames back at which offsets are looked at, of a past that grows
 
 
 def skewed(
     ctx: Context, node: Node, origin: Field, moves: Moves, axes: tuple[int, int], windows: Windows, offsets: Offsets
 ) -> ir.Value:
     """A window of the moved field, whose rows and columns are `axes`."""
-    if windows[0].grows or windows[1].grows:
-        ctx.ask.refuse(
-            node,
-            "relative positions are looked up in a table, and the past is unbounded",
-            "bound the look-back in the mask",
-        )
     row, col = (side.axis for side in origin.sides)
     if origin.product is None or windows[0].p != windows[1].p or col != row + 1 or axes != (row, col):
         ctx.ask.refuse(
             node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
         )
-    product, at = origin.product
+    assert origin.raw is not None
+    name = origin.product[0].inputs[origin.product[1]]
     rows, cols = windows
+    if cols.grows:
+        return _grown(ctx, node, origin, moves, windows, offsets[1])
     first = cols.start - rows.start - (rows.frames - 1)
     count = rows.frames + cols.frames - 1
     table = _by_offset(ctx, node, origin, moves, (first, count), offsets)
-    data = 1 - at
-    wire = ctx.ask.wire(product.inputs[data])
-    assert isinstance(wire, Wire)
-    inputs: list[ir.Value | None] = [None, None]
-    inputs[data], inputs[at] = wire.take(rows), ctx.builder.constant(table, product.inputs[at])
-    raw = mark(clone(ctx, product, inputs)[0], POSITIONS)
+    raw = origin.raw(Tabled(ctx.builder.constant(table, name), rows, count))
     return _skew(ctx, raw, origin.sizes, row, rows.frames, cols.frames)
+
+
+def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windows, ahead: int) -> ir.Value:
+    """As many columns as there are by now: the table is made for their offsets. ahead: the largest that is seen."""
+    assert origin.product is not None and origin.raw is not None
+    if min(origin.sizes[origin.sides[1].axis + 1 :], default=1) < 0:
+        ctx.ask.refuse(
+            node, "all of the past is kept, and it is not laid out for that (batch first)", "put the batch first"
+        )
+    (rows, cols), b = windows, ctx.builder
+    name = origin.product[0].inputs[origin.product[1]]
+    places = lengths_and_places(ctx, node, origin, moves, (-LOOKED, ahead))
+    everywhere(ctx, node, origin, moves, ahead, places)
+    one, zero = b.ints(1), b.ints(0)
+    count = b.op("Add", ctx.clock.grown[cols], b.ints(rows.frames - 1))
+    last = cols.end - 1 - rows.start
+    up = b.op("Range", *(b.reshape(v, []) for v in (zero, count, one)))
+    offsets = b.op("Add", b.op("Sub", up, count), b.ints(last + 1))
+    table = by_offset(ctx, node, name, {s: p for s, p in places.items() if len(p) > LOOKED}, offsets)
+    raw = origin.raw(Tabled(table, rows, -1))
+    r, axis = rows.frames, origin.sides[0].axis
+    if r == 1:
+        return raw
+    lead, rest = [0] * axis, list(origin.sizes[axis + 2 :])
+    flat = b.reshape(raw, [*lead, -1, *rest])
+    back = b.reshape(b.slice(flat, axis, r - 1, -1), [*lead, r, -1, *rest])
+    return mark(back if r == 2 else b.slice(back, axis + 1, 0, 2 - r), SHIFTED)
 
 
 def _skew(ctx: Context, raw: ir.Value, sizes: tuple[int, ...], axis: int, rows: int, cols: int) -> ir.Value:

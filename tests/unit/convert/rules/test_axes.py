@@ -84,7 +84,6 @@ SCALE, SHIFT = np.ones(4, F), np.zeros(4, F)
         (node("InstanceNormalization", "x s b", "y"), {"s": SCALE, "b": SHIFT}, "normalises over the whole stream"),
         (node("GlobalLpPool", "x", "y", p=3), {}, "pools over the whole stream"),
         (node("MeanVarianceNormalization", "x", "y", axes=[0, 2]), {}, "normalises over the whole stream"),
-        (node("Trilu", "x", "y"), {}, "keeps a triangle over the whole stream"),
     ],
 )
 def test_norms_over_time_are_refused(made: onnx.NodeProto, given: dict[str, Any], reason: str) -> None:

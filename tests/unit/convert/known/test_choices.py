@@ -1,0 +1,44 @@
+"""A choice between two lines by a third that is the lesser, or the larger, of the two."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pulsify.convert.known.choices import HOLDS_UP_TO, as_extreme
+from pulsify.convert.proof.numbers import follower
+from tests.models import model, node
+from tests.unit.build import asked
+
+COMPARED = {"Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal}
+
+
+@pytest.mark.parametrize("op", sorted(HOLDS_UP_TO))
+def test_what_is_said_is_so_and_what_could_be_is_said(op: str) -> None:
+    """Where(i op c, a - 2 i, i + b): all small numbers."""
+    i, said = np.arange(-40, 40), set[str | None]()
+    for c, a, b in itertools.product((-1, 0, 2), range(-3, 4), (-1, 0, 1)):
+        nodes = [
+            node("Shape", "x", "t", start=1, end=2),
+            node("Squeeze", "t", "n"),
+            node("Range", "zero n one", "i"),
+            node(op, "i c", "is"),
+            node("Mul", "i two", "twice"),
+            node("Sub", "a twice", "first"),
+            node("Add", "i b", "second"),
+            node("Where", "is first second", "y"),
+            node("Relu", "x", "z"),
+        ]
+        numbers = {"zero": 0, "one": 1, "two": 2, "c": c, "a": a, "b": b}
+        given = {n: np.array(v) for n, v in numbers.items()}
+        ask = asked(model(nodes, {"x": [1, "T"]}, ["y", "z"], given, dtypes={"y": np.int64}), proof="sampled")
+        found = as_extreme(follower(ask), ask.model.producers["y"])
+        first, second = a - 2 * i, i + b
+        made = np.where(COMPARED[op](i, c), first, second)
+        is_ = {"Min": np.minimum(first, second), "Max": np.maximum(first, second)}
+        assert (found is None) == (not any(np.array_equal(made, v) for v in is_.values()))
+        assert found is None or np.array_equal(made, is_[found])
+        said.add(found)
+    assert said >= {None, "Max" if op.startswith("Less") else "Min"}
