@@ -14,14 +14,14 @@ from pulsify.cli.screen import short, show, working
 NONE: tuple[Any, ...] = (None, False)  # an option that was not given
 
 
-@click.command(short_help="Write a streaming model for C, OpenVINO, Triton, sherpa-onnx, or as ONNX.")
+@click.command(short_help="Write a streaming model for C, OpenVINO, Triton, the web, sherpa-onnx, or as ONNX.")
 @click.argument("stream")
 @click.option(
     "--to",
     "target",
     default="c",
     show_default=True,
-    help="What it is written as: c, onnx, openvino, triton, sherpa-onnx.",
+    help="What it is written as: c, onnx, openvino, triton, web, sherpa-onnx.",
 )
 @click.option("-o", "--output", type=click.Path(), required=True, help="A folder, or a file (onnx).")
 @click.option("--merge-front-end", metavar="FILE", help="An ONNX model to run in front: samples to STREAM's input.")
@@ -44,6 +44,7 @@ NONE: tuple[Any, ...] = (None, False)  # an option that was not given
 @click.option("--joiner", metavar="FILE", help="sherpa-onnx: of a transducer.")
 @click.option("--layers", type=int, metavar="N", help="sherpa-onnx: of the decoder. [default: 1]")
 @click.option("--hidden", type=int, metavar="N", help="sherpa-onnx: the decoder's width.")
+@click.option("--runtime", metavar="FOLDER", help="web: onnxruntime-web's dist. [default: fetched with npm, once]")
 @options.as_json
 @guarded
 def export(stream: str, target: str, output: str, as_json: bool, **own: Any) -> None:
@@ -54,6 +55,7 @@ def export(stream: str, target: str, output: str, as_json: bool, **own: Any) -> 
     pulsify export stream.onnx --to onnx -o half.onnx --fp16 --opset 15
     pulsify export stream.onnx --to openvino -o denoiser
     pulsify export stream.onnx --to triton -o repository --batch 32
+    pulsify export stream.onnx --to web -o site
     pulsify export ctc.onnx --to sherpa-onnx -o recogniser --tokens units.txt
     """
     with working(f"reading {short(stream)}", as_json) as say:

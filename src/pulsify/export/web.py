@@ -98,7 +98,7 @@ def _cache() -> Path:
 def _fetch(folder: Path) -> None:
     """By npm, into the cache: all of it, or nothing."""
     npm = shutil.which("npm")
-    other = "or unpack the npm package onnxruntime-web yourself and name its folder dist: --option runtime=FOLDER"
+    other = "or unpack the npm package onnxruntime-web yourself and name its folder dist: --runtime FOLDER"
     if npm is None:
         raise InvalidArgument(f"the target web needs onnxruntime-web {RUNTIME}: install npm, {other}")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,15 @@ def test_every_option_belongs_to_a_target_and_the_other_way_round() -> None:
 
     from pulsify.export import registry
 
-    here = {p.name for p in export.params} - {"stream", "target", "output", "as_json", "merge_front_end", "model"}
+    here = {p.name for p in export.params} - {
+        "stream",
+        "target",
+        "output",
+        "as_json",
+        "quiet",
+        "merge_front_end",
+        "model",
+    }
     targets: list[Any] = [registry.target(n) for n in registry.names()]
     theirs = {f.name for t in targets for f in fields(t) if f.type in registry.KINDS}
     assert here == theirs - {"share"}
