@@ -96,6 +96,7 @@ def test_one_stream_alone_is_the_same() -> None:
         check(exported("legacy", name), (3,), (3, 4, 11, 30), batch=1)
 
 
+# not rusage: it begins with the parent's
 LONG = """
 import time
 import pulsify
@@ -104,7 +105,7 @@ from tests.attention.masks import Mask
 pulsify.stream(build(Case(Mask("token", 1, 5))).model, pulse=8, verify=False)  # all is imported
 model, start = build(Case(Mask("token", 1, 3000))).model, time.process_time()
 stream = pulsify.stream(model, pulse=8, verify=False)
-most = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]  # rusage has the parent's
+most = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(time.process_time() - start, int(most) / 1024, stream.state_bytes)
 """
 
