@@ -38,7 +38,8 @@ class Cells:
     weighed: cells that a softmax along the cols has looked at; they are needed even if a later mask hides them.
     across: the same along the rows.
     sink: as low as data may put cells by hiding them; 0 if they do not.
-    hiders: what hides them so. doubtful: cells a softmax gives weight to if data hide all others of a row.
+    hiders: what hides them so, or hides whole rows of a softmax, which are NaN then.
+    doubtful: cells a softmax gives weight to if data hide all others of a row.
     margin: scores that differ by less than this do what is said here.
     hidden: cells that data may hide; None: no cell is.
     above: the largest live cell of a row is greater than this.
@@ -300,7 +301,8 @@ def softmax(c: Cells, axis: int, log: bool = False) -> Cells:
         unsure = finite & ~_seen_for_sure(c, low, axis)
         if c.sink <= -FILLED and bool((unsure & (c.value >= c.sink - FILLED)).any()):
             doubtful = unsure if doubtful is None else doubtful | unsure
-    if doubtful is None:
+    none = c.hidden is not None and bool((any_live & ~_seen_for_sure(c, low, axis)).any())  # NaN, if data hide all
+    if doubtful is None and not none:
         hiders = frozenset()
     live = any_live & ~low
     looked = _either([c.weighed if axis else c.across, live])

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pulsify.convert import mask_cells as cell
 from pulsify.convert.attention_view import View
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
+from pulsify.convert.facts import Field, Window
 from pulsify.convert.mask_cells import Cells
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import neutral
@@ -91,12 +91,14 @@ def _fill(ctx: Context, node: Node) -> float:
 
 def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, start: int) -> Array:
     if node.op in SUMS:
+        _check_sum(ctx, node, along, found)
         return certain(ctx, node, along, found).needed
     if node.op == "ReduceProd":
         one = certain(ctx, node, along, found)
         return one.live | (one.value != 1) | (one.weighed is not None and one.weighed)
     if _least(node):
         found = cell.combine("Neg", [replace(found, above=-math.inf)], lambda v: -v[0])
+    _check_constants(ctx, node, found)
     decided = certain(ctx, node, along, cell.softmax(found, 1))  # what is too low for a softmax is never the largest
     if node.op == "ReduceLogSumExp":
         return decided.needed
@@ -107,6 +109,42 @@ def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, sta
         _check_places(ctx, node, found, decided, count)
         return looked
     return looked | _constants(found, decided, count, start)
+
+
+def _check_constants(ctx: Context, node: Node, found: Cells) -> None:
+    """Constants of no use to a window: what the whole stream was normalised by, and what is beyond all data."""
+    masked = ~found.live
+    if found.weighed is not None and (masked & (found.value != 0) & ~found.weighed.any(1, keepdims=True)).any():
+        ctx.ask.refuse(
+            node,
+            "rows that see no frame are normalised over all frames of the stream, and follow from its length",
+            "set such weights to zero behind the softmax, or let every row see itself",
+        )
+    if found.weighed is not None and found.hiders:
+        ctx.ask.refuse(
+            node,
+            "where the data hide every key of a row its weights are not a number, which only sums show for sure",
+            "set such weights to zero behind the softmax, or let every row see itself",
+        )
+    if (masked & ~(found.value < math.inf)).any() or np.isposinf(found.value).any():
+        ctx.ask.refuse(
+            node,
+            "masked frames are infinite or not a number, and so what batch gives out",
+            "fill with what is never given out: -inf for the largest, inf for the smallest",
+        )
+
+
+def _check_sum(ctx: Context, node: Node, along: Over, found: Cells) -> None:
+    """A row that is not a number has a frame to show it only if no frame is left out."""
+    fact = along.field.fact
+    if isinstance(fact, Field) and along.col in fact.bounded:
+        return
+    if (~found.live & np.isnan(found.value)).any():
+        ctx.ask.refuse(
+            node,
+            "rows that see no frame are not a number, and at the ends of the stream no frame of theirs says so",
+            "set such weights to zero behind the softmax, or let every row see itself",
+        )
 
 
 def _gives_places(ctx: Context, node: Node) -> bool:

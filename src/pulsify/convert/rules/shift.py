@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -33,7 +34,6 @@ from pulsify.trace.evaluate import Array, CannotRun, known
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
 MOST_KINDS = 2_000  # of lengths
 BEHIND = 3  # sizes of a table behind its end that are tried
-WHOLE = 12  # of the shortest lengths at which all cells of a shift are looked at
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
 Moves = tuple[tuple[Node, int], ...]
 Places = dict[int, int]  # by offset, the row of the table
@@ -93,16 +93,23 @@ def lengths_and_places(
     return {**places, longest_seen: shift.places[longest_seen]}
 
 
-def everywhere(ctx: Context, node: Node, origin: Field, moves: Moves, ahead: int, places: Mapping[int, Places]) -> None:
+def everywhere(
+    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], places: Mapping[int, Places]
+) -> None:
     """All cells of a field show what those near the diagonal show, row place(offset, T): looked at in whole fields.
 
     Cells move by lines of row, column and length, of which there are so many kinds as sizes compare in ways; those
-    are all there in a stream long enough for constants not to matter, from its first cell to its last.
+    are all there in a stream long enough for constants not to matter, from its first cell to its last, at one length of
+    each kind.
     """
-    lengths = sorted(s for s, p in places.items() if len(p) > 1)
-    for s in {*lengths[:WHOLE], *lengths[-2:]}:
-        (offset, place), (last, end) = min(places[s].items()), max(places[s].items())
-        found = _tried(ctx, node, origin, moves, s, (1 - s, ahead))
+    with suppress(Unsure):  # places: of lengths at which the table differs, not the moves
+        places = {**_followed(ctx, node, origin, moves, offsets).places, **places}
+    for s, near in places.items():
+        if len(near) < 2:
+            continue
+        (offset, place), (last, end) = min(near.items()), max(near.items())
+        rows = Looked(ctx.ask, s)[origin.name].dims[origin.sides[0].axis]
+        found = _tried(ctx, node, origin, moves, s, (1 - rows, offsets[1]))
         if any((p - place) * (last - offset) != (o - offset) * (end - place) for o, p in found.items()):
             ctx.ask.refuse(
                 node,

@@ -57,7 +57,7 @@ def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
     (rows, cols), b = windows, ctx.builder
     name = origin.product[0].inputs[origin.product[1]]
     places = lengths_and_places(ctx, node, origin, moves, (-LOOKED, ahead))
-    everywhere(ctx, node, origin, moves, ahead, places)
+    everywhere(ctx, node, origin, moves, (-LOOKED, ahead), places)
     one, zero = b.ints(1), b.ints(0)
     count = b.op("Add", ctx.clock.grown[cols], b.ints(rows.frames - 1))
     last = cols.end - 1 - rows.start
