@@ -50,6 +50,17 @@ def least(log: bool) -> Write:
     return write
 
 
+def best(k: int, places: bool = False) -> Write:
+    """The best weights of a row that may see fewer, and then some that are zero."""
+
+    def write(b: Builder, scores: str, shown: str) -> str:
+        values = b.op("TopK", weights(b, scores, shown, -math.inf), b.ints(k), axis=2, called="reduced")
+        b.nodes[-1].output.append("places")
+        return b.cast("places", np.float32) if places else values
+
+    return write
+
+
 def by_data(zero: bool) -> Write:
     """Quiet keys are hidden as well: it may be all of them."""
 
@@ -70,6 +81,7 @@ def by_data(zero: bool) -> Write:
         (least(log=True), (-4, 2), "infinite"),
         (least(log=False), (-4, 2), "infinite"),
         (by_data(zero=False), (-4, 0), "data hide every key"),
+        (best(2, places=True), (-4, 2), "fewer than 2 frames for sure"),  # the second best may be zero as well
     ],
 )
 def test_refused(write: Write, band: tuple[int, int], reason: str) -> None:
@@ -89,11 +101,21 @@ def test_refused(write: Write, band: tuple[int, int], reason: str) -> None:
     ],
 )
 def test_the_way_out_is_exact(write: Write, band: tuple[int, int]) -> None:
+    check(write, band)
+
+
+@pytest.mark.parametrize(("k", "band"), [(2, (-4, 0)), (3, (-1, 0)), (7, (-5, 2))])
+def test_the_best_weights_of_rows_that_see_fewer(k: int, band: tuple[int, int]) -> None:
+    """Rows at the start see fewer than so many: those that are hidden are zero, and no nothing."""
+    check(best(k), band, least=k)
+
+
+def check(write: Write, band: tuple[int, int], least: int = 1) -> None:
     proto, rng = model(write, *band), np.random.default_rng(0)
     whole = Batch(proto)
     for pulse in (1, 4):
         stream = pulsify.stream(proto, pulse=pulse)
-        for length in (*range(1, 12), 25):
+        for length in (*range(least, 12), 25):
             x = rng.standard_normal((1, length, 4)).astype(np.float32)
             got, wanted = streamed(stream, {"x": x}, [1])["y"], whole.run({"x": x})["y"]
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

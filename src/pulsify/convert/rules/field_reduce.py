@@ -98,6 +98,8 @@ def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, sta
         return one.live | (one.value != 1) | (one.weighed is not None and one.weighed)
     if _least(node):
         found = cell.combine("Neg", [replace(found, above=-math.inf)], lambda v: -v[0])
+    if count > 1:  # that is known of the largest alone
+        found = replace(found, above=-math.inf)
     _check_constants(ctx, node, found)
     decided = certain(ctx, node, along, cell.softmax(found, 1))  # what is too low for a softmax is never the largest
     if node.op == "ReduceLogSumExp":
