@@ -122,7 +122,7 @@ def _check_constants(ctx: Context, node: Node, found: Cells) -> None:
             "rows that see no frame are normalised over all frames of the stream, and follow from its length",
             "set such weights to zero behind the softmax, or let every row see itself",
         )
-    if found.weighed is not None and found.hiders:
+    if found.weighed is not None and found.hiders and not found.soft:
         ctx.ask.refuse(
             node,
             "where the data hide every key of a row its weights are not a number, which only sums show for sure",
