@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -76,13 +76,32 @@ def _hides(ctx: Context, name: str) -> bool:
 
 
 def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
-    """A known value that never repeats counts as data; but where a mask was put into it, its parts may tell."""
+    """A known value that never repeats counts as data; but where a mask put a number into it, its parts may tell."""
+    fills = list(_fills(ctx, operand.name))
+    if not fills:
+        return cell.data()
     with contextlib.suppress(NotStreamable):
         fact = parts(ctx, ctx.ask.model.producers[operand.name], operand.name)
         found = _operand_cells(ctx, replace(operand, fact=fact), part, axes)
-        live = found.live | ~(found.value <= -cell.FILLED)
+        live = found.live | ~np.isin(found.value, np.array(fills, np.float32))
         return replace(found, live=live, value=np.where(live, np.float32(0), found.value))
     return cell.data()
+
+
+def _fills(ctx: Context, name: str) -> Iterator[float]:
+    """Numbers that a mask which repeats puts in, low enough to hide. All else may be as low elsewhere."""
+    node, run = ctx.ask.model.producers.get(name), ctx.ask.traces.runs[0]
+    if node is None or run[name].known:
+        return
+    if node.op == "Where" and run[node.inputs[0]].known:
+        for branch in node.inputs[1:]:
+            value = run[branch]
+            if not value.known:
+                yield from _fills(ctx, branch)
+            elif math.prod(value.dims) == 1 and float(value.array.reshape(-1)[0]) <= -cell.FILLED:
+                yield float(value.array.reshape(-1)[0])
+    elif node.op in cell.SAME or (traits(node.op).keeps_cells and node.op not in PARTS):
+        yield from _fills(ctx, node.inputs[0])
 
 
 def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Part], Cells]:
