@@ -10,7 +10,18 @@ from zlib import crc32
 import pytest
 
 TODAY = date.today().toordinal()
-WHOLE = ("attention", "inputs", "proof", "property", "recurrence", "signal", "whole", "zoo")  # folders of whole streams
+WHOLE = (
+    "attention",
+    "export",
+    "inputs",
+    "proof",
+    "property",
+    "recurrence",
+    "serve",
+    "signal",
+    "whole",
+    "zoo",
+)  # folders of whole streams
 LONG = ("fastconformer", "native", "asr", "flagship", "pooling", "recogniser", "rings", "bench")  # files that take long
 
 
@@ -24,7 +35,7 @@ def turns(place: int, of: int = 3) -> list[Any]:
     return [] if place % of == TODAY % of else [pytest.mark.slow]
 
 
-def share(items: Iterable[pytest.Item], of: int = 2) -> None:
+def share(items: Iterable[pytest.Item], of: int = 3) -> None:
     """Tests of whole streams take turns as well: every `of`-th of them has its turn today, by its name."""
     for item in items:
         long = item.path.parent.name in WHOLE or item.path.stem.removeprefix("test_") in LONG

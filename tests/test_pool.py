@@ -608,5 +608,5 @@ def test_independent_streams_run_the_portable_form_if_asked() -> None:
         parts = [together.push(x), together.flush()]
         for i in range(2):
             close(np.concatenate([p[i] for p in parts], 2), run_batch(proto, x[i : i + 1])["y"])
-    with pytest.raises(pulsify.InvalidArgument, match=r"unknown: .'scale'"):
+    with pytest.raises(pulsify.InvalidArgument, match=r"no option or static input 'scale'"):
         stream.session(batch=2, independent=True, statics={"scale": 1})  # type: ignore[call-overload]

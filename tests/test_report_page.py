@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from pulsify.cli.main import main
+from tests.browser import chromium
 from tests.models import look_ahead
 
 ZOO = Path(__file__).parent / "zoo" / "fixtures" / "legacy"
-CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 NARROW, WIDE = 380, 1280
 
 
@@ -79,13 +78,8 @@ def test_inspect_tells_the_same_chain_of_delays() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with playwright.sync_playwright() as p:
-        opened = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 def opened(browser: Any, path: Path, width: int = WIDE, scheme: str = "light") -> tuple[Any, list[str]]:

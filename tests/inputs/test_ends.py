@@ -23,7 +23,7 @@ def last(count: int) -> onnx.ModelProto:
     )
 
 
-@pytest.mark.parametrize(("count", "pulse"), [(30, 4), (300, 4), (3000, 640)])
+@pytest.mark.parametrize(("count", "pulse"), [(3, 4), (30, 4)])
 def test_the_last_frames_however_many(count: int, pulse: int) -> None:
     """More than there are in the streams that are looked at first."""
     stream = check(last(count), pulse, [count, count + 1, count + pulse, 2 * count], batch=2)

@@ -272,7 +272,7 @@ LENGTHS: dict[str, tuple[Make, str, tuple[int, ...]]] = {
     "blind": (blind(-1e9), "see no key", (149, 150, 301)),
     "blind_inf": (blind(-np.inf), "", (149, 150, 301)),
     "heads_shift_otherwise": (heads_shift_otherwise, "no relative shift", (100,)),
-    "small_positions": (small_positions, "depend on the length", (299, 320)),
+    "small_positions": (small_positions, "the data hide every key of a row", (299, 320)),
 }
 
 
@@ -307,7 +307,7 @@ def test_lengths(name: str) -> None:
 
 
 def test_a_bias_is_a_line_by_its_own_scale() -> None:
-    check(small_bias, "neither constant nor linear", (10, 100), unbounded="grow")
+    check(small_bias, "the data hide every key of a row", (10, 100), unbounded="grow")
 
 
 def test_behind_a_hole_nothing_is_given_out() -> None:

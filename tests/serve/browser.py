@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import socket
 import struct
 import threading
@@ -15,26 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
+from tests import browser
 from tests.serve.live import Array
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 OVER = re.compile("done|failed|abandoned")
 
 
 @contextmanager
 def chromium(sound: str | None = None) -> Iterator[Any]:
     """A browser whose microphone hears a .wav file, once."""
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     media = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
     heard = [f"--use-file-for-fake-audio-capture={sound}%noloop"] if sound else []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *media, *heard])
-        yield browser
-        browser.close()
+    with browser.chromium(*media, *heard) as opened:
+        yield opened
 
 
 class Tab:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -105,8 +106,7 @@ def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
 
 def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Value]:
     node = ctx.ask.model.producers.get(name)
-    other = ctx.ask.traces.other_batch
-    folded = other is not None and other[name].dims[wire.layout.axis] != ctx.ask.dims(name, 0)[wire.layout.axis]
+    folded = _goes_with_the_batch(ctx, name, wire.layout.axis)
     if folded or (wire.layout.folded and wire.end is not None):
         assert node is not None
         ctx.ask.refuse(
@@ -130,6 +130,15 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
     dims[layout.axis] = p
     out = Output(name, layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, layout.batch)
     return out, value
+
+
+def _goes_with_the_batch(ctx: Context, name: str, axis: int) -> bool:
+    """Has it so many times as many frames as there are streams?"""
+    other, first = ctx.ask.traces.other_batch, next(iter(ctx.ask.traces.tracer.time.streams))
+    if other is None:
+        return False
+    more = Fraction(math.prod(other[first].dims), math.prod(ctx.ask.dims(first, 0)))
+    return more != 1 and other[name].dims[axis] == more * ctx.ask.dims(name, 0)[axis]
 
 
 def _given_out(ctx: Context, name: str, wire: Wire, value: ir.Value, window: Window) -> tuple[ir.Value, Layout]:

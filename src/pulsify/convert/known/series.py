@@ -81,7 +81,8 @@ def _summed(a: Series, b: Series) -> Drift:
 def negated(a: Series) -> Series:
     if not a.floating and _largest(a.values) > INT64:
         raise Unsure("it runs over")
-    return replace(a, values=-a.values, growth=-a.growth)
+    values = a.values.astype(np.int64) if a.values.dtype == bool else a.values
+    return replace(a, values=-values, growth=-a.growth)
 
 
 def subtract(a: Series, b: Series) -> Series:

@@ -18,7 +18,7 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, known
+from pulsify.trace.evaluate import Array, CannotRun, Trace, known
 
 
 class AllRows(Exception):
@@ -26,6 +26,7 @@ class AllRows(Exception):
 
 
 NORMALISED = ("Softmax", "LogSoftmax")
+ANY = (-math.inf, -cell.FILLED)  # all numbers between
 PARTS = (*NORMALISED, "Split", "Slice", "Gather", "GatherND")  # cells of the same kind, of other data
 MIXED: dict[str, Callable[[Array, int], Array]] = {  # of so many heads alike
     "ReduceSum": lambda v, n: v * n,
@@ -76,13 +77,40 @@ def _hides(ctx: Context, name: str) -> bool:
 
 
 def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
-    """A known value that never repeats counts as data; but where a mask was put into it, its parts may tell."""
+    """A known value that never repeats counts as data; but where a mask put a number into it, its parts may tell."""
+    fills = _fills(ctx, operand.name, part.run)
+    if not fills:
+        return cell.data()
     with contextlib.suppress(NotStreamable):
         fact = parts(ctx, ctx.ask.model.producers[operand.name], operand.name)
         found = _operand_cells(ctx, replace(operand, fact=fact), part, axes)
-        live = found.live | ~(found.value <= -cell.FILLED)
+        low = found.value <= -cell.FILLED if fills is ANY else np.isin(found.value, np.array(fills, np.float32))
+        live = found.live | ~low
         return replace(found, live=live, value=np.where(live, np.float32(0), found.value))
     return cell.data()
+
+
+def _fills(ctx: Context, name: str, run: Trace) -> tuple[float, ...]:
+    """Numbers that hide for certain, ANY if all low ones do: a mask that repeats put them in, or the value repeats.
+
+    Whatever else such a value has may be as low at lengths that nobody looked at.
+    """
+    node = ctx.ask.model.producers.get(name)
+    if run[name].known:
+        return ANY
+    if node is None:
+        return ()
+    if node.op == "Where" and run[node.inputs[0]].known:
+        found: list[float] = []
+        for branch in node.inputs[1:]:
+            value = run[branch]
+            if not value.known:
+                found += _fills(ctx, branch, run)
+            elif math.prod(value.dims) == 1 and float(value.array.reshape(-1)[0]) <= -cell.FILLED:
+                found.append(float(value.array.reshape(-1)[0]))
+        return tuple(found)
+    same = node.op in (*cell.SAME, "Tile", "Expand") or (traits(node.op).keeps_cells and node.op not in PARTS)
+    return _fills(ctx, node.inputs[0], run) if same else ()
 
 
 def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Part], Cells]:

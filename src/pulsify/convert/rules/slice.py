@@ -16,7 +16,6 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.proof.numbers import in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.convert.proof.values import known_at
-from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.pointwise import pointwise, static
@@ -102,15 +101,6 @@ def _start(ctx: Context, node: Node, cut: Cut) -> int:
     _, _, (starts, left) = aligned(cut.start, some)
     seen = starts[left]
     if cut.start.growth or not seen.size or (seen != seen[0]).any():
-        if not cut.count.growth and cut.count.values[-1] > 0:  # so many last frames: longer streams have more
-            problem = Unclear(
-                "it keeps more last frames than there are in any stream that was looked at",
-                node=node.name,
-                op=node.op,
-                hint="keep fewer",
-            )
-            problem.look = 2 * int(cut.count.values[-1]) * cut.count.unit
-            raise problem
         ctx.ask.refuse(
             node,
             "where it starts depends on the total length (it keeps the last frames)",
