@@ -324,9 +324,9 @@ class Stream:
             else:
                 given[name] = cast(ArrayLike, value)
         if unknown := sorted(set(given) - fixed):
-            known = [name for name in signature(Stream.session).parameters if name not in ("self", "named")]
-            known += takes
-            has = f"static inputs: {', '.join(sorted(fixed)) or 'none'}; options: {', '.join(known)}"
+            known = ", ".join(name for name in signature(Stream.session).parameters if name not in ("self", "named"))
+            own_ones = f"has {', '.join(takes)}" if takes else "has none of its own"
+            has = f"options: {known}; the back end {backend!r} {own_ones}; static inputs: {', '.join(sorted(fixed)) or 'none'}"
             raise InvalidArgument(f"session() has no option or static input {', '.join(map(repr, unknown))} ({has})")
         _known(backend, own)
         return own, given
