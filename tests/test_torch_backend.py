@@ -197,10 +197,10 @@ def test_where_nodes_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_that_are_none() -> None:
     stream = pulsify.stream(MODELS["causal"], pulse=4, verify=False)
     with pytest.raises(
-        pulsify.InvalidArgument, match="no option or static input 'speed'.*'torch' has device, dtype, mode"
+        pulsify.InvalidArgument, match=r"no option or static input 'speed'.*'torch' has device, dtype, mode"
     ):
         stream.session(backend="torch", speed="9")
-    with pytest.raises(pulsify.InvalidArgument, match="no option or static input 'device'.*'ort' has none of its own"):
+    with pytest.raises(pulsify.InvalidArgument, match=r"no option or static input 'device'.*'ort' has none of its own"):
         stream.session(device="cpu")
     with pytest.raises(pulsify.InvalidArgument, match=r"'torch': unknown \['speed'\]; there are device, dtype"):
         stream.session(backend="torch", options={"speed": "9"})

@@ -326,7 +326,8 @@ class Stream:
         if unknown := sorted(set(given) - fixed):
             known = ", ".join(name for name in signature(Stream.session).parameters if name not in ("self", "named"))
             own_ones = f"has {', '.join(takes)}" if takes else "has none of its own"
-            has = f"options: {known}; the back end {backend!r} {own_ones}; static inputs: {', '.join(sorted(fixed)) or 'none'}"
+            still = ", ".join(sorted(fixed)) or "none"
+            has = f"options: {known}; the back end {backend!r} {own_ones}; static inputs: {still}"
             raise InvalidArgument(f"session() has no option or static input {', '.join(map(repr, unknown))} ({has})")
         _known(backend, own)
         return own, given
