@@ -27,6 +27,7 @@ class Ledger:
     critical: set[int] = field(default_factory=set)  # lengths around which something changes
     sampled: dict[str, str] = field(default_factory=dict)  # what -> why it is not certain
     assumed: dict[str, float] = field(default_factory=dict)  # scores -> what is lower by this has no weight
+    taken: dict[str, None] = field(default_factory=dict)  # what else is taken of the data, in words
     tables: dict[int, str] = field(default_factory=dict)  # length at which values end -> the node that reads them
     failing: list[Any] = field(default_factory=list)  # lengths at which batch fails, see proof/failing
     conditions: dict[Condition, None] = field(default_factory=dict)  # on the stream's length
@@ -64,7 +65,7 @@ class Ledger:
             self.limit if self.limit < LONGEST else None,
             (*near[:CRITICAL], *near[CRITICAL:][-CRITICAL:]),
             tuple(f"{what}: {why}" for what, why in self.sampled.items()),
-            _assumed(self.assumed),
+            (*_assumed(self.assumed), *self.taken),
         )
 
     def series(self, s: Series, name: str = "") -> None:

@@ -60,6 +60,8 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
             view = replace(view, cols=Window(view.cols.p, start, view.cols.end))
         elif count > 1:
             ctx.ask.refuse(node, "it takes the best of a past that grows, and of fewer at its start", "bound the mask")
+    if node.op == "ReduceLogSumExp":  # ONNX Runtime takes 0 for the largest where the first number is -inf
+        ctx.ask.ledger.taken[f"every row has a score above -87: '{node.name}'"] = None
     x = shown(ctx, node, along, view, _fill(ctx, node))
     for name, made in zip(node.outputs, _made(ctx, node, along, view, x), strict=True):
         if name:
