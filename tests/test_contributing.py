@@ -60,7 +60,7 @@ def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(code, "quickstart.py", "exec"), {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert "16000 samples in, 16000 out" in said
-    assert "largest error" in said
+    assert "largest relative error" in said
 
 
 def test_the_licence_is_the_one_that_is_named() -> None:

@@ -59,7 +59,7 @@ def test_a_front_end_is_merged(stream: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["--to", "tflite"], "there are onnx, c, openvino, triton, sherpa-onnx"),
+        (["--to", "tflite"], "there are onnx, c, openvino, web, triton, sherpa-onnx"),
         (["--to", "c", "--fp16"], "unknown ['fp16']: the target 'c' takes weights, name"),
         (["--to", "sherpa-onnx"], "tokens=FILE is missing"),
         (["--to", "onnx", "--ort-format"], "is called *.ort"),
