@@ -43,8 +43,9 @@ class Step:
 def chain(course: Course, out: Output, wire: str | None) -> list[Step]:
     """From the input on, wire by wire, what the output waits for. What they add is the output's delay."""
     wires: list[tuple[str, Trail]] = []
-    at = wire
-    while at is not None and (trail := course.trails.get(at)) is not None:
+    at, met = wire, set[str]()
+    while at is not None and at not in met and (trail := course.trails.get(at)) is not None:
+        met.add(at)
         wires.append((at, trail))
         at = trail.after
     steps, so_far, before = list[Step](), Fraction(0), None

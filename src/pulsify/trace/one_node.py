@@ -40,17 +40,17 @@ def alike(node: Node) -> tuple[Any, ...]:
     """What two nodes must share to do the same to their inputs."""
     names = list(node.inputs)
     given = tuple(names.index(n) if n else -1 for n in names)
-    attrs = tuple((k, _written(v)) for k, v in sorted(node.attrs.items()))
+    attrs = tuple((k, _written(v, node.outputs)) for k, v in sorted(node.attrs.items()))
     return node.domain, node.op, node.version, given, tuple(map(bool, node.outputs)), attrs
 
 
-def _written(value: Any) -> object:
-    """An attribute's value, if it is small; else which one it is."""
+def _written(value: Any, own: object) -> object:
+    """An attribute's value, if it is small; else whose it is."""
     if isinstance(value, (int, float, str, bytes, tuple)):
         return repr(value)
     array = None if isinstance(value, (ir.Graph, list)) else np.asarray(value)
     small = array is not None and array.size <= SMALL and array.dtype.kind in "biuf"
-    return (array.dtype.char, array.shape, array.tobytes()) if small and array is not None else id(value)
+    return (array.dtype.char, array.shape, array.tobytes()) if small and array is not None else own
 
 
 def runner_of(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
@@ -73,8 +73,8 @@ def runner_of(model: Model, node: Node) -> Callable[[list[Array]], list[Array]]:
     direct = _operator(evaluator)
 
     def session(arrays: list[Array]) -> Any:
-        """Kept for inputs of these types; None where ONNX Runtime has no kernel for them."""
-        types = tuple(a.dtype for a in arrays)
+        """Kept for inputs of these types and ranks; None where ONNX Runtime has no kernel for them."""
+        types = tuple((a.dtype, a.ndim) for a in arrays)  # nodes that are alike share it
         if types not in sessions:
             try:
                 sessions[types] = _runtime(single_node_model(model, node, arrays))

