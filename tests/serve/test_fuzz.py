@@ -75,7 +75,7 @@ def run(messages: int, seed: int, caplog: pytest.LogCaptureFixture) -> Counter[s
 
 def test_some_thousand_bad_messages(caplog: pytest.LogCaptureFixture) -> None:
     seen = run(3000, 1, caplog)
-    assert seen["bad_message"] and seen["bad_frames"] and not seen["failed"]
+    assert seen["bad_message"] + seen["bad_frames"] and not seen["failed"]  # which of them is a matter of timing
 
 
 @pytest.mark.slow
