@@ -8,14 +8,14 @@ import numpy as np
 
 from pulsify.core.errors import InvalidChunk
 from pulsify.core.spec import Input, Output
+from pulsify.runtime.framer import one_number
 
 Array = np.ndarray[Any, Any]
 
 
 def one_channel(port: Input | Output) -> bool:
     """Numbers along time, one at a time?"""
-    others = [d for axis, d in enumerate(port.dims) if axis != port.axis]
-    return port.axis is not None and port.dtype.kind in "fi" and all(d == 1 or not isinstance(d, int) for d in others)
+    return port.axis is not None and port.dtype.kind in "fi" and one_number(port)
 
 
 def shown_dims(port: Input | Output) -> str:

@@ -9,7 +9,6 @@ ort/                            onnxruntime-web, pinned; one thread, so it needs
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tarfile
@@ -22,6 +21,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from pulsify.core.cache import user_cache
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.spec import Spec
 from pulsify.export import portable
@@ -80,7 +80,7 @@ def _page() -> Iterator[tuple[str, bytes]]:
 
 def runtime_files(given: str = "") -> list[Path]:
     """Its files, from a folder that was given, or from the one npm's package was unpacked into."""
-    folder = Path(given) if given else _cache() / f"onnxruntime-web-{RUNTIME}"
+    folder = Path(given) if given else user_cache() / f"onnxruntime-web-{RUNTIME}"
     if not given and not all((folder / name).is_file() for name in PARTS):
         _fetch(folder)
     if missing := [name for name in PARTS if not (folder / name).is_file()]:
@@ -88,11 +88,6 @@ def runtime_files(given: str = "") -> list[Path]:
             f"runtime={given!r}: no {missing} there; it is the folder dist of the npm package onnxruntime-web"
         )
     return [folder / name for name in PARTS]
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".cache") / "pulsify"
 
 
 def _fetch(folder: Path) -> None:

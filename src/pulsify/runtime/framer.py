@@ -419,7 +419,7 @@ def _converted(array: Array, port: Input) -> str:
     return f"convert it with .astype(np.{port.dtype})"
 
 
-def one_number(port: Input) -> bool:
+def one_number(port: Input | Output) -> bool:
     """One number a frame, as sound has it?"""
     return all(d == 1 or not isinstance(d, int) for axis, d in enumerate(port.dims) if axis != port.axis)
 

@@ -13,9 +13,10 @@ import pytest
 
 import pulsify
 from pulsify.asr.wav import write_wav
+from pulsify.core.cache import user_cache
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.demo.model import build
-from pulsify.export.web import PARTS, RUNTIME, _cache, runtime_files
+from pulsify.export.web import PARTS, RUNTIME, runtime_files
 from tests import models
 from tests.browser import chromium, hosted
 from tests.models import Array, frames, run_batch
@@ -63,7 +64,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    there = all((_cache() / f"onnxruntime-web-{RUNTIME}" / name).is_file() for name in PARTS)
+    there = all((user_cache() / f"onnxruntime-web-{RUNTIME}" / name).is_file() for name in PARTS)
     if not there and shutil.which("npm") is None:
         pytest.skip("neither onnxruntime-web nor npm is here")
     with chromium(

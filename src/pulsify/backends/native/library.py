@@ -16,6 +16,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from pulsify.core.cache import user_cache
 from pulsify.core.errors import CompileFailed, InvalidArgument
 
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
@@ -74,8 +75,7 @@ def cache_folder() -> Path:
     own = os.environ.get("PULSIFY_CACHE")
     if own:
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pulsify" / "native"
+    return user_cache() / "native"
 
 
 def library(text: str) -> ctypes.CDLL:
