@@ -50,11 +50,15 @@ class Questions:
     cells: dict[Any, Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
     shifts: dict[Any, Any] = field(default_factory=dict)  # relative shifts that were followed, see rules/shift
     ends: dict[int, int | None] = field(default_factory=dict)  # of tables: a length behind that the model takes
+    alike: dict[Any, int] = field(default_factory=dict)  # known values by how they are made, see rules/field_alike
+    sights: dict[Any, str] = field(default_factory=dict)  # how far attention looks: what was proven, of which field
+    templates: dict[Any, Any] = field(default_factory=dict)  # cut out of known fields, by what they are and windows
     same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length
 
     def release(self) -> None:
         """Let go of all that is large: closures refer to each other in circles, which are collected late."""
-        for kept in (self.cells, self.same_cells, self.known_values, self.facts, self.horizons, self.shifts):
+        large = (self.cells, self.same_cells, self.known_values, self.facts, self.horizons, self.shifts, self.templates)
+        for kept in (*large, self.alike, self.sights):
             kept.clear()
         self.large_values, self.follower, self.batch_follower = (0, {}), None, None
 

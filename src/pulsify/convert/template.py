@@ -36,6 +36,17 @@ class Template:
         )
 
 
+def in_step(windows: Windows) -> tuple[Windows, int]:
+    """Windows that come so many pulses late without that delay: what they see of an array is the same, so much earlier.
+
+    Before the first pulse they see none of it.
+    """
+    rows, _ = windows
+    late = max(1 - -(-rows.end // rows.p), 0)
+    first, second = (Window(w.p, w.start + late * w.p, w.end + late * w.p) for w in windows)
+    return (first, second), late
+
+
 def _nan(array: Array) -> bool:
     return array.dtype.kind == "f"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pulsify.convert.facts import Window
-from pulsify.convert.template import find, pulses, whole
+from pulsify.convert.template import find, in_step, pulses, whole
 from tests.models import Array
 
 I, J = np.arange(40)[:, None], np.arange(40)[None]
@@ -39,6 +39,20 @@ def test_a_template_departs_where_the_array_does() -> None:
     changed = BAND.copy()
     changed[39, 39] = False
     assert found is not None and not found.fits(changed)
+
+
+@pytest.mark.parametrize("late", [0, 1, 2, 5])
+def test_windows_that_come_late_see_the_same_later(late: int) -> None:
+    rows, cols = (Window(w.p, w.start - late * w.p, w.end - late * w.p) for w in WINDOWS)
+    assert in_step((rows, cols)) == (WINDOWS, late)
+    found, own = find(CHUNKS, (0, 1), (rows, cols)), find(CHUNKS, (0, 1), WINDOWS)
+    assert found is not None and own is not None
+    np.testing.assert_array_equal(np.roll(np.stack(own.phases), late, axis=0), np.stack(found.phases))
+
+
+def test_windows_that_come_early_stay() -> None:
+    early = (Window(4, 2, 6), Window(4, -3, 6))
+    assert in_step(early) == (early, 0)
 
 
 def test_nan_is_equal_to_itself() -> None:

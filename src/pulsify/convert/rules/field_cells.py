@@ -57,10 +57,10 @@ def _operand_cells(ctx: Context, operand: Operand, part: Part, axes: tuple[int, 
             raise CannotRun(ctx.ask.model.producers[operand.name], f"'{operand.name}' has no frames")
         array = value.cut(own.get(axes[part.second]), part.rows)
         return cell.constants(array, (own.get(axes[0]), own.get(axes[1])))
-    return cell.hiding(operand.name) if _hides(ctx, operand.name) else cell.data()
+    return cell.hiding(operand.name) if hides(ctx, operand.name) else cell.data()
 
 
-def _hides(ctx: Context, name: str) -> bool:
+def hides(ctx: Context, name: str) -> bool:
     """Is it a mask made of data before frames meet frames: none or a large number, about to be added to scores?"""
     node = ctx.ask.model.producers.get(name)
     run = ctx.ask.traces.runs[0]
@@ -73,7 +73,7 @@ def _hides(ctx: Context, name: str) -> bool:
         if any(math.isfinite(n) and abs(n) >= low for n in numbers):
             return True
     same = node.op in ("Cast", "Identity", "Neg") or (traits(node.op).keeps_cells and node.op not in NORMALISED)
-    return same and _hides(ctx, node.inputs[0])
+    return same and hides(ctx, node.inputs[0])
 
 
 def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
@@ -123,9 +123,14 @@ def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int,
     return at
 
 
+def made_of_cells(node: Node) -> bool:
+    """Does anything of its inputs' cells show in its own? Else they are data, whatever it is made of."""
+    kind = traits(node.op)
+    return kind.elementwise or kind.keeps_cells or node.op == "Concat" or node.op in MIXED
+
+
 def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], part: Part) -> Cells:
-    mixes = node.op == "Concat" or node.op in MIXED
-    if not traits(node.op).elementwise and not traits(node.op).keeps_cells and not mixes:
+    if not made_of_cells(node):
         return cell.data()
     inputs = [_operand_cells(ctx, o, part, axes) for o in operands if o.axes or not traits(node.op).keeps_cells]
     if node.op == "Concat":
@@ -152,7 +157,7 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
         full = [placed.get(i) for i in range(len(node.inputs))]
         return np.asarray(ctx.ask.traces.tracer.evaluator.run(node, full)[0], np.float32)
 
-    roots = [_root(ctx, o.name) for o in operands] if any(c.live.any() for c in inputs) else ()
+    roots = [root_of(ctx, o.name) for o in operands] if any(c.live.any() for c in inputs) else ()
     return cell.combine(node.op, inputs, compute, roots)
 
 
@@ -163,7 +168,7 @@ def _mixed(ctx: Context, node: Node, c: Cells) -> Cells:
     return cell.mixed(c, lambda v: MIXED[node.op](v, count), node.op in ("ReduceMean", "ReduceMax", "ReduceMin"))
 
 
-def _root(ctx: Context, name: str) -> cell.Hider:
+def root_of(ctx: Context, name: str) -> cell.Hider:
     """The value that this one is the truth of, or not: masks are cast, negated and given other shapes."""
     truth = True
     while (node := ctx.ask.model.producers.get(name)) is not None:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Wire
 from pulsify.convert.primitives.boundary import bounded_wire
+from pulsify.convert.rules.field_alike import field_alike
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.field_view import certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.growing import all_of
@@ -29,7 +30,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     value = values[0].fact
     along = over(ctx, node, field, value)
     seen = seen_rows(ctx, node, along, lambda found, start: certain(ctx, node, along, found).needed)
-    view = view_of(ctx, node, along, seen)
+    view = view_of(ctx, node, along, seen, alike=field_alike(ctx, field.name))
     given: dict[int, ir.Value | None] = {}
     for o in operands:
         if o is field:

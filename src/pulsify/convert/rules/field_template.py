@@ -12,14 +12,15 @@ import onnx_ir as ir
 
 from pulsify.convert.attention_view import MOST_LOOKED
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
+from pulsify.convert.facts import Window, Windows
 from pulsify.convert.known_facts import streams_in_step
 from pulsify.convert.proof.claims import prove
 from pulsify.convert.proof.numbers import Looked
 from pulsify.convert.questions import Unclear
+from pulsify.convert.rules.field_alike import known_alike
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.growing import growing_template
-from pulsify.convert.template import Template, find
+from pulsify.convert.template import Template, find, in_step
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, CannotRun, Trace, same
 
@@ -32,32 +33,39 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     a, b = o.axes
     if any(windows[o.axes[x]].grows for x in (a, b)):
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
-    pair = (windows[o.axes[a]], windows[o.axes[b]])
-
     folded = _folded(ctx, node, o.name)
+    pair, late = in_step((windows[o.axes[a]], windows[o.axes[b]]))
+    key = (known_alike(ctx.ask, o.name), ctx.ask.sizes_static(o.name), (a, b), pair)
+    if key not in ctx.ask.templates:
+        ctx.ask.templates[key] = _template(ctx, node, o.name, (a, b), pair, folded)
+    phases: tuple[Array, ...] = ctx.ask.templates[key].phases
+    if len(phases) == 1:
+        made = ctx.builder.constant(phases[0], o.name)
+        return made if folded is None else folded.spread(ctx, made, phases[0].shape)
+    return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name, folded)
+
+
+def _template(
+    ctx: Context, node: Node, name: str, axes: tuple[int, int], windows: Windows, folded: Folded | None
+) -> Template:
+    """Found at one length, proven at every other."""
 
     def array(run: Trace) -> Array:
-        return run[o.name].array if folded is None else folded.once(ctx, node, run[o.name].array)
+        return run[name].array if folded is None else folded.once(ctx, node, run[name].array)
 
-    template = find(array(ctx.ask.traces.longest), (a, b), pair) or _further(ctx, array, (a, b), pair)
-    if template is None:
+    found = find(array(ctx.ask.traces.longest), axes, windows) or _further(ctx, array, axes, windows)
+    if found is None:
         raise Unclear(
-            f"'{o.name}' (a mask, a bias) does not move on with time in a regular way",
+            f"'{name}' (a mask, a bias) does not move on with time in a regular way",
             node=node.name, op=node.op,
             hint="masks and biases must depend on the distance of two frames or on chunks; it helps if the pulse "
             "shares a factor with the chunk",
         )  # fmt: skip
-    found = template
-    prove(ctx.ask, node, f"'{o.name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
-    if len(template.phases) == 1:
-        made = ctx.builder.constant(template.phases[0], o.name)
-        return made if folded is None else folded.spread(ctx, made, template.phases[0].shape)
-    return _by_phase(ctx, node, np.stack(template.phases), o.name, folded)
+    prove(ctx.ask, node, f"'{name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
+    return found
 
 
-def _further(
-    ctx: Context, array: Callable[[Trace], Array], axes: tuple[int, int], windows: tuple[Window, Window]
-) -> Template | None:
+def _further(ctx: Context, array: Callable[[Trace], Array], axes: tuple[int, int], windows: Windows) -> Template | None:
     """The template that shows in a stream so long that some pulses see nothing but what lies inside it."""
     base, step = ctx.ask.traces.lengths[0], ctx.ask.traces.step
     reach = max((max(w.end, 0) - min(w.start, 0)) * ctx.pulse // w.p for w in windows) + PULSES * ctx.pulse

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +23,7 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.growing import grow, horizon
 from pulsify.convert.spans import Spans, joined, spans
+from pulsify.convert.template import in_step
 from pulsify.convert.trail import Look, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -67,10 +68,11 @@ def over(ctx: Context, node: Node, field: Operand, value: Wire | None = None) ->
     return Over(field, row, col, length, beside, ends, value or sides[col].wire)
 
 
-def view_of(ctx: Context, node: Node, o: Over, seen: Seen, ends: bool = False) -> View:
+def view_of(ctx: Context, node: Node, o: Over, seen: Seen, ends: bool = False, alike: Hashable | None = None) -> View:
     """The windows of rows and columns, proven to show all that is needed at every length.
 
-    ends: what is needed depends on where the stream ends.
+    ends: what is needed depends on where the stream ends. alike: of another field that this is equal of, the same is
+    needed.
     """
     p = ctx.frames(o.rows.rate), ctx.frames(o.cols.rate)
     try:
@@ -80,13 +82,25 @@ def view_of(ctx: Context, node: Node, o: Over, seen: Seen, ends: bool = False) -
     if view.cols.grows:
         grow(ctx, node, o.cached, view, seen)
     elif view.whole:
-        sight = Sight(seen, view, float(o.cols.rate / o.rows.rate))
-        reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
-        near = {"start": float(ctx.pulse + reach), "pair": float(reach)} | ({"end": float(reach)} if ends else {})
-        what = "how far attention looks"
-        prove(ctx.ask, node, what, sight.holds, near=near, period=ctx.pulse, ends=ends, hidden=True)
-        _check_last_rows(ctx, node, (o.rows, o.cols), sight)
+        _prove_sight(ctx, node, o, Sight(seen, view, float(o.cols.rate / o.rows.rate)), ends, alike)
     return view
+
+
+def _prove_sight(ctx: Context, node: Node, o: Over, sight: Sight, ends: bool, alike: Hashable | None) -> None:
+    """It holds at every length. Of fields alike one is looked at: without the delay, all of them see the same."""
+    (rows, cols), _ = in_step((sight.view.rows, sight.view.cols))
+    view, ledger = replace(sight.view, rows=rows, cols=cols), ctx.ask.ledger
+    key = (alike, o.row, o.col, o.rows, o.cols, view, ends)
+    if alike is not None and (looked := ctx.ask.sights.get(key)) is not None:
+        if looked in ledger.assumed:
+            ledger.assume(o.field.name, ledger.assumed[looked])
+        return
+    reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
+    near = {"start": float(ctx.pulse + reach), "pair": float(reach)} | ({"end": float(reach)} if ends else {})
+    what, sight = "how far attention looks", replace(sight, view=view)
+    prove(ctx.ask, node, what, sight.holds, near=near, period=ctx.pulse, ends=ends, hidden=True)
+    _check_last_rows(ctx, node, (o.rows, o.cols), sight)
+    ctx.ask.sights[key] = o.field.name
 
 
 def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> ir.Value:
