@@ -16,6 +16,7 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import First, Layout, Static, Window, Wire
 from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
+from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
 from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
@@ -66,6 +67,12 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
                 "it reads across time where time is folded together with another axis",
                 "apply it before the reshape, or with time on an axis of its own",
             )
+    if _alike(plan):
+        frames = plan.emit([r.wire.constant_frame for r in plan.reads if r.wire.constant_frame], Window(1, 0, 1))
+        for name, layout, frame in zip(node.outputs, plan.layouts, frames, strict=False):
+            if name and layout is not None and frame is not None:
+                ctx.ask.facts[name] = constant_wire(ctx, name, frame, layout)
+        return
     latches = _latches(ctx, node, plan)
     if all(r.wire.end is None for r in plan.reads):
         _file_formula(ctx, node, plan, _known_end(ctx, plan), first=latches)
@@ -103,6 +110,20 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None and value is not None:
             ctx.emitted(name, node.name, value, layout, length, window, known, start)
+
+
+def _alike(plan: Plan) -> bool:
+    """Are all frames it reads alike, each made into one by itself? One is all of them."""
+    folded = any(w is not None and w.folded for w in (*plan.layouts, *(r.wire.layout for r in plan.reads)))
+    return not (plan.length or plan.exact or folded) and all(
+        r.wire.constant_frame is not None
+        and r.wire.length is None
+        and r.wire.end is None
+        and not r.wire.first
+        and r.reach == POINTWISE
+        and r.fill is None
+        for r in plan.reads
+    )
 
 
 def _trail(ctx: Context, plan: Plan, window: Window, latches: bool, ready: int) -> Trail:

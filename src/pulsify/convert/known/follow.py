@@ -112,7 +112,7 @@ class Follower:
         if node is None:
             raise Unsure(f"'{name}' is an input")
         if node.op in ("Shape", "Size") and node.domain == "":
-            return self._shape(node)
+            return self._settled(node, name, self._shape(node))
         inputs = [self.value(i) if i else None for i in node.inputs]
         if all(v is None or isinstance(v, Fixed) for v in inputs):
             traced = self.first(name)

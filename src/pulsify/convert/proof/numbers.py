@@ -250,6 +250,24 @@ def require_as_many(ask: Questions, node: Node, length: Length, size: Series) ->
         ask.ledger.require(node.name, length, equals=as_length(size, familiar(ask)))
 
 
+def parts_where_batch_fails(ask: Questions, node: Node, size: Series, own: Series, ones: bool = False) -> bool:
+    """Where a size that is asked for is not what is there (a table has ended) batch fails, and so does the stream.
+
+    ones: it does not if one of them is 1. False if they never part, or if that is nothing to ask of a stream.
+    """
+    off = one.subtract(size, own)
+    if own.constant or (off.constant and not off.item) or min(size.growth, own.growth) < 0:
+        return False
+    _, _, (asked, there, apart) = one.aligned(size, own, off)
+    if ones and ((apart != 0) & ((asked == 1) | (there == 1))).any():
+        return False
+    try:
+        ask.ledger.require(node.name, as_length(size, familiar(ask)), equals=as_length(own, familiar(ask)))
+    except Unsure:
+        return False
+    return True
+
+
 def size_length(ask: Questions, node: Node, name: str, axis: int, outer: int = 1) -> Length:
     """How many frames a known value has on its time axis."""
     size = sizes(ask, node, name)[axis]

@@ -10,13 +10,14 @@ import onnx_ir as ir
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.facts import Layout, Static, Window, Wire
 from pulsify.convert.known.series import constant
-from pulsify.convert.known_facts import constant_wire
+from pulsify.convert.known_facts import constant_wire, streams_in_step
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed
-from pulsify.convert.proof.numbers import as_expected, numbers, sizes
+from pulsify.convert.proof.numbers import as_expected, numbers, parts_where_batch_fails, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
+from pulsify.trace.lengths import BATCHES
 
 
 @rule("Expand", says="across any axis; a value without time repeated at every frame")
@@ -96,6 +97,8 @@ def _check_shape(ctx: Context, node: Node, time: int) -> None:
             expected = before if axis == time else constant(dims[axis], unit)
         if size.constant and size.item == 1 and node.op == "Expand":
             continue
+        if axis == time and node.op == "Expand" and parts_where_batch_fails(ctx.ask, node, size, before, ones=True):
+            continue
         if axis != time or not before.constant:
             as_expected(ctx.ask, node, node.outputs[0], axis, size, expected)
 
@@ -119,6 +122,8 @@ def tile(ctx: Context, node: Node) -> Plan | None:
     if not fixed(ctx.ask, node, node.inputs[1]):
         ctx.ask.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
     repeats = [int(r) for r in tables[0].reshape(-1)]
+    if _once_a_stream(ctx, node, wire):
+        return _for_every_stream(ctx, node, wire)
     if repeats[wire.layout.axis] != 1:
         ctx.ask.refuse(
             node,
@@ -131,3 +136,25 @@ def tile(ctx: Context, node: Node) -> Plan | None:
 
     layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)
+
+
+def _once_a_stream(ctx: Context, node: Node, wire: Wire) -> bool:
+    """Is a known value said again for every stream, one behind the other: [T] to [B*T]?"""
+    other = ctx.ask.traces.other_batch
+    if other is None or wire.end is not None or wire.layout.outer not in ((1, 1), BATCHES):
+        return False
+    counts = [run[node.inputs[1]].array.reshape(-1).tolist() for run in (ctx.ask.traces.runs[0], other)]
+    return counts == [[n if i == wire.layout.axis else 1 for i in range(wire.layout.rank)] for n in BATCHES]
+
+
+def _for_every_stream(ctx: Context, node: Node, wire: Wire) -> Plan:
+    """Positions have an entry for every stream already."""
+    b, axis = ctx.builder, wire.layout.axis
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        if wire.layout.outer == BATCHES:
+            return (values[0],)
+        parts = [streams_in_step(ctx) if i == axis else b.ints(1) for i in range(wire.layout.rank)]
+        return (b.op("Tile", values[0], b.op("Concat", *parts, axis=0), name=node.name),)
+
+    return Plan((Read(wire),), (Layout(wire.layout.sizes, axis, BATCHES),), wire.length, emit)

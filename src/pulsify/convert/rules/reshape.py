@@ -20,7 +20,7 @@ from pulsify.convert.facts import BEHIND, Layout, Outer, Prefix, Window, Wire
 from pulsify.convert.known.series import Series, constant, divide, multiply
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed_value
-from pulsify.convert.proof.numbers import check_target, measured, sizes
+from pulsify.convert.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
 from pulsify.convert.rules.pointwise import clone, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
@@ -118,7 +118,16 @@ def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int,
     """The shape it is given is what it looks like, at every length."""
     own, unit = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis], ctx.ask.traces.tracer.time.step
     elements = multiply(own, constant(den * layout.outer[0], unit))
-    _check_sizes(ctx, node, layout, divide(elements, constant(num * wire.layout.outer[0], unit)))
+    _check_sizes(ctx, node, layout, divide(elements, constant(num * _folded(ctx, wire), unit)))
+
+
+def _folded(ctx: Context, wire: Wire) -> int:
+    """How many rows of frames batch has on the time axis: positions have one for all streams, where a wire has many."""
+    other, (here, there, *_) = ctx.ask.traces.other_batch, wire.layout.outer
+    if here != there and other is not None:
+        first = ctx.ask.dims(wire.name, 0)[wire.layout.axis]
+        return 1 if other[wire.name].dims[wire.layout.axis] == first else here
+    return here
 
 
 def _one_frame(layout: Layout) -> tuple[int, ...]:
@@ -146,7 +155,7 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
     out = []
     runs = [ctx.ask.traces.runs[0], ctx.ask.traces.other_batch or ctx.ask.traces.runs[0]]
     for run, folded in zip(runs, wire.layout.outer[:2], strict=True):
-        ahead = math.prod(run[wire.name].dims[: wire.layout.axis]) * folded
+        ahead = math.prod(_held(wire, run[wire.name].dims)[: wire.layout.axis]) * folded
         kept = math.prod(run[name].dims[:axis])
         if kept == 0 or ahead % kept:
             ctx.ask.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
@@ -157,6 +166,13 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
             node, "streams folded behind time are torn apart", "undo the fold as it was made, [T*B, C] to [T, B, C]"
         )
     return (out[0], out[1], *wire.layout.outer[2:])
+
+
+def _held(wire: Wire, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes as the wire has them: a known value is held once for all streams, or once a stream along time."""
+    if wire.end is not None:
+        return dims
+    return tuple(1 if s == 1 else d for s, d in zip(wire.layout.sizes, dims, strict=True))
 
 
 def _behind(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Plan | None:
@@ -210,7 +226,12 @@ def _check_sizes(ctx: Context, node: Node, layout: Layout, time: Series) -> None
         return
     unit, dims = ctx.ask.traces.tracer.time.step, ctx.ask.dims(node.outputs[0])
     expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
-    check_target(ctx.ask, node, node.inputs[1], {**expected, layout.axis: time})
+    given = numbers(ctx.ask, node, node.inputs[1]).reshape(-1)
+    if not any(s.constant and s.item in (-1, 0) for s in given):  # all sizes are given: it fails, if they do not fit
+        by = constant(layout.outer[0], unit)
+        if parts_where_batch_fails(ctx.ask, node, divide(given[layout.axis], by), divide(time, by)):
+            expected[layout.axis] = given[layout.axis]
+    check_target(ctx.ask, node, node.inputs[1], {layout.axis: time, **expected})
 
 
 def _regroup(

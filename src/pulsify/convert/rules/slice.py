@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,10 +12,11 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.moves import bounds
-from pulsify.convert.known.series import Series, add, aligned, compare, constant, divide, extreme, multiply, subtract
+from pulsify.convert.known.series import Series, Unsure, add, aligned, compare, constant, divide, extreme, multiply
+from pulsify.convert.known.series import subtract
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
-from pulsify.convert.proof.numbers import in_frames, length_of, numbers, runs_from, same_series, sizes
+from pulsify.convert.proof.numbers import follower, in_frames, length_of, numbers, runs_from, same_series, sizes
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
@@ -60,16 +62,26 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
     return _on_time(ctx, node, wire, cuts[wire.layout.axis], others)
 
 
+def _size(ctx: Context, node: Node, axis: int) -> Series:
+    """Where nobody knows how long a wire is, its other axes have the sizes of its layout."""
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and axis != wire.layout.axis:
+        with contextlib.suppress(Unsure):
+            return follower(ctx.ask).sizes_of(node.inputs[0])[axis]
+        return constant(ctx.ask.dims(node.inputs[0], 0)[axis], ctx.ask.traces.tracer.time.step)
+    return sizes(ctx.ask, node, node.inputs[0])[axis]
+
+
 def _cuts(ctx: Context, node: Node) -> dict[int, Cut]:
     """By axis, clamped as Python's slices are."""
-    own = sizes(ctx.ask, node, node.inputs[0])
+    rank = len(ctx.ask.dims(node.inputs[0]))
     starts, stops = (numbers(ctx.ask, node, node.input(i)).reshape(-1) for i in (1, 2))
     axes = fixed_value(ctx.ask, node, node.input(3), "axes").reshape(-1) if node.input(3) else range(len(starts))
     steps = fixed_value(ctx.ask, node, node.input(4), "step").reshape(-1) if node.input(4) else [1] * len(starts)
     out = {}
     for start, stop, a, by in zip(starts, stops, axes, steps, strict=True):
-        axis, step = int(a) % len(own), int(by)
-        first, count = bounds(start, stop, step, own[axis])
+        axis, step = int(a) % rank, int(by)
+        first, count = bounds(start, stop, step, _size(ctx, node, axis))
         ctx.ask.ledger.series(count)
         out[axis] = Cut(start if start.constant and start.item >= 0 else first, count, step)
     return out
