@@ -69,18 +69,67 @@ def test_a_constant_mask_of_channels() -> None:
     check(kept([True, False, True], 2), 4, batch=2)
 
 
-def test_a_mask_by_position_is_refused_by_name() -> None:
+def by_position(*masked: onnx.NodeProto, **given: Any) -> onnx.ModelProto:
+    """Frames that a mask shows, which is made of their places `i`."""
     nodes = [
         node("Shape", "x", "t", start=1, end=2),
         node("Squeeze", "t", "n"),
         node("Range", "zero n one", "i"),
-        node("Mod", "i three", "r"),
-        node("Equal", "r zero", "mask"),
+        *masked,
         node("Compress", "x mask", "y", axis=1),
     ]
-    given = {"zero": np.array(0), "one": np.array(1), "three": np.array(3)}
+    return model(nodes, {"x": ["B", "T", 3]}, ["y"], {"zero": np.array(0), "one": np.array(1), **given})
+
+
+def repeated(*pattern: int) -> onnx.ModelProto:
+    rest = node("Mod", "i period", "r"), node("Gather", "pattern r", "mask")
+    return by_position(*rest, period=np.array(len(pattern)), pattern=np.array(pattern, bool))
+
+
+@pytest.mark.parametrize("pattern", [(1, 0, 0), (1, 0, 1, 0, 0), (0, 1, 1, 1), (0, 0, 0, 0, 0, 0, 1), (1, 1)])
+def test_a_mask_that_repeats_is_a_stride(pattern: tuple[int, ...]) -> None:
+    first = pattern.index(1)
+    for pulse in (None, 2 * len(pattern)):
+        check(repeated(*pattern), pulse, range(first + 1, 4 * len(pattern)), batch=2)
+    if first:  # no frame is left
+        with pytest.raises(pulsify.InvalidLength, match=f"at least {first + 1}"):
+            pulsify.stream(repeated(*pattern)).run(frames(1, first, 3))
+
+
+def test_a_constant_mask_of_frames_folded_together() -> None:
+    nodes = [
+        node("Reshape", "x stacked", "s"),
+        node("Compress", "s mask", "k", axis=2),
+        node("Reshape", "k apart", "y"),
+    ]
+    given = {"stacked": ints(0, -1, 4, 3), "mask": np.array([1, 0, 1, 0], bool), "apart": ints(0, -1, 3)}
+    check(model(nodes, {"x": ["B", "T", 3]}, ["y"], given), 4, range(4, 30, 4), batch=2)
+
+
+def test_a_pattern_said_again_and_again() -> None:
+    nodes = [
+        node("Shape", "x", "t", start=1, end=2),
+        node("Div", "t three", "n"),
+        node("Tile", "pattern n", "mask"),
+        node("Compress", "x mask", "y", axis=1),
+    ]
+    given = {"three": ints(3), "pattern": np.array([1, 1, 0], bool)}
+    check(model(nodes, {"x": ["B", "T", 3]}, ["y"], given), 3, range(3, 20), batch=2)
+
+
+@pytest.mark.parametrize(
+    "masked",
+    [
+        (node("GreaterOrEqual", "i five", "late"), node("Mod", "i three", "r"), node("Less", "r one", "every"),
+         node("And", "late every", "mask")),
+        (node("Mul", "i i", "square"), node("Mod", "square five", "r"), node("Less", "r one", "every"),
+         node("Sub", "n i", "left"), node("Less", "left five", "end"), node("Or", "every end", "mask")),
+        (node("Equal", "i five", "mask"),),
+    ],
+)  # fmt: skip
+def test_any_other_mask_by_position_is_refused_by_name(masked: tuple[onnx.NodeProto, ...]) -> None:
     with pytest.raises(pulsify.NotStreamable, match="NonZero") as refused:
-        pulsify.stream(model(nodes, {"x": [1, "T", 3]}, ["y"], given), pulse=3)
+        pulsify.stream(by_position(*masked, five=np.array(5), three=np.array(3)), pulse=3)
     assert refused.value.node == "y/Gather" and "x[:, ::3]" in refused.value.hint
     every = {"from": ints(0), "to": ints(FAR), "time": ints(1), "by": ints(3)}
     check(model([node("Slice", "x from to time by", "y")], {"x": [1, "T", 3]}, ["y"], every), 3)  # what the hint says

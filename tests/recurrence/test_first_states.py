@@ -76,10 +76,10 @@ def test_states_go_with_their_frames(states: str, cell: str, dynamo: bool, tmp_p
 @pytest.mark.parametrize("states", ["table", "table_tiled"])
 def test_a_stream_is_no_longer_than_the_table(states: str, tmp_path: Path) -> None:
     stream = pulsify.stream(exported(Bands("GRU", states), ("B", "T", BANDS, 2), tmp_path / "m.onnx", False), pulse=4)
-    session = stream.session()
+    frames = torch.randn(1, ROWS + 4, BANDS, 2).numpy()
+    assert stream.run(frames[:, :ROWS]).shape == (1, ROWS, BANDS * 4)
     with pytest.raises(pulsify.PulsifyError, match=str(ROWS)):
-        session.push(torch.randn(1, ROWS + 4, BANDS, 2).numpy())
-        session.flush()
+        stream.run(frames)
 
 
 @pytest.mark.parametrize("dynamo", [False, True])

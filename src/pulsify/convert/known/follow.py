@@ -207,7 +207,7 @@ class Follower:
         count = horizon + period
         if count > LOOKS or math.prod(int(s.item) for s in value.sizes) > FEW:
             raise one.TooFar(count)
-        rows = [self._evaluated(name, (n + 1) * self.unit) for n in range(count)]
+        rows = [self.evaluated(name, (n + 1) * self.unit) for n in range(count)]
         if any(r is None for r in rows[horizon:]):
             raise Unsure("it cannot be computed at every length")
         dims = next((r.shape for r in rows if r is not None), None)
@@ -224,7 +224,7 @@ class Follower:
         made = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
         return Few(_cells(made).reshape(dims), value.floating)
 
-    def _evaluated(self, name: str, length: int) -> Array | None:
+    def evaluated(self, name: str, length: int) -> Array | None:
         from pulsify.trace.evaluate import CannotRun
 
         try:

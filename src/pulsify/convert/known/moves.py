@@ -529,14 +529,3 @@ def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
         many.with_near(v, near), slope={}, lo=float(values.min()), hi=float(values.max()), floating=floating,
         drift=drift, grain=step_of(values) if floating else None, final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
-
-
-@follows("NonZero")
-def places(f: Follower, node: Node, ins: list[Value]) -> Value:
-    v = f.spread(ins[0])
-    if v.rank != 1 or v.slope or v.lo != v.hi or not v.lo or not v.drift.none:
-        problem = Unsure("which entries are not zero changes with the length")
-        problem.hint = "take frames by a slice (x[:, ::3], x[:, 5:])"  # type: ignore[attr-defined]
-        raise problem
-    sizes = (constant(1, f.unit), v.sizes[0])
-    return Spread(sizes, {1: Fraction(1)}, uses=frozenset({1}), limit=v.limit, until=v.until)

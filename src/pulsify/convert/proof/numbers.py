@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 import pulsify.convert.known.elementwise
+import pulsify.convert.known.kept
 import pulsify.convert.known.moves
 import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
 from pulsify.convert.facts import Field, Prefix, Wire

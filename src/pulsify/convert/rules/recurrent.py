@@ -21,7 +21,7 @@ from pulsify.frontend.model import Node
 LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
 
 
-@rule("LSTM", "GRU", "RNN", says="forward over time with any initial state; any direction over other axes, with states by frame")
+@rule("LSTM", "GRU", "RNN", says="forward over time with any initial state; any direction over other axes")
 def recurrent(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     if wire is None:

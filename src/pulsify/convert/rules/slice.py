@@ -12,8 +12,18 @@ import onnx_ir as ir
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.moves import bounds
-from pulsify.convert.known.series import Series, Unsure, add, aligned, compare, constant, divide, extreme, multiply
-from pulsify.convert.known.series import subtract
+from pulsify.convert.known.series import (
+    Series,
+    Unsure,
+    add,
+    aligned,
+    compare,
+    constant,
+    divide,
+    extreme,
+    multiply,
+    subtract,
+)
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
 from pulsify.convert.proof.numbers import follower, in_frames, length_of, numbers, runs_from, same_series, sizes
