@@ -158,3 +158,31 @@ def _twice(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_scripted_loop_that_appends_twice(tmp_path: Path) -> None:
     check(exported(Twice(), (1, "T", 3), tmp_path / "m.onnx", dynamo=False), 3)
+
+
+class Thinned(torch.nn.Module):
+    """Every third frame, picked by a mask."""
+
+    def forward(self, x: Any) -> Any:
+        return 2 * x[:, torch.arange(x.shape[1]) % 3 == 0]
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_frames_picked_by_a_mask_that_repeats(dynamo: bool, tmp_path: Path) -> None:
+    check(exported(Thinned(), ("B", "T", 4), tmp_path / "m.onnx", dynamo), 6, range(1, 20), batch=2)
+
+
+class Last(torch.nn.Module):
+    """The mean of the last frames, more than short streams have."""
+
+    def forward(self, x: Any) -> Any:
+        return x[:, -200:].mean(1)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_more_of_the_last_frames_than_short_streams_have(dynamo: bool, tmp_path: Path) -> None:
+    proto = exported(Last(), ("B", "T", 4), tmp_path / "m.onnx", dynamo)
+    with pytest.raises(pulsify.NotStreamable, match="keeps the last 200 frames") as refused:
+        pulsify.stream(proto, pulse=8)
+    assert 'set={"T": "200+n"}' in refused.value.hint
+    check(proto, 8, [200, 201, 209, 450], batch=2, set={"T": "200+n"})

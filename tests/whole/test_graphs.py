@@ -191,6 +191,28 @@ def test_a_few_frames_as_an_output(where: tuple[int, int, int]) -> None:
     check(model(nodes, {"x": ["B", 2, "T"]}, ["y", "z", "frames"], given), pulses=(1, 4))
 
 
+@pytest.mark.parametrize(("count", "stride"), [(100, 1), (3000, 1), (500, 2)])
+@pytest.mark.parametrize("behind", [(), (node("ReduceMean", "last", "y", axes=[2]),)])
+def test_more_of_the_last_frames_than_short_streams_have(count: int, stride: int, behind: tuple[Any, ...]) -> None:
+    nodes = [
+        node("Conv", "x w", "c", strides=[stride]),
+        node("Slice", "c a b t", "last" if behind else "y"),
+        *behind,
+    ]
+    given = {**ints(a=[-count], b=[FAR], t=[2]), "w": weights(2, 1, 3)}
+    proto = model(nodes, {"x": ["B", 1, "N"]}, ["y"], given)
+    with pytest.raises(pulsify.NotStreamable, match=f"keeps the last {count} frames") as refused:
+        pulsify.stream(proto, pulse=16)
+    least = (count - 1) * stride + 3
+    assert refused.value.op == "Slice" and f'set={{"N": "{least}+n"}}' in refused.value.hint
+    stream, batch = pulsify.stream(proto, pulse=16, set={"N": f"{least}+n"}), Batch(proto)  # what the hint says
+    for length in (least, least + 1, least + 17, 2 * least):
+        x = np.random.default_rng(length).standard_normal((2, 1, length)).astype(np.float32)
+        same(streamed(stream, {"x": x}, [length]), batch.run({"x": x}))
+    with pytest.raises(pulsify.InvalidLength, match=f"at least {least}"):
+        stream.run(np.zeros((1, 1, least - 1), np.float32))
+
+
 @pytest.mark.parametrize("places", [0, 3, -1, -2, [0, 2], [-1, -3], [1]])
 def test_frames_by_number(places: Any) -> None:
     nodes = [node("Gather", "x i", "y", axis=1), node("Gather", "x n0", "first", axis=1), node("Relu", "x", "z")]

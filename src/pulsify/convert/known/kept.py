@@ -1,7 +1,7 @@
 """Places that a mask keeps: all of them, or those of a pattern that repeats with the stream.
 
-    mask     1 0 1 0 0 | 1 0 1 0 0 | 1 ...        5 frames, 2 of them kept
-    places   0   2       5   7       10           5/2 of its place, and a deviation that repeats
+mask     1 0 1 0 0 | 1 0 1 0 0 | 1 ...        5 frames, 2 of them kept
+places   0   2       5   7       10           5/2 of its place, and a deviation that repeats
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +15,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
 from pulsify.convert.known.moves import bounds
 from pulsify.convert.known.series import (
+    LONGEST,
     Series,
     Unsure,
     add,
@@ -26,7 +29,17 @@ from pulsify.convert.known.series import (
 )
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed, fixed_value
-from pulsify.convert.proof.numbers import follower, in_frames, length_of, numbers, runs_from, same_series, sizes
+from pulsify.convert.proof.numbers import (
+    SHORT,
+    follower,
+    in_frames,
+    length_of,
+    numbers,
+    runs_from,
+    same_series,
+    shortest_taken,
+    sizes,
+)
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
@@ -115,20 +128,37 @@ def _others_cut(ctx: Context, node: Node, wire: Wire, cuts: Mapping[int, Cut]) -
     return out
 
 
-def _start(ctx: Context, node: Node, cut: Cut) -> int:
-    """Where it starts: the same at every length at which anything is left."""
+def _start(ctx: Context, node: Node, cut: Cut, size: Series | None = None) -> int:
+    """Where it starts: the same at every length at which anything is left. size: of the data that are cut."""
     if cut.start.constant:
         return int(cut.start.item)
     some = compare(cut.count, constant(0, cut.count.unit), np.greater)
     _, _, (starts, left) = aligned(cut.start, some)
     seen = starts[left]
     if cut.start.growth or not seen.size or (seen != seen[0]).any():
+        if size is not None and (count := _from_the_end(cut, size)):
+            _refuse_last(ctx, node, count, size)
         ctx.ask.refuse(
             node,
             "where it starts depends on the total length (it keeps the last frames)",
             "keep a fixed number of frames from the start, or all frames and choose after the stream",
         )
     return int(seen[0])
+
+
+def _with_frames(size: Series, count: int) -> int:
+    """The shortest stream that has so many frames."""
+    return (bisect_left(range(1, LONGEST // size.unit), count, key=lambda n: size.at(n * size.unit)) + 1) * size.unit
+
+
+def _refuse_last(ctx: Context, node: Node, count: int, size: Series) -> NoReturn:
+    """More of the last frames than short streams have: those come out shorter, which no value of a stream does."""
+    symbol, least = ctx.ask.traces.tracer.time.symbol, _with_frames(size, count)
+    ctx.ask.refuse(
+        node,
+        f"it keeps the last {count} frames, and of shorter streams all there are: how many follows from the length",
+        f'declare that streams are no shorter: set={{"{symbol}": "{least}+n"}}; or keep fewer frames',
+    )
 
 
 def _whole(r: Range, frames: int) -> bool:
@@ -172,9 +202,11 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         )
     axis, name = wire.layout.axis, node.outputs[0]
     if axis not in ctx.ask.time_axes(name) and (count := _from_the_end(cut, size)):
+        if count > SHORT and _with_frames(size, count) > shortest_taken(ctx.ask):
+            _refuse_last(ctx, node, count, size)
         _check_count(ctx, node, cut, size, count, subtract(size, cut.start))
         return last_frames(ctx, node, wire, count, lambda x: _few(ctx, x, wire, (0, cut, ranges)))
-    start = _start(ctx, node, cut)
+    start = _start(ctx, node, cut, size)
     if axis not in ctx.ask.time_axes(name):
         not_folded(ctx, node, wire)
         return _prefix(ctx, node, wire, start, cut, ranges)
