@@ -245,18 +245,38 @@ def heads_shift_otherwise(n: Net) -> Wire:
     return weigh(n, s) @ q
 
 
-def small_positions(n: Net) -> Wire:
-    tab = positions(n) * n.where(n.T < 300, 1e-7, 2e-7)
-    p = n.op("Pad", n.x.by(0, 2, 1) @ tab.by(1, 0), [0, 0, 1, 0, 0, 0])
-    p = p.shaped(1, 2 * n.T, n.T).cut(1, (1 << 40), 1).shaped(1, n.T, 2 * n.T - 1).cut(0, n.T)
-    return n.attend(n.near(), p * 1e7)
+def small_positions(fill: float, by: float = 1e7) -> Make:
+    """Tables of tiny numbers, made large behind: they depend on the length all the same."""
+
+    def make(n: Net) -> Wire:
+        tab = positions(n) * n.where(n.T < 300, 1 / by, 2 / by)
+        p = n.op("Pad", n.x.by(0, 2, 1) @ tab.by(1, 0), [0, 0, 1, 0, 0, 0])
+        p = p.shaped(1, 2 * n.T, n.T).cut(1, (1 << 40), 1).shaped(1, n.T, 2 * n.T - 1).cut(0, n.T)
+        s, q = scores(n)
+        return weigh(n, n.where(n.near(), s + p * by, fill)) @ q
+
+    return make
 
 
-def small_bias(n: Net) -> Wire:
-    i, j = n.grid()
-    bias = n.where(i - j <= 3, 3e-7, 0.0) + n.where(i - j == 6, 4e-7, 0.0)
-    s, q = scores(n)
-    return weigh(n, n.where(j <= i, (s * 1e-9 + bias) * 1e7, -1e9)) @ q
+def small_bias(fill: float, by: float = 1e7) -> Make:
+    def make(n: Net) -> Wire:
+        i, j = n.grid()
+        bias = n.where(i - j <= 3, 3 / by, 0.0) + n.where(i - j == 6, 4 / by, 0.0)
+        s, q = scores(n)
+        return weigh(n, n.where(j <= i, (s * (0.01 / by) + bias) * by, fill)) @ q
+
+    return make
+
+
+def large_scores(fill: float, by: float = 1e7) -> Make:
+    def make(n: Net) -> Wire:
+        s, q = scores(n)
+        return weigh(n, n.where(n.near(), (s * (0.01 / by)) * by, fill)) @ q
+
+    return make
+
+
+SCALED = "it multiplies scores by 1e+07"
 
 
 LENGTHS: dict[str, tuple[Make, str, tuple[int, ...]]] = {
@@ -272,7 +292,12 @@ LENGTHS: dict[str, tuple[Make, str, tuple[int, ...]]] = {
     "blind": (blind(-1e9), "see no key", (149, 150, 301)),
     "blind_inf": (blind(-np.inf), "", (149, 150, 301)),
     "heads_shift_otherwise": (heads_shift_otherwise, "no relative shift", (100,)),
-    "small_positions": (small_positions, "the data hide every key of a row", (299, 320)),
+    "small_positions": (small_positions(-1e9), SCALED, (299, 320)),
+    "small_positions_inf": (small_positions(-np.inf), "relative positions depend on the length", (299, 320)),
+    "small_positions_less": (small_positions(-1e9, 1e3), "relative positions depend on the length", (299, 320)),
+    "large_scores": (large_scores(-1e9), SCALED, (10, 100)),
+    "large_scores_inf": (large_scores(-np.inf), "", (1, 10, 100)),  # what the hint says
+    "large_scores_less": (large_scores(-1e9, 1e3), "", (1, 10, 100)),
 }
 
 
@@ -306,8 +331,10 @@ def test_lengths(name: str) -> None:
     check(make, refused, lengths, channels=4 if name == "heads_shift_otherwise" else 2)
 
 
-def test_a_bias_is_a_line_by_its_own_scale() -> None:
-    check(small_bias, "the data hide every key of a row", (10, 100), unbounded="grow")
+@pytest.mark.parametrize(("fill", "by"), [(-np.inf, 1e7), (-1e9, 1e3)])
+def test_a_bias_is_a_line_by_its_own_scale(fill: float, by: float) -> None:
+    check(small_bias(fill, by), "neither constant nor linear over the distance", (10, 100), unbounded="grow")
+    check(small_bias(-1e9), SCALED, (10, 100), unbounded="grow")
 
 
 def test_behind_a_hole_nothing_is_given_out() -> None:

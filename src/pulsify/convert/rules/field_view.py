@@ -220,6 +220,7 @@ def _cells(ctx: Context, node: Node, over: Over, run: Trace, rows: slice) -> Cel
 def certain(ctx: Context, node: Node, over: Over, found: Cells) -> Cells:
     """The cells, refused where data decide what a row looks at, or what other rows there are."""
     if found.soft:
+        _refuse_scaled(ctx, over.field.name, found)
         ctx.ask.refuse(
             node,
             "where the data hide every key of a row with a finite score, batch looks at the whole stream",
@@ -235,6 +236,29 @@ def certain(ctx: Context, node: Node, over: Over, found: Cells) -> Cells:
     if math.isfinite(found.margin):
         ctx.ask.ledger.assume(over.field.name, found.margin)
     return found
+
+
+def _refuse_scaled(ctx: Context, name: str, found: Cells) -> None:
+    """If what may hide keys is no mask of data but scores times a large number: say so, where they are multiplied."""
+    if any(hider for hider, _ in found.hiders):
+        return
+    run, todo, seen = ctx.ask.traces.longest, [name], {name}
+    while todo:
+        node = ctx.ask.model.producers.get(todo.pop())
+        read = [i for i in node.inputs if i] if node is not None else []
+        factors = [
+            float(np.abs(run[i].array).max(initial=0)) for i in read if run[i].known and not ctx.ask.time_axes(i)
+        ]
+        if node is not None and node.op == "Mul" and cell.ADDED <= max(factors, default=0) < math.inf:
+            ctx.ask.refuse(
+                node,
+                f"it multiplies scores by {max(factors):.4g}, so that data alone may put every key of a row as low as "
+                "the mask does, and batch then looks at the whole stream",
+                f"fill the mask with -inf, or scale scores by less than {cell.ADDED:.0f}",
+            )
+        fresh = [i for i in read if i not in seen and len(ctx.ask.time_axes(i)) > 1 and not run[i].known]
+        seen.update(fresh)
+        todo.extend(fresh)
 
 
 @dataclass(eq=False)
