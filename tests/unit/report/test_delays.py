@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,16 +28,7 @@ def added(found: Figures) -> list[tuple[str, float]]:
     return [(w["node"], w["added"]) for w in found["waits"]]
 
 
-UNTOLD = ("latch_edges",)  # trails do not tell yet what frames shown again at an edge read
-
-
-def cases() -> list[Any]:
-    """The zoo; of what is not told yet it is known that it is not."""
-    untold = pytest.mark.xfail(strict=True, reason="frames shown again at an edge are not followed yet")
-    return [pytest.param(p, marks=untold if p.stem in UNTOLD else ()) for p in sorted(ZOO.glob("*.onnx"))]
-
-
-@pytest.mark.parametrize("path", cases(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(ZOO.glob("*.onnx")), ids=lambda p: p.stem)
 def test_what_the_chain_adds_is_the_delay_of_every_model_of_the_zoo(path: Path) -> None:
     tracer = open_batch(path)
     try:

@@ -101,7 +101,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         front = [_as_value(ctx, node, p) for p in front]  # not frames that are there already: values, waited for
     tail = [_as_value(ctx, node, p) for p in tail]
     if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
-        wire = _repeated(ctx, node, wire, front[0].frames)
+        wire = _repeated(ctx, node, wire, front[0].frames, f"{node.outputs[0]}#front" if tail else node.outputs[0])
         if not tail:
             ctx.ask.facts[node.outputs[0]] = wire
             return None
@@ -135,15 +135,15 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     return Plan(tuple(reads), (layout,), length, emit, tail=after > 0, most=None if most is None else most + before)
 
 
-def _repeated(ctx: Context, node: Node, wire: Wire, count: int) -> Wire:
-    """The stream with its first `count` frames once more in front (fewer, if it has fewer)."""
+def _repeated(ctx: Context, node: Node, wire: Wire, count: int, name: str) -> Wire:
+    """The stream with its first `count` frames once more in front (fewer, if it has fewer), by this name."""
     own = wire.length
     assert own is not None
     frames = in_frames(ctx.ask, own)
     again = extreme(frames, constant(count, frames.unit), np.minimum)  # fewer, if there are fewer
     length = length_of(ctx.ask, node, add(frames, again))
     source = settled(ctx, node, wire) if wire.mirror is not None else wire
-    return mirrored_wire(ctx, node.outputs[0], source, count, 0, "repeat", length)
+    return mirrored_wire(ctx, name, source, count, 0, "repeat", length)
 
 
 def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = None) -> Part:
