@@ -284,6 +284,8 @@ def families(rows: Sequence[Row]) -> list[str]:
     ]
     for family in FAMILIES:
         part = [row for row in rows if row.case.entry.family == family]
+        if not part:  # masks beside x are not for tract
+            continue
         lines += [family_line(family, "tract", [(row.case.entry, row.tract) for row in part])]
         lines += [family_line(family, "pulsify", [(row.case.entry, row.ours) for row in part])]
     return lines
@@ -332,7 +334,7 @@ def intro(rows: Sequence[Row]) -> list[str]:
         "- **pulsify** gets NaN where tract gets zeros, and the pulse or growing cache it asks for where it refuses.",
         "- **delay** is in frames of the output.",
         "",
-        f"The first two columns count the families pulsify supports today: {', '.join(sorted(SUPPORTED))}.",
+        f"The first two columns count the families pulsify supports today: {', '.join(sorted(SUPPORTED & {r.case.entry.family for r in rows}))}.",
     ]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.zoo.manifest import Exporter, Family, standard_input
+from tests.zoo.manifest import Exporter, Family, mask_inputs, standard_input
 
 Builder = Callable[[], nn.Module]
 PairFunction = Callable[[Tensor, Tensor], Tensor]  # of query positions [t, 1] and key positions [1, t]
@@ -44,6 +44,7 @@ class Case:
     note: str
     family: Family
     opset: int
+    masks: Mapping[str, str] = dataclasses.field(default_factory=dict)  # inputs [1, S] that are all ones, or zeros
 
     @property
     def axis(self) -> int:
@@ -57,8 +58,9 @@ class Case:
         return standard_input(self.shape, length or self.length, seed)
 
     def reference(self, x: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        given = [x, *mask_inputs(self.masks, x.shape[self.axis]).values()]
         with torch.no_grad():
-            return cast("npt.NDArray[Any]", self.module()(torch.from_numpy(x)).numpy())
+            return cast("npt.NDArray[Any]", self.module()(*map(torch.from_numpy, given)).numpy())
 
 
 CASES: dict[str, Case] = {}
@@ -72,42 +74,45 @@ def case(
     note: str = "",
     family: Family = "foundation",
     opset: int = 17,
+    masks: Mapping[str, str] | None = None,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         name = build.__name__
         whole = length or pulse * 24
-        CASES[name] = Case(name, build, tuple(shape), pulse, whole, streamable, note, family, opset)
+        CASES[name] = Case(name, build, tuple(shape), pulse, whole, streamable, note, family, opset, masks or {})
         return build
 
     return register
 
 
 def export(c: Case, path: str | Path, exporter: Exporter = "legacy") -> None:
-    module, x = c.module(), torch.from_numpy(c.input())
+    module = c.module()
+    given = tuple(map(torch.from_numpy, (c.input(), *mask_inputs(c.masks, c.length).values())))
+    names, size = ["x", *c.masks], torch.export.Dim("S", min=2, max=1 << 20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == "legacy":
             torch.onnx.export(
                 module,
-                (x,),
+                given,
                 str(path),
                 dynamo=False,
                 opset_version=c.opset,
-                input_names=["x"],
+                input_names=names,
                 output_names=["y"],
-                dynamic_axes={"x": {c.axis: "S"}},
+                dynamic_axes={"x": {c.axis: "S"}, **{name: {1: "S"} for name in c.masks}},
             )
         else:
             torch.onnx.export(
                 module,
-                (x,),
+                given,
                 str(path),
                 dynamo=True,
                 external_data=False,
-                input_names=["x"],
+                input_names=names,
                 output_names=["y"],
                 verbose=False,
-                dynamic_shapes=({c.axis: torch.export.Dim("S", min=2, max=1 << 20)},),
+                dynamic_shapes=({c.axis: size}, *({1: size} for _ in c.masks)),
             )
             # Some of the inferred shapes are baked to the length of the example.
             proto = onnx.load(path)
@@ -1191,6 +1196,84 @@ def frames_mirrored() -> nn.Module:
         return x[:, torch.where(i >= n, 2 * n - 1 - i, i)] * torch.hann_window(25)
 
     return Fn(framed)
+
+
+# ------------------------------------------------------------- masks as inputs
+class Masked(nn.Module):
+    """A function of (itself, x, mask)."""
+
+    def __init__(self, fn: Callable[[Any, Tensor, Tensor], Tensor], **subs: nn.Module) -> None:
+        super().__init__()
+        self.fn = fn
+        for k, v in subs.items():
+            setattr(self, k, v)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.fn(self, x, mask)
+
+
+def _seen_by_chunk(t: int, chunk: int, past: int) -> Tensor:
+    at = torch.arange(t)
+    behind = at[:, None] // chunk - at[None] // chunk
+    return (behind >= 0) & (behind <= past)
+
+
+@case([1, "S", 16], note="chunked attention, keys by attention_mask", family="inputs", masks={"attention_mask": "ones"})
+def mask_input_chunks() -> nn.Module:
+    def attend(s: Any, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = s.q(x), s.k(x), s.v(x)
+        seen = _seen_by_chunk(x.shape[1], 4, 1) & (mask[:, None] > 0)
+        bias = (1.0 - seen.to(x.dtype)) * torch.finfo(x.dtype).min
+        return torch.softmax(q @ k.transpose(1, 2) / 4 + bias, -1) @ v
+
+    return Masked(attend, q=nn.Linear(16, 16), k=nn.Linear(16, 16), v=nn.Linear(16, 16))
+
+
+@case([1, 16, "S"], note="mean of the frames that count", family="inputs", masks={"attention_mask": "ones"})
+def mask_input_mean() -> nn.Module:
+    def pooled(s: Any, x: Tensor, mask: Tensor) -> Tensor:
+        h = s.c(x) * mask[:, None].to(x.dtype)
+        return s.out(h.sum(2) / mask.sum(1, keepdim=True).to(x.dtype))
+
+    return Masked(pooled, c=nn.Conv1d(16, 16, 3, padding=1), out=nn.Linear(16, 4))
+
+
+@case([1, 1, "S"], pulse=16, note="what counts, through a stride", family="inputs", masks={"attention_mask": "ones"})
+def mask_input_stride() -> nn.Module:
+    def strided(s: Any, x: Tensor, mask: Tensor) -> Tensor:
+        h = torch.relu(s.c(x))
+        frames = (mask.sum(-1) - 5) // 4 + 1
+        inside = torch.arange(h.shape[2])[None] < frames[:, None]
+        return s.d(h * inside[:, None].to(h.dtype))
+
+    return Masked(strided, c=nn.Conv1d(1, 16, 5, stride=4), d=nn.Conv1d(16, 16, 3, padding=1))
+
+
+@case([1, "S", 16], note="keys by a padding mask that is bound to zeros", family="inputs", masks={"padding": "zeros"})
+def mask_input_padding() -> nn.Module:
+    def attend(s: Any, x: Tensor, padding: Tensor) -> Tensor:
+        q, k, v = s.q(x), s.k(x), s.v(x)
+        hidden = ~_seen_by_chunk(x.shape[1], 4, 1) | (padding[:, None] != 0)
+        return torch.softmax((q @ k.transpose(1, 2)).masked_fill(hidden, -math.inf), -1) @ v
+
+    return Masked(attend, q=nn.Linear(16, 16), k=nn.Linear(16, 16), v=nn.Linear(16, 16))
+
+
+@case([1, "S", 16], note="as many frames as count, by a bound mask", family="inputs", masks={"keep": "ones"})
+def mask_input_keep() -> nn.Module:
+    return Masked(lambda s, x, keep: s.r(x * keep[..., None].to(x.dtype))[0], r=nn.GRU(16, 16, batch_first=True))
+
+
+@case(
+    [1, "S", 16], streamable=False, note="all frames that count see each other", family="inputs",
+    masks={"attention_mask": "ones"},
+)  # fmt: skip
+def mask_input_unbounded() -> nn.Module:
+    def attend(s: Any, x: Tensor, mask: Tensor) -> Tensor:
+        scores = (s.q(x) @ x.transpose(1, 2)).masked_fill(mask[:, None] == 0, -math.inf)
+        return torch.softmax(scores, -1) @ x
+
+    return Masked(attend, q=nn.Linear(16, 16))
 
 
 # ------------------------------------------------------------- larger, for speed

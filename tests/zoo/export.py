@@ -124,6 +124,7 @@ def _describe(case: cases.Case) -> dict[str, Any]:
         "length": case.length,
         "streamable": case.streamable,
         "note": case.note,
+        **({"masks": dict(case.masks)} if case.masks else {}),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Exporter = Literal["legacy", "dynamo"]
-Family = Literal["foundation", "recurrence", "attention", "signal", "whole"]
+Family = Literal["foundation", "recurrence", "attention", "signal", "whole", "inputs"]
 
 EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -25,6 +25,15 @@ def standard_input(shape: Sequence[int | str], length: int, seed: int = 1) -> np
     """Seeded noise of the given shape, with `length` frames on the axis called "S"."""
     dims = [length if isinstance(d, str) else d for d in shape]
     return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+FOUND = ("attention_mask",)  # masks that are known to be all ones by their name
+FILLS = {"ones": 1, "zeros": 0}
+
+
+def mask_inputs(masks: Mapping[str, str], length: int) -> dict[str, npt.NDArray[np.int64]]:
+    """[1, S] each, all of it ones or zeros."""
+    return {name: np.full((1, length), FILLS[how], np.int64) for name, how in masks.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +60,12 @@ class Entry:
     streamable: bool
     note: str
     exports: dict[Exporter, Export]
+    masks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bind(self) -> dict[str, str]:
+        """What must be said of the masks."""
+        return {name: how for name, how in self.masks.items() if name not in FOUND}
 
     @property
     def expected(self) -> Literal["exact", "refused"]:
@@ -63,7 +78,7 @@ class Entry:
         return [self.length, self.length + 1, self.length + p // 2 + 1, p, 2 * p - 1, 3 * p + 1]
 
     def inputs(self, length: int) -> dict[str, npt.NDArray[Any]]:
-        return {"x": standard_input(self.shape, length)}
+        return {"x": standard_input(self.shape, length), **mask_inputs(self.masks, length)}
 
     def fixture(self, exporter: Exporter) -> Path:
         file = self.exports[exporter].file
@@ -76,9 +91,9 @@ def load(path: Path = MANIFEST) -> list[Entry]:
     return [_entry(raw) for raw in json.loads(path.read_text())["cases"]]
 
 
-def runnable(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Exporter]]:
-    """Every pair of a case and an exporter that can export it."""
-    for entry in entries:
+def runnable(entries: Sequence[Entry], masks: bool = False) -> Iterator[tuple[Entry, Exporter]]:
+    """Every pair of a case and an exporter that can export it. masks: those too that take masks beside x."""
+    for entry in (e for e in entries if masks or not e.masks):
         for exporter in EXPORTERS:
             if entry.exports[exporter].exists:
                 yield entry, exporter

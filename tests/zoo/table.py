@@ -36,7 +36,8 @@ def model_path(entry: Entry, exporter: Exporter, folder: Path) -> Path:
 
 def check_entry(entry: Entry, path: Path, **running: Any) -> Result:
     """running: options of the sessions."""
-    return check(path, entry.inputs, {"x": entry.axis}, entry.pulse, entry.lengths, running=running)
+    options = {"bind": entry.bind} if entry.bind else {}
+    return check(path, entry.inputs, {"x": entry.axis}, entry.pulse, entry.lengths, running=running, **options)
 
 
 def select(
@@ -46,7 +47,7 @@ def select(
     scope: str,
 ) -> Iterator[tuple[Entry, Exporter]]:
     wanted = [e for e in entries if name in e.name and scope in (e.family, "all")]
-    return (pair for pair in runnable(wanted) if exporter in (pair[1], "both"))
+    return (pair for pair in runnable(wanted, masks=True) if exporter in (pair[1], "both"))
 
 
 def row(entry: Entry, exporter: Exporter, result: Result) -> str:

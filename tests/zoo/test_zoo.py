@@ -12,7 +12,7 @@ from tests.rota import turns
 from tests.zoo.manifest import Entry, Exporter, load, runnable
 from tests.zoo.table import check_entry, model_path
 
-SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence", "signal", "whole"})
+SUPPORTED: frozenset[str] = frozenset({"foundation", "attention", "recurrence", "signal", "whole", "inputs"})
 
 
 def supported_cases() -> list[Any]:
@@ -24,7 +24,7 @@ def supported_cases() -> list[Any]:
             id=f"{entry.name}-{exporter}",
             marks=[pytest.mark.slow] if entry.exports[exporter].large else turns(i, 2) if exporter == "dynamo" else [],
         )
-        for i, (entry, exporter) in enumerate(runnable(load()))
+        for i, (entry, exporter) in enumerate(runnable(load(), masks=True))
         if entry.family in SUPPORTED
     ]
 
