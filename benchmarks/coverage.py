@@ -310,6 +310,7 @@ def page(rows: Sequence[Row]) -> str:
 
 def intro(rows: Sequence[Row]) -> list[str]:
     cases_kept = len({row.case.entry.name for row in rows})
+    measured = sorted(SUPPORTED & {row.case.entry.family for row in rows})
     return [
         "# pulsify and tract, side by side",
         "",
@@ -334,7 +335,7 @@ def intro(rows: Sequence[Row]) -> list[str]:
         "- **pulsify** gets NaN where tract gets zeros, and the pulse or growing cache it asks for where it refuses.",
         "- **delay** is in frames of the output.",
         "",
-        f"The first two columns count the families pulsify supports today: {', '.join(sorted(SUPPORTED & {r.case.entry.family for r in rows}))}.",
+        f"The first two columns count the families pulsify supports today: {', '.join(measured)}.",
     ]
 
 
