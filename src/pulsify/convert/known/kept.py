@@ -15,7 +15,7 @@ import numpy as np
 
 from pulsify.convert.known.follow import LOOKS, Follower, Value, follows
 from pulsify.convert.known.series import Series, TooFar, Unsure, constant
-from pulsify.convert.known.spread import Spread, T
+from pulsify.convert.known.spread import ORIGIN, Spread, T, pair
 from pulsify.frontend.model import Node
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +28,8 @@ def places(f: Follower, node: Node, ins: list[Value]) -> Value:
     if v.rank == 1 and not v.slope and v.lo == v.hi and v.lo and v.drift.none:
         sizes = (constant(1, f.unit), v.sizes[0])
         return Spread(sizes, {1: Fraction(1)}, uses=frozenset({1}), limit=v.limit, until=v.until)
-    plain = v.rank == 1 and not v.floating and not v.slope and not v.near and T not in v.uses
+    by_place = not v.slope and T not in v.uses and set(v.near) <= {pair(ORIGIN, T)}  # that is where its size settles
+    plain = v.rank == 1 and not v.floating and by_place
     if not plain or v.sizes[0].growth <= 0:
         problem = Unsure("which entries are not zero changes with the length")
         problem.hint = "take frames by a slice (x[:, ::3], x[:, 5:])"  # type: ignore[attr-defined]
