@@ -389,7 +389,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16, 128, 512])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compile"], default=["graph"])
     parser.add_argument("--compile", action="store_true", help="the mode compile too, and the step by hand compiled")
-    parser.add_argument("--compile-hand", action="store_true", help="the step by hand compiled, pulsify's as in --modes")
+    parser.add_argument("--compile-hand", action="store_true", help="only the step by hand compiled")
     parser.add_argument("--no-hand", dest="hand", action="store_false", help="without the step by hand")
     parser.add_argument("--from", dest="from_", type=int, default=256, help="streams the small models begin with")
     parser.add_argument("--most", type=int, default=1 << 16, help="streams the small models end with")
