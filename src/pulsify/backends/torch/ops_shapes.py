@@ -178,9 +178,12 @@ def _mirrored(n: Site, mode: str, axes: list[int], pads: list[int]) -> str:
     for i, axis in enumerate(axes):
         before, after = pads[i], pads[i + len(axes)]
         if before or after:
-            size = sizes[axis]
-            places = np.pad(np.arange(size), (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
-            places = places[max(-before, 0) : len(places) - max(-after, 0)]
+            kept = np.arange(sizes[axis])
+            cut = kept[max(-before, 0) : len(kept) - max(-after, 0)]
+            kept = cut if mode == "wrap" else kept  # the runtime wraps what is left, and mirrors all there was
+            places = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
+            if mode != "wrap":
+                places = places[max(-before, 0) : len(places) - max(-after, 0)]
             text += f".index_select({axis}, {n.put(f'places_{axis}', places)})"
     return text
 
