@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pulsify.backends.padding import shown
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
@@ -178,12 +179,7 @@ def _mirrored(n: Site, mode: str, axes: list[int], pads: list[int]) -> str:
     for i, axis in enumerate(axes):
         before, after = pads[i], pads[i + len(axes)]
         if before or after:
-            kept = np.arange(sizes[axis])
-            cut = kept[max(-before, 0) : len(kept) - max(-after, 0)]
-            kept = cut if mode == "wrap" else kept  # the runtime wraps what is left, and mirrors all there was
-            places = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
-            if mode != "wrap":
-                places = places[max(-before, 0) : len(places) - max(-after, 0)]
+            places = shown(sizes[axis], before, after, mode)
             text += f".index_select({axis}, {n.put(f'places_{axis}', places)})"
     return text
 
