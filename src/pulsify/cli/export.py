@@ -44,6 +44,7 @@ NONE: tuple[Any, ...] = (None, False)  # an option that was not given
 @click.option("--joiner", metavar="FILE", help="sherpa-onnx: of a transducer.")
 @click.option("--layers", type=int, metavar="N", help="sherpa-onnx: of the decoder. [default: 1]")
 @click.option("--hidden", type=int, metavar="N", help="sherpa-onnx: the decoder's width.")
+@click.option("--native", is_flag=True, help="web: as C compiled to WebAssembly, in the audio thread for sound.")
 @click.option("--runtime", metavar="FOLDER", help="web: onnxruntime-web's dist. [default: fetched with npm, once]")
 @options.as_json
 @guarded
