@@ -174,9 +174,11 @@ HEARD = """async (samples) => {
   const facts = await (await fetch("./stream.json")).json(), bytes = await (await fetch("./stream.wasm")).arrayBuffer();
   const context = new OfflineAudioContext(1, samples.length + facts.latency + 512, facts.sample_rate);
   await context.audioWorklet.addModule("./worklet.js");
-  const node = new AudioWorkletNode(context, "stream", {outputChannelCount: [1], processorOptions: {bytes, facts, live: false}});
-  const made = [];
-  const over = new Promise((done) => { node.port.onmessage = ({data}) => { made.push(...data.made); if (data.over) done(); }; });
+  const options = {outputChannelCount: [1], processorOptions: {bytes, facts, live: false}};
+  const node = new AudioWorkletNode(context, "stream", options), made = [];
+  const over = new Promise((done) => {
+    node.port.onmessage = ({data}) => { made.push(...data.made); if (data.over) done(); };
+  });
   node.port.postMessage({sound: Float32Array.from(samples), end: true});
   node.connect(context.destination);
   await new Promise((go) => setTimeout(go, 100));  // what is rendered begins with the sound there
@@ -218,10 +220,11 @@ def test_a_native_page_is_refused_with_a_way_out(tmp_path: Path, monkeypatch: py
         with pytest.raises(InvalidArgument, match=r"pip install 'pulsify\[native\]'.*leave --native out"):
             stream.export(tmp_path / "web", "web", native=True)
     monkeypatch.setattr(wasm, "compiler", lambda: ("false",))
-    with pytest.raises(CompileFailed, match="does not compile the step.*leave --native out"):
+    with pytest.raises(CompileFailed, match=r"does not compile the step.*leave --native out"):
         stream.export(tmp_path / "web", "web", native=True)
     monkeypatch.undo()
-    nodes = [models.node("Cast", "x", "d", to=11), models.node("MatMul", "d w", "e"), models.node("Cast", "e", "y", to=1)]
+    nodes = [models.node("Cast", "x", "d", to=11), models.node("MatMul", "d w", "e")]
+    nodes += [models.node("Cast", "e", "y", to=1)]
     weights = {"w": models.weights(3, 3).astype(np.float64)}
     wide = pulsify.stream(models.model(nodes, {"x": [1, "T", 3]}, ["y"], weights), pulse=2, verify=False)
     with pytest.raises(NotSupported, match=r"(?s)MatMul node .*cannot be written as C.*leave --native out") as refused:
