@@ -79,7 +79,7 @@ def export(stream: str, target: str, output: str, as_json: bool, **own: Any) -> 
 
     lines = [("stream", stream), ("written as", target), ("to", output)]
     lines += [(name, f"{size:,} bytes") for name, size in sizes.items()]
-    lines += [(f"error of {name}", f"{off:.1e} of its scale") for name, off in facts.get("rounding", {}).items()]
+    lines += [(f"relative error of {name}", f"{off:.1e}") for name, off in facts.get("rounding", {}).items()]
     show([summary(lines)])
 
 

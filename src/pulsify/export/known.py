@@ -77,7 +77,7 @@ def hold(got: Mapping[str, Array], known: Known, target: str, hint: str = "") ->
         if off > TOLERANCE.get(str(wanted.dtype), 0.0):
             raise NotSupported(
                 f"{target} computes otherwise: '{name}' of a stream of {known.length} frames is off by {off:.1e} "
-                "of its scale, so nothing was written",
+                "(relative error), so nothing was written",
                 target=target,
                 hint=hint or "export to onnx or c, which are checked the same way",
             )

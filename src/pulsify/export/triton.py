@@ -132,7 +132,12 @@ def _check_ports(spec: Spec) -> None:
             raise NotSupported(f"'{name}' is {dtype}, which Triton's ONNX Runtime does not take", target="Triton")
     before, after = sorted(s.name for s in spec.states), sorted(spec.states, key=lambda s: s.after)
     if before != [s.name for s in after]:  # it pairs the n-th input with the n-th output, both in order of their names
-        raise NotSupported("Triton finds states by the order of their names, and these have another", target="Triton")
+        raise NotSupported(
+            "Triton pairs the states that go in and come out by the order of their names, and the names of this "
+            "stream are in another order",
+            target="Triton",
+            hint="export to onnx or openvino instead",
+        )
 
 
 def _count_from_zero(graph: ir.Graph, states: Sequence[str]) -> None:

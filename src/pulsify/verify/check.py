@@ -97,7 +97,9 @@ def verify(
     wished = list(lengths or _exact(stream, _lengths(stream)))
     if not wished:
         raise Mismatch(
-            "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
+            "with unbounded=N so few frames are kept that the stream is the batch model at no length, so nothing was "
+            "checked: take a larger N",
+            Report(),
         )
     return _side_by_side(source, stream, wished, chunkings, tolerance, seed, on)
 

@@ -139,7 +139,7 @@ def _as_claimed(ask: Questions, claim: Claim, name: str) -> Spread | Fixed | Non
         if claim.hidden and v.hide is not None and not _finite(v):
             v = replace(v, near=v.hide)
         if claim.hidden and not _finite(v) and v.longest >= longest(ask):
-            raise Unsure("it shows something new however far one looks")
+            raise Unsure("it never repeats, however long the stream is")
         reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ask)))
     except Unsure as problem:
         if claim.hidden:
