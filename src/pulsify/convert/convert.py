@@ -38,6 +38,7 @@ from pulsify.convert.rules.registry import apply_rule
 from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
+from pulsify.core.progress import counted, tell
 from pulsify.core.spec import Condition, Filled, Output, Spec, latency
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
@@ -330,7 +331,7 @@ def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     file_inputs(ctx, time)
     wanted = _wanted(ctx.ask.model)
     nodes = [n for n in ctx.ask.model.nodes if n.name in wanted and _is_data(ctx.ask.traces, n)]
-    for node in nodes:
+    for node in counted("node", nodes):
         apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.ask.model.outputs]
     check_decisions(ctx.ask)
@@ -412,6 +413,7 @@ def _convert(
 
 def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     """The graph of a plan, and all that is to know about it."""
+    tell("writing the step")
     pulse = ctx.pulse
     states = _buffered(ctx)
     states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]

@@ -23,6 +23,7 @@ from pulsify.backends.neighbours import COUNT, kept_apart, mixed_places, same_pl
 from pulsify.backends.registry import backend
 from pulsify.backends.seam import Array
 from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.progress import tell
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec, concrete
 from pulsify.core.weights import write
@@ -59,6 +60,7 @@ class Triton:
         portable.refuse_growing(spec, "Triton")
         _check_ports(spec)
         with portable.told_the_length(model, spec):
+            tell("trying whether streams of a batch show each other")
             rows = rows_are_streams(model, spec)
             ports = dims_by_port(spec)
             made = streams_in_front(model, ports) if rows else model

@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from pulsify.core.errors import CompileFailed, InvalidArgument, NotSupported
+from pulsify.core.progress import tell
 from pulsify.core.spec import Spec, concrete
 from pulsify.export.c import code_files, parts
 from pulsify.export.c_frames import Parts, kind
@@ -28,11 +29,13 @@ WITHOUT = "leave --native out: the page then runs the model with onnxruntime-web
 def module(model: ir.Model, spec: Spec) -> bytes:
     """The stream as WebAssembly, batch of one. Refused if there is no C for a node, or no compiler here."""
     words = compiler()
+    tell("as C")
     try:
         made = parts(model, spec, "model", apart=False)
     except NotSupported as no:
         hint = f"{no.hint}; or {WITHOUT}" if no.hint else WITHOUT
         raise NotSupported(no.reason, node=no.node, op=no.op, target=no.target, hint=hint) from no
+    tell("compiling it to WebAssembly")
     with tempfile.TemporaryDirectory() as place:
         files = {**code_files(made), "module.c": _calls(made)}
         for name, text in files.items():

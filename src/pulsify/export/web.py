@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from pulsify.core.cache import user_cache
 from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.progress import tell
 from pulsify.core.spec import Input, Output, Spec
 from pulsify.export import portable, wasm
 from pulsify.export.c_frames import most_frames
@@ -129,6 +130,7 @@ def _fetch(folder: Path) -> None:
     other = "or unpack the npm package onnxruntime-web yourself and name its folder dist: --runtime FOLDER"
     if npm is None:
         raise InvalidArgument(f"the target web needs onnxruntime-web {RUNTIME}: install npm, {other}")
+    tell(f"fetching onnxruntime-web {RUNTIME} with npm")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         command = [npm, "pack", "--silent", f"onnxruntime-web@{RUNTIME}"]
