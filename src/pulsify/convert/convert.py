@@ -146,6 +146,9 @@ def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) ->
     """The natural pulse, and what was planned for it if no other was looked at after it."""
     grain, plain = _granule(tracer, unbounded, proof)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
+    if not chunks and plain[0].ask.unproven:
+        plain[0].release()
+        plain = analyse(tracer, grain, unbounded, proof)
     plan = _planned(tracer, plain, unbounded, proof, opening)
     if not chunks:
         return Natural(grain, plan.latency, grain), plan
@@ -163,6 +166,9 @@ def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) ->
     if last is not None and last.ctx.pulse != pulse:
         last.released()
         last = None
+    if pulse == grain:  # it was only looked at
+        last = planned(tracer, grain, unbounded, proof, opening)
+        found[grain] = last.latency
     return Natural(pulse, found[pulse], grain), last
 
 
@@ -171,7 +177,7 @@ def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Ana
     pulse = 1
     while True:
         try:
-            ctx, outputs = analyse(tracer, pulse, unbounded, proof)
+            ctx, outputs = analyse(tracer, pulse, unbounded, proof, scouting=True)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
             continue
@@ -247,11 +253,13 @@ def analyse(
     proof: str = "proven",
     started: bool = False,
     then: Context | None = None,
+    scouting: bool = False,
 ) -> Analysed:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
 
     started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
     then: the plan of the pulses that come after this one, which is their opening.
+    scouting: to choose a pulse by; claims of attention in chunks are left, and `unproven` says so.
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
@@ -259,6 +267,7 @@ def analyse(
     def look(traces: Traces, nothing_longer: bool) -> Analysed:
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
+        ask.scouting = scouting
         ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
