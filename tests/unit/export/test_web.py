@@ -164,7 +164,7 @@ def test_the_page_hears_a_file_and_the_microphone(native: bool, browser: Any, tm
             assert got.shape == want.shape and np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
             assert page.locator("audio").count() == 1
         page.click("#microphone")
-        page.locator("#status", has_text=re.compile(r"[1-9][0-9]{3,} frames in")).wait_for(timeout=60_000)
+        page.locator("#status", has_text=re.compile(r"^[1-9][0-9]{3,} frames in, held")).wait_for(timeout=60_000)
         page.click("#stop")
         page.wait_for_selector("body[data-state=done]", timeout=60_000)
         assert len(page.evaluate("window.results.clean.data")) > 1000
@@ -208,6 +208,23 @@ def test_what_is_heard_is_the_batch_model_so_much_later(pulse: int, browser: Any
             begin = int(np.argmax(heard != 0)) - late  # the sound may come some blocks after the start
             assert begin % 128 == 0 and not heard[: begin + late].any() and not heard[begin + late + length :].any()
             np.testing.assert_allclose(heard[begin + late :][:length], want, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("realtime", [False, True])
+def test_a_native_page_says_which_lengths_there_are(realtime: bool, browser: Any, tmp_path: Path) -> None:
+    """In the worker and in the audio thread alike; then the next file runs."""
+    proto = models.model([models.node("Conv", "x k", "y")], {"x": [1, 1, "T"]}, ["y"], {"k": models.weights(1, 1, 9)})
+    exported(pulsify.stream(proto, pulse=4, sample_rate=16000, verify=False), tmp_path / "web", native=True)
+    x = (frames(1, 1, 500) * 0.1).astype(np.float32)
+    for name, samples in (("short", x[..., :5]), ("long", x)):
+        write_wav(str(tmp_path / f"{name}.wav"), samples.reshape(-1), 16000)
+    with shown(browser, tmp_path / "web") as page:
+        page.set_checked("#realtime", realtime)
+        page.set_input_files("#file", str(tmp_path / "short.wav"))
+        page.wait_for_selector("body[data-state=failed]", timeout=60_000)
+        assert "5 frames are no length this model takes: at least 9" in page.inner_text("#status")
+        want = run_batch(proto, x)["y"]
+        np.testing.assert_allclose(of_a_file(page, tmp_path / "long.wav", "y"), want, atol=1e-4 * np.abs(want).max())
 
 
 def test_a_native_page_is_refused_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

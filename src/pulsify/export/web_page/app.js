@@ -159,6 +159,7 @@ const asSound = (samples, [port] = facts.inputs) => {
 /** Through the model in the audio thread: the samples of a file, or what the microphone hears. */
 async function live(run, sound) {
   if (sound && !sound.every(Number.isFinite)) throw new Error("the sound has a number that is not finite");
+  const heard = sound ? null : await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
   const context = new AudioContext({ sampleRate: facts.sample_rate }), output = facts.outputs[0].name;
   const bytes = await (await fetch("stream.wasm")).arrayBuffer();
   await context.audioWorklet.addModule("worklet.js");
@@ -187,7 +188,6 @@ async function live(run, sound) {
     run.close = () => node.port.postMessage({ stop: true });
     return run.end();
   }
-  const heard = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
   context.createMediaStreamSource(heard).connect(node);
   run.close = async () => { await run.end(); heard.getTracks().forEach((t) => t.stop()); };
 }

@@ -14,7 +14,9 @@ class Stream extends AudioWorkletProcessor {
     made._initialize();
     made.reset();
     this.made = made;
+    this.facts = facts;
     this.pulse = facts.pulse;
+    this.received = 0;
     this.silence = facts.latency;
     this.live = live;
     this.in = room(made, made.input(0), "float32", facts.pulse);
@@ -37,7 +39,7 @@ class Stream extends AudioWorkletProcessor {
       const heard = this.live ? mean(channels) : this.sound.subarray(0, speaker.length);
       if (!this.live) this.sound = this.sound.subarray(heard.length);
       if (heard.length) this.take(heard.slice());
-      if (this.ending && (this.live || !this.sound.length)) this.end();
+      if (this.ending && !this.over && (this.live || !this.sound.length)) this.end();
       else if (this.told.blocks >= TOLD) this.tell({});
     }
     if (this.begun) this.play(speaker);
@@ -54,14 +56,15 @@ class Stream extends AudioWorkletProcessor {
       const piece = heard.subarray(at, at + this.pulse);
       this.in.set(piece);
       const count = this.made.push(piece.length);
-      if (count < 0) return this.fail("the stream is longer than this model takes: begin another one");
+      if (count < 0) return this.fail(`no stream may be longer than ${this.facts.most} frames: end this one, begin another`);
+      this.received += piece.length;
       this.keep(count);
     }
   }
 
   end() {
     const count = this.made.flush();
-    if (count < 0) return this.fail("this is no length that the model takes");
+    if (count < 0) return this.fail(`${this.received} frames are no length this model takes: ${this.facts.lengths}`);
     this.keep(count);
     this.over = true;
     this.tell({ over: true });
