@@ -267,7 +267,7 @@ try {
   at("microphone").disabled = !facts.sample_rate || !isSound(facts.inputs[0]) || facts.inputs.length > 1;
   at("file").disabled = at("noise").disabled = false;
   at("listen-label").hidden = !facts.live;
-  if (facts.live) at("about").textContent += ` Live, in the audio thread: ${facts.latency} samples${ms(facts.latency)} after they came in.`;
+  if (facts.live) at("about").textContent += ` Live, in the audio thread, sound comes out ${facts.latency} samples${ms(facts.latency)} after it came in.`;
   strip(at("time"), facts, {});
   document.body.dataset.state = "ready";
 } catch (error) {
