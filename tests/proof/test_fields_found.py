@@ -271,7 +271,7 @@ LENGTHS: dict[str, tuple[Make, str, tuple[int, ...]]] = {
     "alone_later": (alone_later, "has a single frame at length 600", (599, 607)),
     "blind": (blind(-1e9), "see no key", (149, 150, 301)),
     "blind_inf": (blind(-np.inf), "", (149, 150, 301)),
-    "heads_shift_otherwise": (heads_shift_otherwise, "no relative shift", (100,)),
+    "heads_shift_otherwise": (heads_shift_otherwise, "no relative-position shift", (100,)),
     "small_positions": (small_positions, "the data hide every key of a row", (299, 320)),
 }
 
