@@ -302,9 +302,9 @@ def _by_hand(s: argparse.Namespace, part: str, hand: ByHand, dtype: str, batch: 
         if s.device == "cpu":
             call: Callable[[], Any] = lambda: hand.step(x, caches)  # noqa: E731
         else:
-            call, _ = captured(hand, x, caches, s.compile)
+            call, _ = captured(hand, x, caches, s.compile or s.compile_hand)
         call()
-        how = "eager" if s.device == "cpu" else "compile" if s.compile else "graph"
+        how = "eager" if s.device == "cpu" else "compile" if s.compile or s.compile_hand else "graph"
         size = sum(t.numel() * t.element_size() for t in caches) // batch
         yield row(s, part, "by hand", dtype, how, batch, seconds, size, call, time.monotonic() - began)
 
@@ -389,6 +389,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16, 128, 512])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compile"], default=["graph"])
     parser.add_argument("--compile", action="store_true", help="the mode compile too, and the step by hand compiled")
+    parser.add_argument("--compile-hand", action="store_true", help="only the step by hand compiled")
     parser.add_argument("--no-hand", dest="hand", action="store_false", help="without the step by hand")
     parser.add_argument("--from", dest="from_", type=int, default=256, help="streams the small models begin with")
     parser.add_argument("--most", type=int, default=1 << 16, help="streams the small models end with")

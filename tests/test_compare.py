@@ -97,10 +97,10 @@ def test_a_mismatch_on_a_device_names_the_wire(files: tuple[str, str], monkeypat
     [
         (["--device", "cpu"], "'ort': unknown ['device']; it has none of its own"),
         (["--backend", "torch", "--option", "speed=9"], "'torch': unknown ['speed']"),
-        (["--backend", "torch", "--device", "tpu"], "device='tpu'"),
-        (["--backend", "torch", "--mode", "fast"], "mode='fast': there is eager, graph, compile"),
+        (["--backend", "torch", "--device", "tpu"], "--device tpu"),
+        (["--backend", "torch", "--mode", "fast"], "--mode fast: there is eager, graph, compile"),
         ([*TORCH, "--force-cpu", "Relu", "--allow-cpu", ""], "allow_cpu=[]: these nodes would be on the CPU too: 'r'"),
-        (["--per-node"], "'ort' does not show its wires; torch does"),
+        (["--per-node"], "'ort' does not show what its nodes compute; --backend torch does"),
     ],
 )
 def test_options_that_mean_nothing(files: tuple[str, str], options: list[str], says: str) -> None:

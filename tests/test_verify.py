@@ -48,7 +48,9 @@ def test_lengths_and_chunkings_can_be_chosen() -> None:
 @pytest.mark.parametrize(("weight", "wire"), [("w1", "h"), ("w2", "y")])
 def test_the_first_wire_that_departs(weight: str, wire: str) -> None:
     proto, stream = broken(weight)
-    with pytest.raises(pulsify.Mismatch, match=f"first wire that departs from batch is '{wire}'") as caught:
+    with pytest.raises(
+        pulsify.Mismatch, match=f"first value inside the model that departs from batch is '{wire}'"
+    ) as caught:
         pulsify.verify(proto, stream)
     report: Any = caught.value.report
     assert report.departs == wire

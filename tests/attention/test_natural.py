@@ -7,6 +7,9 @@ import onnx
 import pytest
 
 import pulsify
+from pulsify.convert import convert as conversion
+from pulsify.convert.context import Context
+from pulsify.frontend.time import TimeSpec
 from tests.proof.net import Net, Wire
 from tests.property.check import smallest_delay
 from tests.side import Batch
@@ -96,3 +99,27 @@ def test_a_saved_stream_keeps_its_natural_pulse(tmp_path: object) -> None:
     assert short.natural_pulse == 4
     short.save(path)
     assert (pulsify.load(path).natural_pulse, pulsify.load(path).latency) == (4, short.latency)
+
+
+@pytest.mark.parametrize(
+    ("layers", "chunk", "stride", "ahead"), [(2, 4, 1, 0), (1, 8, 1, 2), (2, 4, 2, 0), (2, 2, 4, 0), (1, 1, 1, 0)]
+)
+def test_the_pulse_that_is_taken_is_proven_whatever_was_scouted(
+    layers: int, chunk: int, stride: int, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of pulses that are looked at to choose one, chunked attention is not proven; of the one that is built it is."""
+    built: list[tuple[bool, bool, int]] = []
+    plain = conversion._built
+
+    def record(time: TimeSpec, ctx: Context, outputs: conversion.Outputs) -> conversion.Converted:
+        built.append((ctx.ask.scouting, ctx.ask.unproven, ctx.ask.ledger.claims))
+        return plain(time, ctx, outputs)
+
+    monkeypatch.setattr(conversion, "_built", record)
+    model = encoder(layers, chunk, stride=stride, ahead=ahead)
+    found = pulsify.stream(model, verify=False)
+    chosen, claims = found.pulse, built[-1][2]
+    assert built and all(not unproven for _, unproven, _ in built)
+    built.clear()
+    assert pulsify.stream(model, pulse=chosen, verify=False).spec.latency == found.spec.latency
+    assert built[-1] == (False, False, claims), "as many claims as without a choice"

@@ -142,5 +142,5 @@ def test_a_shift_that_leaves_out_far_offsets_at_some_lengths() -> None:
         proto = exported("legacy", "far_cut")
     finally:
         del ALL["far_cut"]
-    with pytest.raises(pulsify.NotStreamable, match="no relative shift"):
+    with pytest.raises(pulsify.NotStreamable, match="no relative-position shift"):
         pulsify.stream(proto, pulse=4, unbounded="grow")

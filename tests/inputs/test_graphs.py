@@ -160,11 +160,11 @@ def test_streams_folded_behind_time(streams: int, heads: int) -> None:
 @pytest.mark.parametrize(
     ("between", "reason"),
     [
-        ([node("Reshape", "f half", "g")], "torn apart"),
-        ([node("Gather", "f first", "r"), node("Sub", "f r", "g")], "folded together with another axis"),
-        ([node("CumSum", "f first", "g")], "folded with another axis"),
+        ([node("Reshape", "f half", "g")], "splits them in another way"),
+        ([node("Gather", "f first", "r"), node("Sub", "f r", "g")], "merged with another axis"),
+        ([node("CumSum", "f first", "g")], "merged with another axis"),
         ([node("Transpose", "x", "xt", perm=[1, 0, 2]), node("Reshape", "xt rows", "r"), node("Add", "f r", "g")],
-         "folded with another axis in one operand"),
+         r"merged with another axis \(B\*T, say\) in one operand"),
     ],
 )  # fmt: skip
 def test_what_looks_along_such_an_axis_is_refused(between: list[onnx.NodeProto], reason: str) -> None:

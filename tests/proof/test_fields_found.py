@@ -291,7 +291,7 @@ LENGTHS: dict[str, tuple[Make, str, tuple[int, ...]]] = {
     "alone_later": (alone_later, "has a single frame at length 600", (599, 607)),
     "blind": (blind(-1e9), "see no key", (149, 150, 301)),
     "blind_inf": (blind(-np.inf), "", (149, 150, 301)),
-    "heads_shift_otherwise": (heads_shift_otherwise, "no relative shift", (100,)),
+    "heads_shift_otherwise": (heads_shift_otherwise, "no relative-position shift", (100,)),
     "small_positions": (small_positions(-1e9), SCALED, (299, 320)),
     "small_positions_inf": (small_positions(-np.inf), "relative positions depend on the length", (299, 320)),
     "small_positions_less": (small_positions(-1e9, 1e3), "relative positions depend on the length", (299, 320)),

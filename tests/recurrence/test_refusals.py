@@ -187,4 +187,4 @@ def test_over_time_folded_into_the_batch(op: str) -> None:
     assert check(graph(over_all_streams(op))(), 3).outputs[0].delay == 0
     error = refusal(over_all_streams(op), batch="B")
     assert (error.node, error.op) == ("wrong", op)
-    assert "folded" in error.reason and "plain time axis" in error.hint
+    assert "merged with another axis" in error.reason and "plain time axis" in error.hint

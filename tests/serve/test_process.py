@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -48,12 +50,13 @@ def process(path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str]
     assert made.stdout is not None
     try:
         line = made.stdout.readline()
-        assert line.startswith("serving m at http://"), line
-        where = line.split("http://")[1].strip()
+        scheme = "https" if "--tls-cert" in arguments else "http"
+        assert line.startswith(f"serving m at {scheme}://"), line
+        where = line.split("://")[1].strip()
         end = time.monotonic() + 30
         while time.monotonic() < end:
             try:
-                if httpx.get(f"http://{where}/ready").status_code == 200:
+                if httpx.get(f"{scheme}://{where}/ready", verify=False).status_code == 200:
                     break
             except httpx.HTTPError:
                 time.sleep(0.05)
@@ -91,6 +94,33 @@ def test_a_terminated_server_lets_streams_end(tmp_path: Path) -> None:
         codes, got = asyncio.run(through(made, where))
         assert made.wait(15) == 0
     assert codes == ["draining", "done"]
+    np.testing.assert_allclose(got, BATCH.run(None, {"x": x})[0], atol=1e-5)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not installed")
+def test_tls_from_end_to_end(tmp_path: Path) -> None:
+    cert, key, x = tmp_path / "cert.pem", tmp_path / "key.pem", frames(1, 2, 500)
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    trusted = ssl.create_default_context(cafile=cert)
+    trusted.check_hostname = False  # it is an address here
+
+    async def through(where: str) -> np.ndarray:  # type: ignore[type-arg]
+        got = []
+        async with connect(f"wss://{where}/v1/stream/m", ssl=trusted) as ws:
+            assert (await opened(ws))["type"] == "ready"
+            for at in range(0, 500, 7):
+                await ws.send(np.ascontiguousarray(x[:, :, at : at + 7]).tobytes())
+            await ws.send('{"type": "flush"}')
+            async for message in ws:
+                if isinstance(message, bytes):
+                    got.append(np.frombuffer(message, "<f4").reshape(1, 3, -1))
+        return np.concatenate(got, 2)
+
+    with process(tmp_path / "m.onnx", "--tls-cert", str(cert), "--tls-key", str(key)) as (_, where):
+        got = asyncio.run(through(where))
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{where}/ready")
     np.testing.assert_allclose(got, BATCH.run(None, {"x": x})[0], atol=1e-5)
 
 

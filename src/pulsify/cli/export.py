@@ -44,6 +44,7 @@ NONE: tuple[Any, ...] = (None, False)  # an option that was not given
 @click.option("--joiner", metavar="FILE", help="sherpa-onnx: of a transducer.")
 @click.option("--layers", type=int, metavar="N", help="sherpa-onnx: of the decoder. [default: 1]")
 @click.option("--hidden", type=int, metavar="N", help="sherpa-onnx: the decoder's width.")
+@click.option("--native", is_flag=True, help="web: as C compiled to WebAssembly, in the audio thread for sound.")
 @click.option("--runtime", metavar="FOLDER", help="web: onnxruntime-web's dist. [default: fetched with npm, once]")
 @options.as_json
 @guarded
@@ -78,7 +79,7 @@ def export(stream: str, target: str, output: str, as_json: bool, **own: Any) -> 
 
     lines = [("stream", stream), ("written as", target), ("to", output)]
     lines += [(name, f"{size:,} bytes") for name, size in sizes.items()]
-    lines += [(f"error of {name}", f"{off:.1e} of its scale") for name, off in facts.get("rounding", {}).items()]
+    lines += [(f"relative error of {name}", f"{off:.1e}") for name, off in facts.get("rounding", {}).items()]
     show([summary(lines)])
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Figures = dict[str, Any]
 WINDOWS = (
-    "At pulse n a wire holds its frames [n*p + start, n*p + end). Its delay is p - end, in its own frames; "
+    "A wire is a value between two nodes. At pulse n it holds its frames [n*p + start, n*p + end). Its delay is "
+    "p - end, in its own frames; "
     "kept are the earlier frames that a state holds for its readers."
 )
 
@@ -30,7 +31,7 @@ WINDOWS = (
 @options.pulse
 @click.option(
     "--stage", type=click.Choice(["trace", "windows", "stream", "torch"]),
-    help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each wire "
+    help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each value "
     "holds at a pulse), stream (the streaming graph), torch (its step as the source that the back end torch runs).",
 )  # fmt: skip
 @click.option("--delay", is_flag=True, help="Where delay comes from: what each layer adds, from input to output.")

@@ -15,6 +15,22 @@ import click
 from pulsify.core.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable, PulsifyError
 
 MISMATCH, USAGE, NOT_STREAMABLE, INVALID_PULSE, INVALID_INPUT, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 70, 130
+SETTINGS = (
+    "backend|decoder|device|dtype|hidden|joiner|kind|layers|mode|model|name|opset|proof|runtime|sample_rate|sequences"
+)
+SETTINGS += "|strategy|tokens|tolerance|weights"  # arguments of Python that are options of the same name
+WORDS = {  # what only a program can do, and what a command's reader can
+    "opening=False": "--no-opening",
+    "verify=False": "--no-verify",
+    "merge_front_end": "--merge-front-end",
+    "open it with pulsify.load, or convert its batch model": "give the batch model it was made from",
+    ". Push more frames before flush, or reset": "",
+    "; push the missing frames, then flush": "",
+    "and this chunk makes it longer. Nothing was taken; flush, then reset": "and this input is longer",
+    "and this chunk needs more. Nothing was taken; flush, then reset": "and this input needs more",
+    "All frames given out so far are right; reset": "All frames given out so far are right",
+    "; end this stream and begin another (reset)": "",
+}
 P = ParamSpec("P")
 
 
@@ -66,7 +82,7 @@ def print_json(facts: dict[str, Any]) -> None:
 def error_figures(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code(error)}
     if isinstance(error, NotStreamable):
-        return facts | {"node": error.node, "op": error.op, "reason": error.reason, "hint": spoken(error.hint)}
+        return facts | {"node": error.node, "op": error.op, "reason": spoken(error.reason), "hint": spoken(error.hint)}
     if isinstance(error, InvalidPulse):
         facts |= {"pulse": error.pulse, "granularity": error.granularity, "natural_pulse": error.natural_pulse}
     return facts | {"reason": spoken(str(error))}
@@ -76,7 +92,7 @@ def message(error: BaseException) -> str:
     """The error for a reader: what, where, why, and what would help."""
     if isinstance(error, NotStreamable):
         where = f" {error.op} node '{error.node}'" if error.op else ""
-        lines = [_head("not streamable:") + where, f"  {error.reason}"]
+        lines = [_head("not streamable:") + where, f"  {spoken(error.reason)}"]
         return "\n".join(lines + [f"  hint: {spoken(error.hint)}"] * bool(error.hint))
     head = {MISMATCH: "mismatch:", INVALID_PULSE: "invalid pulse:", BUG: "this is a bug in pulsify:"}
     text = str(error) if isinstance(error, PulsifyError) else f"{type(error).__name__}: {error}"
@@ -86,11 +102,20 @@ def message(error: BaseException) -> str:
 
 
 def spoken(text: str) -> str:
-    """Hints are written for Python; say them in options: set={"T": "8*n"} is --set 'T=8*n'."""
+    """Errors are written for Python; say them in options: set={"T": "8*n"} is --set 'T=8*n'."""
+    for python, here in WORDS.items():
+        text = text.replace(python, here)
+    text = re.sub(rf"\b({SETTINGS})=(?:'([^']*)'|\"([^\"]*)\"|(FILE|N\b|\d[\d.]*\d|\d))", _setting, text)
     text = re.sub(r"\b(time|set|bind)=(\{[^{}]*\})", _option, text)
     text = re.sub(r"\btime=(['\"])([^'\"]+)\1", lambda m: f"--time {shlex.quote(m[2])}", text)
     text = re.sub(r"\bunbounded=['\"]?(\w+)['\"]?", r"--unbounded \1", text)
     return re.sub(r"\bpulse=(\d+)", r"-p \1", text)
+
+
+def _setting(match: re.Match[str]) -> str:
+    name, *values = match.groups()
+    value = next(v for v in values if v is not None)
+    return f"--{name.replace('_', '-')} {value if value.isidentifier() else shlex.quote(value)}"
 
 
 def _option(match: re.Match[str]) -> str:

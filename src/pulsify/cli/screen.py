@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulsify.cli.options import QUIET
+from pulsify.core.progress import heard
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,14 +48,22 @@ def _console() -> Console:
 
 @contextmanager
 def working(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is going on; the function given changes it."""
+    """A line on stderr that says what is going on, and how far it has come; the function given changes it."""
     if quiet or hushed() or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console
 
     with Console(stderr=True, markup=False, emoji=False).status(text) as status:
-        yield lambda text: status.update(text)
+        now = text
+
+        def say(what: str) -> None:
+            nonlocal now
+            now = what
+            status.update(what)
+
+        with heard(lambda far: status.update(f"{now}: {far}")):
+            yield say
 
 
 def short(path: str) -> str:

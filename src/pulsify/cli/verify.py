@@ -111,7 +111,7 @@ def _show(facts: dict[str, Any]) -> None:
         ("result", _result(verified, facts["made_from_this_file"])),
     ]
     if verified["departs"]:
-        lines.append(("departs", f"first at wire '{verified['departs']}'"))
+        lines.append(("departs", f"inside the model, first at '{verified['departs']}'"))
     lines += [("note", note) for note in verified["notes"]]
     show([summary(lines), verified_table(verified)])
     if "nodes" in facts:

@@ -38,6 +38,7 @@ from pulsify.convert.rules.registry import apply_rule
 from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import LONGEST, Length
+from pulsify.core.progress import counted, tell
 from pulsify.core.spec import Condition, Filled, Output, Spec, latency
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
@@ -145,6 +146,9 @@ def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) ->
     """The natural pulse, and what was planned for it if no other was looked at after it."""
     grain, plain = _granule(tracer, unbounded, proof)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
+    if not chunks and plain[0].ask.unproven:
+        plain[0].release()
+        plain = analyse(tracer, grain, unbounded, proof)
     plan = _planned(tracer, plain, unbounded, proof, opening)
     if not chunks:
         return Natural(grain, plan.latency, grain), plan
@@ -162,6 +166,9 @@ def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) ->
     if last is not None and last.ctx.pulse != pulse:
         last.released()
         last = None
+    if pulse == grain:  # it was only looked at
+        last = planned(tracer, grain, unbounded, proof, opening)
+        found[grain] = last.latency
     return Natural(pulse, found[pulse], grain), last
 
 
@@ -170,7 +177,7 @@ def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Ana
     pulse = 1
     while True:
         try:
-            ctx, outputs = analyse(tracer, pulse, unbounded, proof)
+            ctx, outputs = analyse(tracer, pulse, unbounded, proof, scouting=True)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
             continue
@@ -246,11 +253,13 @@ def analyse(
     proof: str = "proven",
     started: bool = False,
     then: Context | None = None,
+    scouting: bool = False,
 ) -> Analysed:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
 
     started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
     then: the plan of the pulses that come after this one, which is their opening.
+    scouting: to choose a pulse by; claims of attention in chunks are left, and `unproven` says so.
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
@@ -258,6 +267,7 @@ def analyse(
     def look(traces: Traces, nothing_longer: bool) -> Analysed:
         ctx = _opened(tracer, traces, pulse)
         ask, ctx.started = ctx.ask, started
+        ask.scouting = scouting
         ctx.then = then.windows if then is not None else {}
         ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
         try:
@@ -330,7 +340,7 @@ def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     file_inputs(ctx, time)
     wanted = _wanted(ctx.ask.model)
     nodes = [n for n in ctx.ask.model.nodes if n.name in wanted and _is_data(ctx.ask.traces, n)]
-    for node in nodes:
+    for node in counted("node", nodes):
         apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.ask.model.outputs]
     check_decisions(ctx.ask)
@@ -412,6 +422,7 @@ def _convert(
 
 def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     """The graph of a plan, and all that is to know about it."""
+    tell("writing the step")
     pulse = ctx.pulse
     states = _buffered(ctx)
     states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]

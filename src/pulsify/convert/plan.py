@@ -64,7 +64,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
             ctx.ask.refuse(
                 node,
-                "it reads across time where time is folded together with another axis",
+                "it reads across time where time is merged with another axis (B*T, say)",
                 "apply it before the reshape, or with time on an axis of its own",
             )
     if _alike(plan):

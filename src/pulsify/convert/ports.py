@@ -111,7 +111,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
         assert node is not None
         ctx.ask.refuse(
             node,
-            "an output has time folded together with another axis",
+            "an output has time merged with another axis (B*T, say)",
             "give it out before the reshape, time on its own axis",
         )
     length = wire.length

@@ -39,6 +39,8 @@ class Questions:
     unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
     proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
     longest_look: bool = False  # the model takes nothing longer than what is traced
+    scouting: bool = False  # windows are wanted to choose a pulse by; where attention has chunks, another is likely
+    unproven: bool = False  # so what it claims was looked at in the traces only
     ledger: Ledger = field(default_factory=Ledger)
     facts: dict[str, Fact] = field(default_factory=dict)
     follower: Follower | None = None  # what every known value is, see proof/numbers

@@ -89,7 +89,7 @@ class Report:
             told = f"limit {d.tolerance:g}" if math.isfinite(d.tolerance) else f"mean {d.mean:.2g}"
             lines.append(f"  {name}: largest relative error {d.error:.2g}, {told}{where}")
         if self.departs:
-            lines.append(f"  the first wire that departs from batch is '{self.departs}'")
+            lines.append(f"  the first value inside the model that departs from batch is '{self.departs}'")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 

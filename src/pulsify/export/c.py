@@ -45,30 +45,42 @@ class C:
         name = self.name or _plain(path.name)
         if not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
             raise InvalidArgument(f"name={name!r} is no name in C: take letters, digits and _")
-        program = BACKEND.lower(model, spec, 1)
-        made = written(program, spec, self.opening)
-        first = None if self.opening is None else self.opening.spec
-        parts = c_frames.Parts(name, made, render(made), spec, self.weights == "file", program.since, first)
-        files = _files(parts, vectors(model, spec, program.since, self.opening))
+        made = parts(model, spec, name, self.weights == "file", self.opening)
+        files = {**code_files(made), **_beside(made, vectors(model, spec, made.since, self.opening))}
         with portable.folder(path, "C") as place:
             portable.put(place, files)
 
 
-def _files(p: c_frames.Parts, found: Vectors) -> dict[str, str | bytes]:
+def parts(model: ir.Model, spec: Spec, name: str, apart: bool, opening: Opening | None = None) -> c_frames.Parts:
+    """The stream as C; NotSupported if there is none for a node. apart: the weights are a file of their own."""
+    program = BACKEND.lower(model, spec, 1)
+    made = written(program, spec, opening)
+    return c_frames.Parts(
+        name, made, render(made), spec, apart, program.since, None if opening is None else opening.spec
+    )
+
+
+def code_files(p: c_frames.Parts) -> dict[str, str | bytes]:
+    """The stream itself and its weights."""
     name, source, guard = p.name, p.source, f"{p.upper}_MATHS_H"
     files: dict[str, str | bytes] = {
         f"{name}.h": c_frames.header(p),
         f"{name}.c": _code(name, source, c_frames.functions(p)),
         f"{name}_maths.h": f"#ifndef {guard}\n#define {guard}\n{HEAD}\n{prelude()}\n#endif\n",
-        "CMakeLists.txt": c_files.cmake(name, p.apart),
+    }
+    if p.apart:
+        return {**files, f"{name}_weights.bin": source.image.tobytes()}
+    return {**files, f"{name}_weights.c": _weights(name, source)}
+
+
+def _beside(p: c_frames.Parts, found: Vectors) -> dict[str, str | bytes]:
+    return {
+        "CMakeLists.txt": c_files.cmake(p.name, p.apart),
         "example.c": c_files.example(p),
         "test.c": c_files.test(p, found),
         "test_vectors.bin": found.data,
         "README.md": c_files.readme(p, _work(p.made)),
     }
-    if p.apart:
-        return {**files, f"{name}_weights.bin": source.image.tobytes()}
-    return {**files, f"{name}_weights.c": _weights(name, source)}
 
 
 def _plain(text: str) -> str:

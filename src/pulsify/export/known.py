@@ -14,6 +14,7 @@ import onnx_ir as ir
 from pulsify.backends.registry import backend
 from pulsify.backends.seam import Array, Opening, Options, plain
 from pulsify.core.errors import InvalidLength, NotSupported
+from pulsify.core.progress import counted
 from pulsify.core.spec import Spec, concrete
 from pulsify.runtime.framer import Framer, ports
 from pulsify.runtime.session import Session
@@ -42,7 +43,7 @@ def known_streams(model: ir.Model, spec: Spec, since: int = 2, opening: Opening 
         begun = backend("ort").compile(plain(opening.model, opening.spec), opening.spec, Options(fuse=False))
         first = partial(begun.stepper, 1, statics)
     about = ports(spec, 1)
-    for length in _lengths(spec, since):
+    for length in counted("computing stream", _lengths(spec, since)):
         given = {i.name: _noise(rng, _shape(i.dims, i.axis, int(length * i.rate)), i.dtype) for i in spec.inputs}
         session = Session(partial(opened.stepper, 1, statics), Framer(about, 0.0, True), about, True, first)
         try:
@@ -77,7 +78,7 @@ def hold(got: Mapping[str, Array], known: Known, target: str, hint: str = "") ->
         if off > TOLERANCE.get(str(wanted.dtype), 0.0):
             raise NotSupported(
                 f"{target} computes otherwise: '{name}' of a stream of {known.length} frames is off by {off:.1e} "
-                "of its scale, so nothing was written",
+                "(relative error), so nothing was written",
                 target=target,
                 hint=hint or "export to onnx or c, which are checked the same way",
             )

@@ -17,6 +17,7 @@ import openvino as ov
 from openvino.passes import MakeStateful, Manager
 
 from pulsify.core.errors import NotSupported
+from pulsify.core.progress import counted, tell
 from pulsify.core.spec import Spec
 from pulsify.export import portable
 from pulsify.export.clients.frames import whole
@@ -87,8 +88,9 @@ def _settings(made: Any, model: ir.Model, spec: Spec, facts: dict[str, Any]) -> 
     wanted = list(known_streams(model, spec))
     for settings in SETTINGS:
         try:
+            tell("compiling it with OpenVINO")
             compiled = ov.Core().compile_model(made, "CPU", settings)
-            for known in wanted:
+            for known in counted("checking stream", wanted):
                 hold(whole(opened(compiled, facts, known.statics), known.inputs), known, "OpenVINO")
             return settings
         except NotSupported:

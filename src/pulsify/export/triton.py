@@ -23,6 +23,7 @@ from pulsify.backends.neighbours import COUNT, kept_apart, mixed_places, same_pl
 from pulsify.backends.registry import backend
 from pulsify.backends.seam import Array
 from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.progress import tell
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec, concrete
 from pulsify.core.weights import write
@@ -59,6 +60,7 @@ class Triton:
         portable.refuse_growing(spec, "Triton")
         _check_ports(spec)
         with portable.told_the_length(model, spec):
+            tell("trying whether streams of a batch show each other")
             rows = rows_are_streams(model, spec)
             ports = dims_by_port(spec)
             made = streams_in_front(model, ports) if rows else model
@@ -132,7 +134,12 @@ def _check_ports(spec: Spec) -> None:
             raise NotSupported(f"'{name}' is {dtype}, which Triton's ONNX Runtime does not take", target="Triton")
     before, after = sorted(s.name for s in spec.states), sorted(spec.states, key=lambda s: s.after)
     if before != [s.name for s in after]:  # it pairs the n-th input with the n-th output, both in order of their names
-        raise NotSupported("Triton finds states by the order of their names, and these have another", target="Triton")
+        raise NotSupported(
+            "Triton pairs the states that go in and come out by the order of their names, and the names of this "
+            "stream are in another order",
+            target="Triton",
+            hint="export to onnx or openvino instead",
+        )
 
 
 def _count_from_zero(graph: ir.Graph, states: Sequence[str]) -> None:

@@ -3,17 +3,18 @@
 index.html, style.css, app.js   the page: microphone and file in, plots and sound out
 worker.js, stream.js, frames.js the stream, away from the page's own thread; flush included
 capture.js                      what hears the microphone, in the audio thread
-stream.onnx, stream.json        the step; ports, delays, states
-ort/                            onnxruntime-web, pinned; one thread, so it needs no cross-origin isolation
+stream.json                     ports, delays, states
+stream.onnx, ort/               the step; onnxruntime-web, pinned: one thread, so it needs no cross-origin isolation
+stream.wasm, worklet.js         native instead: the stream as C compiled to WebAssembly, in the audio thread for sound
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -23,32 +24,44 @@ import onnx_ir as ir
 
 from pulsify.core.cache import user_cache
 from pulsify.core.errors import InvalidArgument, NotSupported
-from pulsify.core.spec import Spec
-from pulsify.export import portable
+from pulsify.core.progress import tell
+from pulsify.core.spec import Input, Output, Spec
+from pulsify.export import portable, wasm
+from pulsify.export.c_frames import most_frames
 from pulsify.export.registry import Target
 
 RUNTIME = "1.30.0"  # of onnxruntime-web: what the page was tested with
 PARTS = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+BLOCK = 128  # samples that the audio thread takes at a time: a render quantum
 TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
 
 
 @dataclass(frozen=True)
 class Web:
-    """runtime: a folder with onnxruntime-web's `dist` files; else they are fetched with npm, once."""
+    """native: the stream as C compiled to WebAssembly, in the audio thread where it takes and gives sound.
 
+    runtime: a folder with onnxruntime-web's `dist` files; else they are fetched with npm, once.
+    """
+
+    native: bool = False
     runtime: str = ""
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
+        if self.native and self.runtime:
+            raise InvalidArgument("native and runtime: a native page does not use onnxruntime-web; give one of them")
         portable.refuse_growing(spec, "web")
         _refuse_types(spec)
-        found = runtime_files(self.runtime)
+        facts = {**web_facts(spec), **(live_facts(spec) if self.native else {})}
+        files = {portable.FACTS: portable.as_json(facts), **_page(), **_page("native" if self.native else "onnx")}
+        if self.native:
+            files["stream.wasm"] = wasm.module(model, spec)
+        else:
+            files |= {f"ort/{file.name}": file.read_bytes() for file in runtime_files(self.runtime)}
         with portable.folder(path, "web") as place:
-            portable.put(place, dict(_page()))
-            portable.put(place, {portable.FACTS: portable.as_json(web_facts(spec))})
-            with portable.told_the_length(model, spec):
-                ir.save(model, place / "stream.onnx")
-            for file in found:
-                portable.put(place, {f"ort/{file.name}": file.read_bytes()})
+            portable.put(place, files)
+            if not self.native:
+                with portable.told_the_length(model, spec):
+                    ir.save(model, place / "stream.onnx")
 
 
 def web_facts(spec: Spec) -> dict[str, Any]:
@@ -56,7 +69,27 @@ def web_facts(spec: Spec) -> dict[str, Any]:
     states = [
         {"name": s.name, "after": s.after, "shape": portable.one(s.shape), "dtype": str(s.dtype)} for s in spec.states
     ]
-    return {**portable.facts(spec), "states": states, "sample_rate": spec.sample_rate}
+    return {**portable.facts(spec), "states": states, "sample_rate": spec.sample_rate, "live": False}
+
+
+def live_facts(spec: Spec) -> dict[str, Any]:
+    """For a model that can run in the audio thread: sound in, sound out, sample by sample as many.
+
+    latency: samples from when one comes in to when its own is heard. Blocks of the browser's wait for a pulse to be
+    whole: as long as it takes at the worst.
+    """
+    ports: list[Input | Output] = [*spec.inputs, *spec.outputs]
+    if len(ports) != 2 or spec.statics or spec.sample_rate is None or not all(map(_sound, ports)):
+        return {}
+    (output,) = spec.outputs
+    latency = output.delay + spec.pulse - math.gcd(spec.pulse, BLOCK)
+    return {"live": True, "latency": latency, "room": max(most_frames(spec, output), output.frames)}
+
+
+def _sound(port: Input | Output) -> bool:
+    """One channel of samples, at the stream's own rate?"""
+    plain = port.axis is not None and math.prod(portable.one(port.dims)) == port.frames
+    return plain and port.rate == 1 and str(port.dtype) == "float32"
 
 
 def _refuse_types(spec: Spec) -> None:
@@ -69,10 +102,11 @@ def _refuse_types(spec: Spec) -> None:
             )  # fmt: skip
 
 
-def _page() -> Iterator[tuple[str, bytes]]:
-    for file in sorted(resources.files("pulsify.export").joinpath("web_page").iterdir(), key=lambda f: f.name):
-        if file.name.endswith((".html", ".css", ".js")):
-            yield file.name, file.read_bytes()
+def _page(*under: str) -> dict[str, str | bytes]:
+    """The page's files; with a folder's name those of it."""
+    place = resources.files("pulsify.export").joinpath("web_page", *under)
+    files = [file for file in place.iterdir() if file.name.endswith((".html", ".css", ".js"))]
+    return {file.name: file.read_bytes() for file in sorted(files, key=lambda f: f.name)}
 
 
 # ---- onnxruntime-web
@@ -96,6 +130,7 @@ def _fetch(folder: Path) -> None:
     other = "or unpack the npm package onnxruntime-web yourself and name its folder dist: --runtime FOLDER"
     if npm is None:
         raise InvalidArgument(f"the target web needs onnxruntime-web {RUNTIME}: install npm, {other}")
+    tell(f"fetching onnxruntime-web {RUNTIME} with npm")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         command = [npm, "pack", "--silent", f"onnxruntime-web@{RUNTIME}"]

@@ -21,6 +21,7 @@ from pulsify.core.runner import given_out
 from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
+from pulsify.frontend.older import put_back, set_aside
 
 DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
     "Constant": "becomes a constant of the model",
@@ -160,8 +161,11 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
     if 0 < version < OLDEST_OPSET:
         from onnx import version_converter
 
+        set_aside(graph)
         try:
-            return ir.from_proto(version_converter.convert_version(ir.to_proto(graph), OLDEST_OPSET))
+            raised = ir.from_proto(version_converter.convert_version(ir.to_proto(graph), OLDEST_OPSET))
+            put_back(raised)
+            return raised
         except Exception as error:
             raise InvalidModel(
                 f"opset {version} is too old and ONNX could not convert it to {OLDEST_OPSET} "

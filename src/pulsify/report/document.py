@@ -140,7 +140,7 @@ def check_figures(asked: Asked, made: Stream) -> Figures:
 def _by_wire(asked: Asked, made: Stream, length: int) -> list[Figures]:
     if weight_bytes(made.model) > LARGE:
         return []
-    asked.progress("comparing wire by wire")
+    asked.progress("comparing every value inside the model")
     try:
         seen = list(departures(asked.model, made, length, np.random.default_rng(0)))
     except Exception:  # a courtesy: the runtime may not give out every wire

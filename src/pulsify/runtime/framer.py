@@ -298,7 +298,8 @@ class Framer:
         if not spec.rebase:
             if at >= spec.unknown_length - spec.pulse:
                 raise InvalidLength(
-                    f"this model counts absolute positions in 32 bits and {at} frames have passed; reset"
+                    f"this model counts absolute positions in 32 bits and {at} frames have passed; end this "
+                    "stream and begin another (reset)"
                 )
             return 0
         back = (at // 2) // spec.rebase * spec.rebase

@@ -1,12 +1,13 @@
 """What computes the streams of one model: a pool, or a session each where a model cannot be pooled.
 
-Both are asked for the same two things: one whole pulse of each of some streams (`pulses`, the way nearly all frames
+Both are asked for the same two things: some whole pulses of each of some streams (`pulses`, the way nearly all frames
 go), and frames of any number, perhaps the last (`pushes`). What a stream's failure leaves to the others is everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,25 +15,28 @@ import numpy as np
 from pulsify.api import Stream
 from pulsify.backends.seam import Own, parted, stream_axis
 from pulsify.core.errors import InvalidArgument, PulsifyError
-from pulsify.core.spec import Spec, concrete
+from pulsify.core.spec import Output, Spec, concrete
 from pulsify.runtime.lane import Lane
+from pulsify.runtime.many import Exchange
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Chunks = dict[str, Array]  # frames by port
-Made = Chunks | PulsifyError  # of one stream
+Made = tuple[Chunks, PulsifyError | None]  # of one stream: frames, and what came after them
 Push = tuple[Any, Chunks, bool]  # a stream's place, frames, and whether they are its last
+TOGETHER = 8  # pulses of a stream between which nobody else has a turn
 
 
 class Engine(Protocol):
     """A place is what `open` gives; it has `state`, `restore` and `alone`."""
 
     spec: Spec
+    together: int  # pulses of each that one call takes at the most
 
     def open(self) -> Any: ...
     def close(self, place: Any) -> None: ...
-    def pulses(self, places: Sequence[Any], feeds: Sequence[Chunks]) -> list[Made]: ...
+    def pulses(self, places: Sequence[Any], feeds: Sequence[Chunks], count: int = 1) -> list[Made]: ...
     def pushes(self, given: Sequence[Push]) -> list[Made]: ...
 
 
@@ -53,6 +57,8 @@ class Pooled:
         self.pool, self.spec = pool, pool.spec
         self._axes = {i.name: stream_axis(i.dims) or 0 for i in self.spec.inputs}
         self._timed = [o for o in self.spec.outputs if o.axis is not None]
+        apart = all(stream_axis(i.dims) not in (None, i.axis) for i in self.spec.inputs)
+        self.together = TOGETHER if apart else 1  # time and streams in one axis are not cut
 
     def open(self) -> Lane:
         return self.pool.open()
@@ -61,28 +67,67 @@ class Pooled:
         if not place.closed:
             place.close()
 
-    def pulses(self, places: Sequence[Lane], feeds: Sequence[Chunks]) -> list[Made]:
-        """In one call; whoever makes it fail is found by halves."""
+    def pulses(self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int = 1) -> list[Made]:
+        """One call a pulse; whoever makes it fail is found by halves."""
         given = {name: np.concatenate([f[name] for f in feeds], axis) for name, axis in self._axes.items()}
-        try:
-            made = self.pool.exchange(np.array([lane.slot for lane in places]), given)
-        except PulsifyError as error:
-            half = len(places) // 2
-            if not half:
-                return [error]
-            return [*self.pulses(places[:half], feeds[:half]), *self.pulses(places[half:], feeds[half:])]
-        frames = made.frames if isinstance(made.frames, Mapping) else {o.name: made.frames for o in self._timed}
-        rows = {o.name: parted(frames[o.name], o.dims, len(places)) for o in self._timed}
-        if made.whole:
-            return [{name: each[i] for name, each in rows.items()} for i in range(len(places))]
-        real: Any = made.real if isinstance(made.real, Mapping) else {o.name: made.real for o in self._timed}
-        return [made.failures.get(i) or self._cut(rows, real, i) for i in range(len(places))]
+        slots, parts = np.array([lane.slot for lane in places]), list[Exchange]()
+        for at in range(count):
+            try:
+                parts.append(self.pool.exchange(slots, given if count == 1 else self._cut(given, at, at + 1)))
+            except PulsifyError as error:
+                rest = [self._cut(f, at, count) for f in feeds]
+                return self._then(parts, self._halves(places, rest, count - at, error))
+            if parts[-1].failures:
+                rest = [self._cut(f, at + 1, count) for f in feeds]
+                return self._then(parts, self._without(places, rest, count - at - 1, parts[-1].failures))
+        return self._then(parts, [({}, None)] * len(places))
 
-    def _cut(self, rows: Chunks, real: Chunks, i: int) -> Chunks:
-        return {
-            o.name: rows[o.name][i][(*(slice(None),) * (o.axis or 0), slice(*real[o.name][i].tolist()))]
-            for o in self._timed
-        }
+    def _cut(self, chunks: Chunks, first: int, last: int) -> Chunks:
+        """From one pulse to another."""
+        out = {}
+        for i in self.spec.inputs:
+            part = slice(first * i.frames, last * i.frames)
+            out[i.name] = chunks[i.name][(*(slice(None),) * (i.axis or 0), part)]
+        return out
+
+    def _halves(
+        self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int, error: PulsifyError
+    ) -> list[Made]:  # fmt: skip
+        half = len(places) // 2
+        if not half:
+            return [({}, error)]
+        return [*self.pulses(places[:half], feeds[:half], count), *self.pulses(places[half:], feeds[half:], count)]
+
+    def _without(
+        self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int, failed: Mapping[int, PulsifyError]
+    ) -> list[Made]:
+        left = [i for i in range(len(places)) if i not in failed]
+        made = self.pulses([places[i] for i in left], [feeds[i] for i in left], count) if left and count else []
+        later = dict(zip(left, made))
+        return [({}, failed[i]) if i in failed else later.get(i, ({}, None)) for i in range(len(places))]
+
+    def _then(self, parts: Sequence[Exchange], rest: Sequence[Made]) -> list[Made]:
+        """What exchanges gave, stream by stream, and what comes after it."""
+        count = len(rest)
+        if all(part.whole and not part.failures for part in parts):
+            rows = {o.name: self._rows(parts, o, count) for o in self._timed} if parts else {}
+            first = [{name: each[i] for name, each in rows.items()} for i in range(count)]
+        else:
+            first = [self._real(parts, i) for i in range(count)]
+        return [
+            (made if not more else joined(self.spec, made, more), error)
+            for made, (more, error) in zip(first, rest, strict=True)
+        ]
+
+    def _rows(self, parts: Sequence[Exchange], o: Output, count: int) -> Array:
+        """[streams, *shape for one], all parts one after the other."""
+        rows = [parted(_frames(part, o.name), o.dims, count) for part in parts]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows, (o.axis or 0) + 1)
+
+    def _real(self, parts: Sequence[Exchange], row: int) -> Chunks:
+        """A stream's real frames; none of a part in which it failed."""
+        made = [named(self.spec, part.of(row)) for part in parts if row not in part.failures]
+        return reduce(partial(joined, self.spec), made) if made else {}
 
     def pushes(self, given: Sequence[Push]) -> list[Made]:
         refused: dict[Lane, PulsifyError] = {}
@@ -95,7 +140,10 @@ class Pooled:
                 refused[lane] = error
         outcome = self.pool.step(None)
         failed = {**outcome.failures, **refused}
-        return [failed.get(lane) or named(self.spec, outcome.results.get(lane)) for lane, _, _ in given]
+        return [
+            ({}, failed[lane]) if lane in failed else (named(self.spec, outcome.results.get(lane)), None)
+            for lane, _, _ in given
+        ]
 
 
 class Place:
@@ -117,6 +165,8 @@ class Place:
 class Alone:
     """One session per stream."""
 
+    together = 1  # a push is taken whole or not at all
+
     def __init__(self, stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> None:
         self.spec, self._stream, self._most, self._open = stream.spec, stream, most, 0
         self._backend, self._options = backend, dict(options)
@@ -131,18 +181,23 @@ class Alone:
     def close(self, place: Place) -> None:
         self._open -= 1
 
-    def pulses(self, places: Sequence[Place], feeds: Sequence[Chunks]) -> list[Made]:
+    def pulses(self, places: Sequence[Place], feeds: Sequence[Chunks], count: int = 1) -> list[Made]:
         return [self._one(place, chunks, False) for place, chunks in zip(places, feeds, strict=True)]
 
     def pushes(self, given: Sequence[Push]) -> list[Made]:
         return [self._one(*push) for push in given]
 
     def _one(self, place: Place, chunks: Chunks, last: bool) -> Made:
+        made: Chunks = {}
         try:
             made = named(self.spec, place.session.push(chunks))
-            return joined(self.spec, made, named(self.spec, place.session.flush())) if last else made
+            return (joined(self.spec, made, named(self.spec, place.session.flush())) if last else made), None
         except PulsifyError as error:
-            return error
+            return made, error
+
+
+def _frames(part: Exchange, name: str) -> Array:
+    return part.frames[name] if isinstance(part.frames, Mapping) else part.frames
 
 
 def named(spec: Spec, result: Any) -> Chunks:

@@ -273,9 +273,7 @@ class Scheduler:
         if live.over:
             return
         try:
-            if step.error is not None:
-                raise step.error
-            messages = flow.passed(at, step)
+            messages = flow.passed(at, step) if step.made or step.error is None else []
         except PulsifyError as error:
             self._fail(live, refusal(error, at))
             return
@@ -292,7 +290,9 @@ class Scheduler:
             else:
                 self._news[live] = messages
             self.meter.lag(self._now - live.when)
-        if flow.done:
+        if step.error is not None:
+            self._fail(live, refusal(step.error, at))
+        elif flow.done:
             self._tell(live, Done(dict(flow.received), dict(flow.sink.sent), flow.sink.done()))
             self._end(live)
 

@@ -1,7 +1,8 @@
 """Streams on their way through one model: chunks of any size in, cut to pulses, computed together.
 
 seat    one stream's place in a stage: frames that wait for a whole pulse, and a place in the engine
-ready   seats with something to compute; `step` takes one pulse of each, so nobody holds the others back
+ready   seats with something to compute; `step` takes as many pulses of each as the one with the fewest has, and few at
+        the most, so nobody holds the others back
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pulsify.core.errors import InvalidState, PulsifyError
-from pulsify.serve.engine import Array, Chunks, Engine, Push, shape_of
+from pulsify.serve.engine import Array, Chunks, Engine, Made, Push, shape_of
 
 
 class Step(NamedTuple):
-    """What came of one stream: frames, or an error. last: the stage has nothing more of it."""
+    """What came of one stream: frames, perhaps an error behind them. last: the stage has nothing more of it."""
 
     seat: Seat
     made: Chunks
@@ -57,6 +58,11 @@ class Seat:
             if waiting[name] < (frames * opening if opening else frames):
                 return False
         return True
+
+    def pulses(self) -> int:
+        """How many whole ones wait."""
+        waiting = self.waiting
+        return min(waiting[name] // frames for name, frames in self.stage.frames)
 
     def cut(self, pulses: int | None) -> Chunks:
         """The next so many pulses, or everything."""
@@ -108,7 +114,7 @@ class Stage:
         return Seat(self, owner)
 
     def step(self) -> list[Step]:
-        """One pulse of every stream that has one, or its end."""
+        """A pulse or a few of every stream that has them, or its end."""
         seats, self.ready = self.ready, {}
         whole, pushes, pushed = [], [], []
         for seat in seats:
@@ -126,22 +132,21 @@ class Stage:
         return out + self._pushes(pushed, pushes) if pushes else out
 
     def _pulses(self, seats: list[Seat]) -> list[Step]:
-        made = self.engine.pulses([s.place for s in seats], [s.cut(1) for s in seats])
+        count = min(self.engine.together, min(s.pulses() for s in seats)) if self.engine.together > 1 else 1
+        made = self.engine.pulses([s.place for s in seats], [s.cut(count) for s in seats], count)
         return [self._stepped(seat, each, False) for seat, each in zip(seats, made, strict=True)]
 
     def _pushes(self, seats: list[Seat], pushes: list[Push]) -> list[Step]:
         made = self.engine.pushes(pushes)
         return [self._stepped(s, each, last) for s, each, (_, _, last) in zip(seats, made, pushes, strict=True)]
 
-    def _stepped(self, seat: Seat, made: Chunks | PulsifyError, last: bool) -> Step:
-        if isinstance(made, PulsifyError):
-            seat.close()
-            return Step(seat, {}, made, True)
-        if last:
+    def _stepped(self, seat: Seat, made: Made, last: bool) -> Step:
+        frames, error = made
+        if last or error is not None:
             seat.close()
         elif seat.ended or seat.whole():
             self.ready[seat] = None
-        return Step(seat, made, None, last)
+        return Step(seat, frames, error, last and error is None)
 
 
 def _cut(pieces: deque[Array], axis: int, count: int) -> Array:

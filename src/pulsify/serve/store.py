@@ -23,6 +23,7 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.serve import boxes
 
 SIGNATURE = 32
+JUMP = 5.0  # seconds by which a clock is not merely inexact
 TURNS = 2
 
 
@@ -71,10 +72,18 @@ class Memory:
 
 
 class Folder:
-    """A file each, whole or not there. How old one is is told by the folder's own clock, so that clocks may jump."""
+    """A file each, whole or not there. How old one is is told by the folder's own clock, so that clocks may differ.
+
+    That clock may jump, too: what it leaves out while this process looks does not count.
+
+        file ──── before ┄┄┄┄┄ after ──── now        age: without the dots
+    """
 
     def __init__(self, path: str | os.PathLike[str], keep: float) -> None:
         self._path, self._keep, self._swept = Path(path), keep, 0.0
+        self._lock = threading.Lock()
+        self._seen: tuple[float, float] | None = None  # the folder's clock, and ours
+        self._jumps: list[tuple[float, float]] = []  # before, after
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             self._now()
@@ -101,9 +110,7 @@ class Folder:
     def get(self, name: str) -> bytes | None:
         path = self._path / name
         try:
-            if self._now() - path.stat().st_mtime > self._keep:
-                return None
-            return path.read_bytes()
+            return None if self._age(path, self._now()) > self._keep else path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -111,9 +118,23 @@ class Folder:
 
     def _now(self) -> float:
         """By the clock that dates the files."""
+        with self._lock:
+            now, ours = self._stamp(), time.monotonic()
+            if self._seen is not None:
+                due = self._seen[0] + ours - self._seen[1]
+                if now - due > JUMP:
+                    self._jumps.append((due, now))
+            self._seen = now, ours
+            return now
+
+    def _stamp(self) -> float:
         clock = self._path / ".clock"
         clock.touch()
         return clock.stat().st_mtime
+
+    def _age(self, path: Path, now: float) -> float:
+        dated = path.stat().st_mtime
+        return now - dated - sum(after - before for before, after in self._jumps if dated <= before)
 
     def _sweep(self) -> None:
         if time.monotonic() < self._swept:
@@ -122,7 +143,7 @@ class Folder:
         now = self._now()
         for path in self._path.iterdir():
             try:
-                if path.name != ".clock" and now - path.stat().st_mtime > self._keep:
+                if path.name != ".clock" and self._age(path, now) > self._keep:
                     path.unlink()
             except FileNotFoundError:  # another server was quicker
                 continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pulsify.core.errors import NotStreamable
+from pulsify.core.progress import tell
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
@@ -36,6 +37,7 @@ class Tracer:
         batch = batch if self.time.batch else 1
         key = (length, batch)
         if key not in self._kept:
+            tell(f"at {length} frames")
             self._kept[key] = self.evaluator.trace(self.inputs(length, batch), length, batch)
         return self._kept[key]
 

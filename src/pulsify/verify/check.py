@@ -15,6 +15,7 @@ from pulsify.backends.seam import Own, lower_type
 from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
+from pulsify.core.progress import counted
 from pulsify.core.report import Deviation, Report, exact_text, low_text
 from pulsify.core.runner import error_text, open_model, output_names, run_model
 from pulsify.core.spec import concrete
@@ -97,7 +98,9 @@ def verify(
     wished = list(lengths or _exact(stream, _lengths(stream)))
     if not wished:
         raise Mismatch(
-            "the stream forgets so soon that it is the batch model at no length: nothing was checked", Report()
+            "with unbounded=N so few frames are kept that the stream is the batch model at no length, so nothing was "
+            "checked: take a larger N",
+            Report(),
         )
     return _side_by_side(source, stream, wished, chunkings, tolerance, seed, on)
 
@@ -160,7 +163,7 @@ def _compared(
     for how in sorted(chunkings, key=lambda how: how != "pulses"):
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
-        for length, feeds, reference in runs:
+        for length, feeds, reference in counted(f"by {how}, stream", runs):
             got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
             seen.runs += 1
             _compare(seen, stream, got, reference, length, how, tolerance)
@@ -225,7 +228,8 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
     batch = _open_batch(source, optimize=not stream.quantised)
     _check_ports(batch, stream)
     runs: list[Run] = []
-    for length in dict.fromkeys(valid_length(stream, w) for w in wished):
+    lengths = dict.fromkeys(valid_length(stream, w) for w in wished)
+    for length in counted("batch model, length", lengths):
         if length is None:
             continue
         feeds = make_inputs(batch, stream, length, rng)

@@ -124,7 +124,7 @@ def compare_nodes(
     low = lower_type(back_end(backend), options or {})
     program, steps = stream.wired(backend, batch, options)
     if not steps:
-        raise InvalidArgument(f"the back end {backend!r} does not show its wires; torch does")
+        raise InvalidArgument(f"the back end {backend!r} does not show what its nodes compute; backend='torch' does")
     frames = _length(stream, program.since, length)
     references = {name: Reference(wired) for name, wired in steps.items()}
     for positive in (False, True):

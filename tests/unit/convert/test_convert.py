@@ -85,7 +85,7 @@ def test_an_output_that_is_a_length_comes_when_the_stream_ends() -> None:
 OUTPUTS: list[tuple[list[onnx.NodeProto], Any, str]] = [
     ([node("MatMul", "x z", "y")], {"x": [1, "T", 3], "z": [1, 3, "T"]}, "has 2 time axes"),
     ([node("Softmax", "x", "y", axis=1)], {"x": [1, "T", 3]}, "known only when the stream has ended"),
-    ([node("Reshape", "x flat", "y")], {"x": [2, "T", 3]}, "folded together with another axis"),
+    ([node("Reshape", "x flat", "y")], {"x": [2, "T", 3]}, "merged with another axis"),
 ]
 
 

@@ -77,7 +77,7 @@ def test_across_time_folded_with_another_axis_nothing_is_read() -> None:
     ctx = opened(AVERAGE, P)
     folded = replace(wire_of(ctx, "x"), layout=Layout((0, 1), 0, (2, 2)))
     plan = replace(planned(ctx, shift(1), Length()), reads=(Read(folded, shift(1)),))
-    with pytest.raises(NotStreamable, match="folded together with another axis"):
+    with pytest.raises(NotStreamable, match="merged with another axis"):
         execute(ctx, made_by(ctx, "y"), plan)
 
 

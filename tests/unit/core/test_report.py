@@ -30,4 +30,4 @@ def test_the_text_names_the_frame_only_where_something_differs() -> None:
     assert lines[0] == "2 streams at lengths [4, 9]"
     assert "at frame 3 of length 9 (whole)" in lines[1]
     assert "frame" not in lines[2]
-    assert lines[3:] == ["  the first wire that departs from batch is 'h'", "  note: n"]
+    assert lines[3:] == ["  the first value inside the model that departs from batch is 'h'", "  note: n"]

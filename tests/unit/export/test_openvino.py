@@ -95,7 +95,7 @@ def test_the_client_streams_a_file_without_pulsify(tmp_path: Path) -> None:
 def test_the_client_turns_down_what_the_stream_turns_down(tmp_path: Path) -> None:
     converted(models.valid()).export(tmp_path / "out", "openvino")
     run = runner(tmp_path / "out")
-    with pytest.raises(ValueError, match="a stream of 3 frames is none this model takes: at least 5"):
+    with pytest.raises(ValueError, match="3 frames are no length this model takes: at least 5"):
         run({"x": frames(1, 2, 3)}, {})
     with pytest.raises(ValueError, match="but for time, axis 2"):
         run({"x": frames(1, 3, 9)}, {})

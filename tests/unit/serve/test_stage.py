@@ -1,4 +1,4 @@
-"""Chunks of any size through a stage: cut to pulses, one of each stream a step, and a failure is one stream's alone."""
+"""Chunks of any size through a stage: cut to pulses, a few of each stream a step; a failure is one stream's alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
-from pulsify.serve.engine import Alone, Pooled, open_engine
+from pulsify.serve.engine import TOGETHER, Alone, Pooled, open_engine
 from pulsify.serve.stage import Seat, Stage
 from tests.models import frames, look_ahead
 
@@ -29,7 +29,7 @@ def test_what_can_be_pooled_is() -> None:
 
 
 @pytest.mark.parametrize("kind", PROTOS)
-def test_a_step_takes_one_pulse_of_each(kind: str) -> None:
+def test_a_step_takes_as_many_pulses_of_each_as_all_have(kind: str) -> None:
     stage = staged(kind)
     long, short = stage.open("long"), stage.open("short")
     fed(long, frames(1, 2, 17))
@@ -37,7 +37,7 @@ def test_a_step_takes_one_pulse_of_each(kind: str) -> None:
     taken = []
     while stage.ready:
         taken.append([step.seat.owner for step in stage.step()])
-    assert taken == [["long", "short"], ["long"], ["long"], ["long"]]
+    assert taken == [["long", "short"], *[["long"]] * (1 if kind == "pooled" else 3)]
     assert long.waiting == {"x": 1}
 
 
@@ -69,6 +69,44 @@ def test_one_that_fails_ends_alone() -> None:
     assert [s.seat.owner for s in steps if s.error is not None] == [2, 5]
     assert [seat.closed for seat in seats] == [i in (2, 5) for i in range(7)]
     assert all(s.made["y"].shape[2] == 1 for s in steps if s.error is None)
+
+
+def test_somebody_who_sends_much_does_not_hold_others_back() -> None:
+    stage = staged("pooled")
+    seat = stage.open(None)
+    fed(seat, frames(1, 2, 4 * (2 * TOGETHER + 1)))
+    steps = 0
+    while stage.ready:
+        stage.step()
+        steps += 1
+    assert steps == 3
+
+
+@pytest.mark.parametrize("bad", [0, 1, 3])
+@pytest.mark.parametrize("kind", PROTOS)
+def test_frames_before_a_failure_come_out(kind: str, bad: int) -> None:
+    """Five pulses of four streams at once; NaN in one pulse of one: what was before it, and all of the others."""
+    stage, given = staged(kind), [frames(1, 2, 20, seed=i) for i in range(4)]
+    given[2][:, :, bad * 4 + 1] = np.nan
+    seats = [stage.open(i) for i in range(4)]
+    made: dict[int, list[Any]] = {i: [] for i in range(4)}
+    errors = []
+    for seat, x in zip(seats, given):
+        fed(seat, x)
+        if seat.owner != 2:
+            seat.end()
+    while stage.ready:
+        for step in stage.step():
+            made[step.seat.owner] += [step.made["y"]] if "y" in step.made else []
+            errors += [step.seat.owner] if step.error is not None else []
+    assert errors == [2] and all(seat.closed for seat in seats)
+    session = ort.InferenceSession(PROTOS[kind].SerializeToString())
+    for i in (0, 1, 3):
+        np.testing.assert_allclose(np.concatenate(made[i], 2), session.run(None, {"x": given[i]})[0], atol=1e-5)
+    before = session.run(None, {"x": np.nan_to_num(given[2])})[0][:, :, : sum(m.shape[2] for m in made[2])]
+    assert before.shape[2] == max(bad * 4 - 3, 0)
+    if made[2]:
+        np.testing.assert_allclose(np.concatenate(made[2], 2), before, atol=1e-5)
 
 
 def test_a_seat_that_is_left_is_free_and_clean() -> None:

@@ -53,6 +53,32 @@ def test_a_folder_forgets_by_its_own_clock_and_leaves_nothing_half_written(tmp_p
     assert sorted(p.name for p in tmp_path.iterdir()) == [".clock", "b"]
 
 
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_folder_forgets_nothing_when_its_clock_jumps(
+    jump: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ours = Folder(tmp_path, 10), [100.0]
+    monkeypatch.setattr(stores.time, "monotonic", lambda: ours[0])
+
+    def dated(name: str, seconds: float) -> None:
+        made.put(name, b"1")
+        os.utime(tmp_path / name, (seconds, seconds))
+
+    monkeypatch.setattr(made, "_stamp", lambda: 5000.0 + ours[0])
+    dated("before", 5100.0)
+    ours[0] += 1
+    monkeypatch.setattr(made, "_stamp", lambda: 5000.0 + jump + ours[0])
+    assert made.get("before") == b"1"
+    dated("after", 5101.0 + jump)
+    ours[0] += 8
+    made._swept = 0.0
+    made.put("another", b"1")  # sweeps
+    assert (made.get("before"), made.get("after")) == (b"1", b"1")
+    ours[0] += 3
+    assert made.get("after") is None
+    assert jump < 0 or made.get("before") is None
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     made = Folder(tmp_path / "kept", 10)
     (tmp_path / "kept" / ".clock").unlink()

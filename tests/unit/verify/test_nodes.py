@@ -142,7 +142,7 @@ def test_inputs_that_a_logarithm_takes() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"backend": "ort", "options": {}}, "'ort' does not show its wires; torch does"),
+        ({"backend": "ort", "options": {}}, "'ort' does not show what its nodes compute; backend='torch' does"),
         ({"backend": "gpu"}, "there are ort, reference"),
         ({"options": {"speed": "9"}}, r"unknown: \['speed'\]"),
         ({"length": 4, "options": CPU}, "length=4: the model does not take so many frames"),

@@ -12,6 +12,7 @@ from pulsify.backends.site import Uncovered
 
 COMPARED = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">=", "Equal": "=="}
 LOGICAL = {"And": "&", "Or": "|", "Xor": "^"}
+LAST = 3.4028234663852886e38  # of float
 WRAPPED = {"Add": "+", "Sub": "-", "Mul": "*"}
 UNSIGNED = {"int64_t": "uint64_t", "int32_t": "uint32_t", "int16_t": "uint32_t", "int8_t": "uint32_t",
             "uint8_t": "uint32_t", "uint16_t": "uint32_t", "uint32_t": "uint32_t"}  # fmt: skip
@@ -202,6 +203,8 @@ def clip(n: Site, x: list[str]) -> str:
         bounds = [None if n.attr(k) is None else literal(n.attr(k), kind) for k in ("min", "max")]
     else:
         bounds = [x[i] if n.has(i) else None for i in (1, 2)]
+    if kind == "float":  # what is not bounded ends at the last number before infinity
+        bounds = [b if b is not None else literal(s * LAST, kind) for b, s in zip(bounds, (-1, 1), strict=True)]
     for bound, name in zip(bounds, ("max", "min"), strict=True):
         if bound is not None:
             out = f"p_{name}({out}, {bound})" if kind == "float" else f"P_{name.upper()}({out}, {bound})"

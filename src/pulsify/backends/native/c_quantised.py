@@ -40,7 +40,7 @@ def quantize(n: Site) -> None:
     leaves = [x, _by_channel(n, 1, axis)] + ([_by_channel(n, 2, axis)] if n.has(2) else [])
     lines = [f"const {v.ctype} v{i} = x{i}[@{i}@];" for i, v in enumerate(leaves)]
     lines.append(f"const float q = rintf(v0 / v1){' + (float)v2' if n.has(2) else ''};")
-    result = f"({kind})p_whole((double)p_min(p_max(q, {low}), {high}))"
+    result = f"({kind})p_whole((double)p_min(q > {low} ? q : {low}, {high}))"  # NaN is the lowest, as in the runtime
     emit_loop(n.scope, Chain(tuple(lines), result, tuple(leaves)), n.out(order=x.order), "quantise")
 
 

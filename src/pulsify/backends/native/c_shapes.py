@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from pulsify.backends.native.fuse import Chain, copy, dense, emit_loop, indented
 from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import op
 from pulsify.backends.native.views import View, indices, loops
+from pulsify.backends.padding import shown
 from pulsify.backends.seam import Array
 
 MOST_RUNS = 4  # pieces that are copied each by itself; more are looked up in a table
@@ -124,8 +124,7 @@ def pad(n: Site) -> None:
     view = n.x()
     for axis in range(rank):
         if low[axis] or high[axis]:
-            places = np.pad(np.arange(view.shape[axis]), (low[axis], high[axis]), mode=cast(Any, mode))
-            view = taken(n.scope, view, axis, places)
+            view = taken(n.scope, view, axis, shown(view.shape[axis], low[axis], high[axis], mode))
     n.alias(view)
 
 

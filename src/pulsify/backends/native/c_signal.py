@@ -114,6 +114,8 @@ def dft(n: Site) -> None:
     inverse, out = bool(n.attr("inverse", 0)), n.gives()
     real = inverse and bool(n.attr("onesided", 0))
     size = out[axis] if real else n.ints(1, "length")[0] if n.has(1) else x.shape[axis]
+    if real and n.has(1) and size < 2 * (x.shape[axis] - 1):
+        raise Uncovered("fewer numbers than its bins make")
     order = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
     y = n.out(order=order)
     most = size // 2 + 1 if real else size

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pulsify.core.cache import user_cache
 from pulsify.core.errors import CompileFailed, InvalidArgument
+from pulsify.core.progress import tell
 
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 TIMEOUT = 600.0  # seconds
@@ -116,6 +117,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _compiled(text: str, words: tuple[str, ...], place: Path) -> Path:
+    tell("compiling the step as C")
     source, made = place / "step.c", place / "step.so"
     source.write_text(text, encoding="utf-8")
     said = ""

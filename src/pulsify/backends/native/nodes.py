@@ -59,9 +59,11 @@ def write(graph: ir.Graph, scope: Scope) -> None:
 
 
 def _refuse(node: ir.Node, reason: Uncovered) -> NoReturn:
+    known = node.op_type in operators()
     raise NotSupported(
-        f"there is no C for it: {reason}", node=str(node.name), op=node.op_type, target="C",
-        hint=f"there is C for {', '.join(operators())}; take backend='ort' for this model",
+        f"there is no C for this form of it: {reason}" if known else f"there is no C for it: {reason}",
+        node=str(node.name), op=node.op_type, target="C",
+        hint="take backend='ort' for this model; docs/native.md lists the operators that there is C for",
     ) from reason  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from pulsify.backends.seam import Array
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.rings import READ, WRITE, Ring, both
-from pulsify.backends.torch.site import Need, Scope, Site, literal
+from pulsify.backends.torch.site import Need, Scope, Site, literal, narrowed
 from pulsify.kernels.targets import chosen
 from pulsify.optimize.attention import Apart, Attention, Mask, Positions, Term
 from pulsify.optimize.views import constant, only_reader, sizes
@@ -177,8 +177,9 @@ class Writer:
         for t in terms:
             value = t.node.inputs[t.at]
             assert value is not None
-            text = self._cells(self.site(t.node).x(t.at), value)
-            parts.append(text if t.factor == 1 else f"{text} * {literal(t.factor)}")
+            site = self.site(t.node)
+            text, factor = self._cells(site.x(t.at), value), narrowed(np.float32(t.factor), site.kind(t.at))
+            parts.append(text if t.factor == 1 else f"{text} * {literal(factor)}")
         return " + ".join(parts)
 
     def _masks(self, masks: Sequence[Mask]) -> str:

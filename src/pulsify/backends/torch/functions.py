@@ -120,7 +120,7 @@ def dft(x: Tensor, axis: int, size: int | None, inverse: bool, onesided: bool) -
     made = torch.fft.ifft(whole, size, axis) if inverse else torch.fft.fft(whole, size, axis)
     if onesided:
         made = made.narrow(axis, 0, made.shape[axis] // 2 + 1)
-    return torch.view_as_real(made).to(kind)
+    return torch.view_as_real(made.resolve_conj()).to(kind)
 
 
 # ---- loops of a known count

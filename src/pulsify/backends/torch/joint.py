@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.attention import Writer
 from pulsify.backends.torch.rings import Ring
-from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, literal
+from pulsify.backends.torch.site import FLOATS, Need, Scope, Site, literal, narrowed
 from pulsify.backends.torch.table import Code
 from pulsify.optimize.attention import Apart, read
 from pulsify.optimize.views import only_reader, sizes
@@ -122,7 +123,9 @@ def _scaled_sum(g: Group) -> Wrote:
             continue
         number, at = _times(g, scaled)
         if number is not None and sizes(y) == sizes(scaled.inputs[at]):
-            return [scaled], f"torch.add({g.site(g.last).x(i)}, {g.site(scaled).x(at)}, alpha={literal(number)})"
+            inner = g.site(scaled)
+            alpha = literal(narrowed(np.float32(number), inner.kind(at)))
+            return [scaled], f"torch.add({g.site(g.last).x(i)}, {inner.x(at)}, alpha={alpha})"
     return None
 
 

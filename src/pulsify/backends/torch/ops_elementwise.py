@@ -20,7 +20,7 @@ UNARY = {
     name: f"torch.{name.lower()}({{x}})"
     for name in (
         "Abs", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh",
-        "Atanh", "Erf", "Sign", "Floor", "Ceil", "Round", "Reciprocal", "Sigmoid", "Tanh", "IsNaN",
+        "Atanh", "Erf", "Floor", "Ceil", "Round", "Reciprocal", "Sigmoid", "Tanh", "IsNaN",
     )
 }  # fmt: skip
 
@@ -31,6 +31,12 @@ def unary(n: Site) -> Written:
     if n.op == "Dropout" and n.has(2) and n.known(2, "mode").any():
         raise Uncovered("it is in training mode")
     return UNARY[n.op].format(x=n.x())
+
+
+@op("Sign")
+def sign(n: Site) -> Written:
+    x = n.x()
+    return f"torch.where({x} == {x}, torch.sign({x}), {x})" if n.floating() else f"torch.sign({x})"  # NaN stays
 
 
 @op(*BINARY)
@@ -125,6 +131,9 @@ def clip(n: Site) -> Written:
         tensors = any(n.has(i) and n.number(i) is None for i in (1, 2))
     if tensors:
         bounds = [n.x(i) if n.has(i) else None for i in (1, 2)]
+    if n.floating() and not tensors:  # what is not bounded ends at the last number before infinity
+        last = f"torch.finfo(torch.{n.kind()}).max"
+        bounds = [b if b is not None else f"{sign}{last}" for b, sign in zip(bounds, ("-", ""), strict=True)]
     named = [f"{name}={b}" for name, b in zip(("min", "max"), bounds, strict=True) if b is not None]
     return f"torch.clamp({n.x()}, {', '.join(named)})" if named else n.x()
 

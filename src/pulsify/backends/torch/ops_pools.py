@@ -60,10 +60,11 @@ def average_pool(n: Site) -> Written:
 def _counted(n: Site, kernel: list[int], strides: list[int], pads: list[int]) -> Array:
     """How many elements of each window count."""
     axes, counts = len(kernel), []
+    asked = pads_of(n, kernel, strides, [1] * axes)[axes:]  # a last window's own reach does not count
     for i, (size, made) in enumerate(zip(n.sizes()[2:], n.gives()[2:], strict=True)):
         low, high = 0, size
         if n.attr("count_include_pad", 0):
-            low, high = -pads[i], size + spread(n, "pads", 2 * axes, 0)[axes + i]
+            low, high = -pads[i], size + asked[i]
         starts = np.arange(made) * strides[i] - pads[i]
         counts.append(np.minimum(starts + kernel[i], high) - np.maximum(starts, low))
     return reduce(np.multiply.outer, counts)

@@ -139,7 +139,7 @@ def conv_transpose(n: Site) -> Written:
     how = n.attr("auto_pad", "NOTSET")
     if n.attr("output_shape") is not None or how not in ("NOTSET", "VALID", ""):
         spare = [max(w - m, 0) for w, m in zip(whole, made[2:], strict=True)]
-        starts = [s - s // 2 if how == "SAME_LOWER" else s // 2 for s in spare]
+        starts = [s // 2 if how == "SAME_UPPER" else s - s // 2 for s in spare]  # what is odd is cut in front
     if any(s + m > w for s, m, w in zip(starts, made[2:], whole, strict=True)):
         raise Uncovered("its result is larger than what it makes")
     named = f", stride={strides}" if set(strides) != {1} else ""
@@ -170,7 +170,8 @@ def quantize(n: Site) -> Written:
         raise Uncovered(f"from {n.kind()} to {kind}")
     low, high = LIMITS[kind]
     zero = f" + {_by_channel(n, 2, axis)}" if n.has(2) and _not_zero(n, 2) else ""
-    return f"(torch.round({n.x()} / {_by_channel(n, 1, axis)}){zero}).clamp({low}, {high}).to(torch.{kind})"
+    scaled = f"(torch.round({n.x()} / {_by_channel(n, 1, axis)}){zero})"
+    return f"{scaled}.clamp({low}, {high}).nan_to_num({low}).to(torch.{kind})"  # as the runtime takes NaN
 
 
 @op("DequantizeLinear")

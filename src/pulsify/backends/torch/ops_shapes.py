@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pulsify.backends.padding import shown
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
@@ -178,9 +179,7 @@ def _mirrored(n: Site, mode: str, axes: list[int], pads: list[int]) -> str:
     for i, axis in enumerate(axes):
         before, after = pads[i], pads[i + len(axes)]
         if before or after:
-            size = sizes[axis]
-            places = np.pad(np.arange(size), (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
-            places = places[max(-before, 0) : len(places) - max(-after, 0)]
+            places = shown(sizes[axis], before, after, mode)
             text += f".index_select({axis}, {n.put(f'places_{axis}', places)})"
     return text
 

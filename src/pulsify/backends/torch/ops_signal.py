@@ -27,4 +27,6 @@ def dft(n: Site) -> Written:
     axis %= n.rank()
     size = n.ints(1, "length")[0] if n.has(1) else None
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
+    if inverse and onesided and size is not None and size < 2 * (n.sizes()[axis] - 1):
+        raise Uncovered("fewer numbers than its bins make")
     return f"op.dft({n.x()}, {axis}, {size}, {inverse}, {onesided})"

@@ -15,6 +15,8 @@ ABOUT_SIZES = (
     "Max", "Min", "Neg",
 )  # fmt: skip
 
+COUNTS = (ir.DataType.INT64, ir.DataType.INT32)
+
 
 def scope_of(
     model: ir.Model,
@@ -50,9 +52,9 @@ def _constants(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
 
 
 def _exact(model: ir.Model, spec: Spec, constants: Container[ir.Value]) -> frozenset[ir.Value]:
-    """What stays in float32: floats that count frames, and sums that go on as long as the stream."""
+    """What stays in float32: floats that count (frames, or what an integer counts), sums as long as the stream."""
     clock = {v for v in model.graph.inputs if v.name in (spec.position, spec.length)}
-    found = clock | _following(list(model.graph), clock, constants)
+    found = clock | _following(list(model.graph), clock | _counts(model.graph, spec, constants), constants)
     for state in spec.states:
         if state.kind == "carry":
             found |= _carried(model.graph, state.name, state.after)
@@ -60,6 +62,25 @@ def _exact(model: ir.Model, spec: Spec, constants: Container[ir.Value]) -> froze
         if any(v in found for v in node.outputs):
             found.update(_inner(node))
     return frozenset(found)
+
+
+def _counts(graph: ir.Graph, spec: Spec, constants: Container[ir.Value]) -> set[ir.Value]:
+    """Integers, and running sums of what is made of them and of truth values alone: within a pulse and carried on."""
+    made = [*graph.inputs, *(v for node in graph for v in node.outputs if v not in constants)]
+    counts = {v for v in made if v.dtype in COUNTS}
+    start = counts | {v for v in made if v.dtype == ir.DataType.BOOL}
+    carried = {s.name: s.after for s in spec.states if s.kind == "carry"}
+    while True:  # a carried number is one of them if what replaces it is, taken that it is
+        states = {v for v in graph.inputs if v.name in carried}
+        of_them = _following(list(graph), start | states, constants) | start
+        names = {v.name for v in of_them}
+        wrong = [name for name, after in carried.items() if after not in names]
+        if not wrong:
+            break
+        for name in wrong:
+            del carried[name]
+    sums = {node.outputs[0] for node in graph if node.op_type == "CumSum" and node.outputs[0] in of_them}
+    return counts | states | sums
 
 
 def _carried(graph: ir.Graph, before: str, after: str) -> set[ir.Value]:

@@ -20,6 +20,7 @@ from pulsify.backends.seam import Array
 from pulsify.backends.site import NodeSite, Uncovered
 from pulsify.core.spec import Spec
 
+SMALLEST = {"float16": (2.0**-24, 65504.0), "bfloat16": (0.0, 3.3895313892515355e38)}  # and largest: finite, not zero
 TORCH = {
     ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64", ir.DataType.FLOAT16: "float16",
     ir.DataType.BFLOAT16: "bfloat16", ir.DataType.INT8: "int8", ir.DataType.INT16: "int16", ir.DataType.INT32: "int32",
@@ -136,7 +137,8 @@ class Site(NodeSite[Scope]):
         array = self.const(i)
         if array is None or array.size != 1 or array.dtype.kind not in "fiub":
             return None
-        return literal(array.reshape(-1)[0])
+        value = array.reshape(-1)[0]
+        return literal(narrowed(value, self.kind(i)) if array.dtype == np.float32 else value)
 
     def constant(self, value: ir.Value) -> str:
         """The name of a constant, in the type this node computes in."""
@@ -200,6 +202,21 @@ class Site(NodeSite[Scope]):
         if i >= len(self.node.outputs) or not self.wanted(i):
             return "_"
         return self.scope.names.name(self.node.outputs[i])
+
+
+def narrowed(values: Any, kind: str) -> Any:
+    """Float32 numbers that a lower type has: what is finite stays finite, and what is not zero does not become zero.
+
+    -1e9 hides a score and 1e-10 keeps a logarithm finite; -inf and 0 would not.
+    """
+    if kind not in SMALLEST:
+        return values
+    least, most = SMALLEST[kind]
+    size = np.abs(values)
+    large, small = np.isfinite(values) & (size > most), (size > 0) & (size < least)
+    if not large.any() and not small.any():
+        return values
+    return np.copysign(np.where(large, np.float32(most), np.where(small, np.float32(least), size)), values)
 
 
 def literal(number: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pulsify.backends.seam import Array
-from pulsify.backends.torch.site import Need
+from pulsify.backends.torch.site import Need, narrowed
 
 Wire: TypeAlias = Any  # a tensor, or an array of a type that torch does not have
 
@@ -51,6 +51,8 @@ class Weights:
 
     def tensor(self, need: Need) -> Wire:
         if need.key not in self._made:
-            made = to_wire(need.make(), need.dtype, "cpu" if need.host else self.device)
+            array = need.make()
+            array = narrowed(array, need.dtype) if array.dtype == np.float32 else array
+            made = to_wire(array, need.dtype, "cpu" if need.host else self.device)
             self._made[need.key] = made, need
         return self._made[need.key][0]

@@ -33,7 +33,7 @@ class Curve:
 
     def compare(self, bound: float, how: Callable[[Array, Array], Array]) -> Series:
         if how in (np.equal, np.not_equal):
-            raise Unsure("whether a number that is no linear function of the length equals another")
+            raise Unsure("whether two numbers are equal depends on the length in no linear way")
         if abs(bound) > EXACT and self.digits is None:
             raise Unsure("it is compared with too large a number")
 
@@ -43,7 +43,7 @@ class Curve:
 
         last = max(min(LONGEST, self.limit) // self.unit - 1, 1)
         if np.isnan([x for n in (1, last) for x in self.at(np.array([n * self.unit]))]).any():
-            raise Unsure("it is no number at some lengths")
+            raise Unsure("it is not a number (NaN) at some lengths")
         first, final = test(1), test(last)
         low, high = 1, last
         while high - low > 1:
@@ -51,7 +51,7 @@ class Curve:
             low, high = (low, middle) if test(middle)[0] == final[0] else (middle, high)
         changes = first[0] != final[0]
         if any(x != y for x, y in (first, final, *((test(low), test(high)) if changes else ()))):
-            raise Unsure("it is too close to call")
+            raise Unsure("two numbers are too close to say which is larger")
         if not changes:
             return Series(np.array([final[0]]), unit=self.unit, limit=self.limit)
         if high > MOST:

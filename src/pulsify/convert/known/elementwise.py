@@ -333,7 +333,7 @@ def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number) -> Number:
         if isinstance(a, Curve):
             if kind == "b":
-                raise Unsure("whether a number that is no linear function of the length equals another")
+                raise Unsure("whether two numbers are equal depends on the length in no linear way")
             return a.cast(digits)
         if digits == 8:
             raise Unsure("it is counted in bfloat16")

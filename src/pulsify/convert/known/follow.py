@@ -202,7 +202,7 @@ class Follower:
         if value.until < one.LONGEST:
             raise Unsure(f"a table ends after {value.until} frames")
         if value.times or not math.isfinite(until) or set(value.slope) - {T}:
-            raise Unsure("it shows something new however far one looks")
+            raise Unsure("it never repeats, however long the stream is")
         horizon, period = math.ceil(until / self.unit), max(value.period // math.gcd(value.period, self.unit), 1)
         count = horizon + period
         if count > LOOKS or math.prod(int(s.item) for s in value.sizes) > FEW:
@@ -220,7 +220,7 @@ class Follower:
             columns = columns.astype(np.float64)
         drift = value.drift if value.floating and growth else replace(value.drift, noise=0.0, fuzz=0.0)
         if value.floating and not growth and not drift.none:
-            raise Unsure("rounding shows something new however far one looks")
+            raise Unsure("its rounding never repeats, however long the stream is")
         made = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
         return Few(_cells(made).reshape(dims), value.floating)
 

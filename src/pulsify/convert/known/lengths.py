@@ -30,7 +30,7 @@ def as_length(frames: Series, familiar: Iterable[Length]) -> Length:
         if found is not None:
             return found
     if not frames.growth and not frames.constant:
-        raise Unsure("it stops growing, not as any other number of frames does")
+        raise Unsure("it stops growing at a length of its own")
     if frames.growth < 0:
         raise Unsure("it shrinks as the stream grows")
     for make in (_line, _step, _blocks, _table):

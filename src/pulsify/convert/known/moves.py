@@ -60,7 +60,7 @@ def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     sizes = _reshaped(f, node, v, ins)
     if not v.times and not any(not s.constant for s in sizes):
         if v.uses - {T}:
-            raise Unsure("an axis that matters goes")
+            raise Unsure("an axis along which it changes is removed")
         return replace(v, sizes=sizes)
     before, after = v.times, [a for a, s in enumerate(sizes) if not s.constant]
     to: dict[int, int] = {}
@@ -70,7 +70,7 @@ def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
             return moved_axes(v, to, sizes)
     if len(before) == len(after) == 1:
         return _regrouped(v, before[0], after[0], sizes)
-    raise Unsure("time axes are torn apart or folded together")
+    raise Unsure("time axes are split or merged")
 
 
 def _reshaped(f: Follower, node: Node, v: Spread, ins: list[Value]) -> tuple[Series, ...]:
@@ -129,7 +129,7 @@ def _left(total: Sequence[Series], given: list[Series], unit: int) -> Series:
     for s in [s for s in given if not s.constant]:
         found = next((i for i, r in enumerate(rest) if alike(r, s)), None)
         if found is None:
-            raise Unsure("time axes are torn apart or folded together")
+            raise Unsure("time axes are split or merged")
         del rest[found]
     by = math.prod(int(s.item) for s in given if s.constant)
     return one.divide(_times(rest, unit), constant(by, unit))
@@ -148,7 +148,7 @@ def _kept(before: Sequence[Series], a: int, after: Sequence[Series], b: int) -> 
 def _regrouped(v: Spread, a: int, b: int, sizes: tuple[Series, ...]) -> Spread:
     """Time merged with what lies behind it, or split: an entry lies a known number of frames from where it was."""
     if not _kept(v.sizes, a, sizes, b):
-        raise Unsure("time is folded together with what stands in front of it")
+        raise Unsure("time is merged with the axis in front of it")
     inner = [math.prod(int(s.item) for s in side) for side in (v.sizes[a + 1 :], sizes[b + 1 :])]
     if 0 in inner:
         raise Unsure("it has no entries")
@@ -334,7 +334,7 @@ def _taken(
             at.sizes, replace(rest, near=near_too, uses=uses), looked, slope=moved, lo=v.lo, hi=v.hi,
             floating=v.floating, grain=v.step, least=v.least,
         )  # fmt: skip
-    raise Unsure("an axis that matters is looked up")
+    raise Unsure("an axis along which it changes is looked up in a table")
 
 
 def _line(value: Fixed, axis: int) -> tuple[float, Fraction] | None:

@@ -31,7 +31,7 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
     """The same entries with axis a standing at to[a]; axes that are not there have no say (one entry, or alike)."""
     gone = {c for c in v.uses if c >= 0 and c not in to}
     if gone:
-        raise Unsure("an axis that matters goes")
+        raise Unsure("an axis along which it changes is removed")
 
     def at(c: int) -> int:
         return to[c] if c >= 0 else c

@@ -234,7 +234,7 @@ def _clear_behind(d: Series, until: int) -> int:
     if grows and not unclear.any():
         return LONGEST
     if d.drift.fits < 1:
-        raise Unsure("it is too close to call")
+        raise Unsure("two numbers are too close to say which is larger")
     return d.drift.fits
 
 
@@ -397,7 +397,7 @@ def cast(a: Series, kind: str, bits: int) -> Series:
         return _rounded(replace(a, values=a.values.astype(np.float64), drift=Drift(digits)))
     s = whole(a, np.trunc)
     if a.floating and (not np.isfinite(s.values).all() or np.abs(s.values).max() >= 2.0**63):
-        raise Unsure("it is no number, or too large a one, at some lengths")
+        raise Unsure("it is not a number (NaN), or too large a one, at some lengths")
     return replace(s, values=s.values.astype(np.int64), drift=Drift())
 
 

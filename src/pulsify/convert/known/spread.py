@@ -578,7 +578,7 @@ def reps(
     if not all(map(math.isfinite, gaps)):
         if longest < LONGEST:
             return longest, True
-        raise Unsure("it shows something new however far one looks")
+        raise Unsure("it never repeats, however long the stream is")
     length = min(sum(math.ceil(g) + period for g in gaps), longest)
     if length > MOST:
         raise TooFar(length)

@@ -152,7 +152,7 @@ def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Sp
         raise Unsure("a sum over one of two time axes")
     until = max((g for k, g in v.near.items() if T in k), default=0.0)
     if not math.isfinite(until):
-        raise Unsure("it shows something new however far one looks")
+        raise Unsure("it never repeats, however long the stream is")
     first = (math.ceil(until / f.unit) + 1) * f.unit
     period = math.lcm(v.period, f.unit)
     if first + period > 1 << 16:
@@ -174,7 +174,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
     if axis not in v.times:
         if axis in v.uses:
-            raise Unsure("an axis that matters is summed over")
+            raise Unsure("it is summed over an axis along which it changes")
         return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
     if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
         raise Unsure("it is a running sum of what grows")
@@ -183,7 +183,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     reach = sum(near.values()) + 2 * period
     frames = int(v.rate(axis) * period)
     if not math.isfinite(reach) or v.rate(axis) * period != frames:
-        raise Unsure("it shows something new however far one looks")
+        raise Unsure("it never repeats, however long the stream is")
     length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
     if length > 1 << 16 or len(v.times) > 1:
         raise one.TooFar(length)

@@ -139,7 +139,7 @@ def _as_claimed(ask: Questions, claim: Claim, name: str) -> Spread | Fixed | Non
         if claim.hidden and v.hide is not None and not _finite(v):
             v = replace(v, near=v.hide)
         if claim.hidden and not _finite(v) and v.longest >= longest(ask):
-            raise Unsure("it shows something new however far one looks")
+            raise Unsure("it never repeats, however long the stream is")
         reps([v], claim.near, claim.period, claim.ends, min(v.longest, longest(ask)))
     except Unsure as problem:
         if claim.hidden:
@@ -392,7 +392,9 @@ def fixed_value(ask: Questions, node: Node, name: str, what: str) -> Array:
 def prove(ask: Questions, node: Node | None, what: str, holds: Callable[[Any], bool], **about: Any) -> None:
     """Something read off the traces that must hold at every length (about: see `Claim`): proven, or refused."""
     claim = Claim(node, what, holds, **about)
-    if not all(holds(run) for run in ask.traces.runs) or not holds_everywhere(ask, claim):
+    left = ask.scouting and bool(ask.ledger.chunks)
+    ask.unproven |= left
+    if not all(holds(run) for run in ask.traces.runs) or not (left or holds_everywhere(ask, claim)):
         raise Unclear(
             f"{what} does not hold at every length",
             node=node.name if node else "",

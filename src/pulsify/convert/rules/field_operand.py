@@ -44,7 +44,9 @@ def operand_of(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap)
     times = ctx.ask.time_axes(name)
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
-        ctx.ask.refuse(node, f"'{name}' has {len(times)} time axes", "two are the most a stream can have")
+        ctx.ask.refuse(
+            node, f"'{name}' has {len(times)} time axes", "keep time on one axis, or on two for attention scores"
+        )
     if times and traits(node.op).elementwise and ctx.ask.known(name) is not None:
         _check_alone(ctx, node, name, times)
     if ctx.ask.known(name) is not None and (len(times) == 2 or _is_table(ctx, node, name, times)):

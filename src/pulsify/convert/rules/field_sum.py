@@ -22,7 +22,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
     fields = [o for o in operands if len(o.axes) == 2]
     if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
-        ctx.ask.refuse(node, "it sums over time where two fields of frames meet", HINT)
+        ctx.ask.refuse(node, "it sums over time where two matrices of frame against frame meet", HINT)
     field = fields[0]
     values = [o for o in summed if o is not field]
     if len(values) != 1 or not isinstance(values[0].fact, Wire):

@@ -25,7 +25,9 @@ from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Array, CannotRun, Trace, same
 
 PULSES = 34  # that are looked at beyond the windows of one
-FOLDED_HEADS = "a mask or bias that differs by head or by phase has no room for the batch on the first axis"
+FOLDED_HEADS = (
+    "a mask or bias that differs by head, or from pulse to pulse, has no room for the batch on the first axis"
+)
 
 
 def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> ir.Value:

@@ -53,7 +53,9 @@ def over(ctx: Context, node: Node, field: Operand, value: Wire | None = None) ->
     """What a node goes over. value: it has as many frames as there are columns."""
     cols = [a for a, out in field.axes.items() if out == -1]
     if len(cols) != 1:
-        ctx.ask.refuse(node, "it sums over both time axes of a field of frames", "sum over the columns of a row only")
+        ctx.ask.refuse(
+            node, "it sums over both time axes of a matrix of frame against frame", "sum over the columns of a row only"
+        )
     (col,) = cols
     (row,) = (a for a in field.axes if a != col)
     sides = _sides(field)

@@ -34,7 +34,7 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
         if wire.layout.folded:
             ctx.ask.refuse(
                 node,
-                "it reduces over time where time is folded together with another axis",
+                "it reduces over time where time is merged with another axis (B*T, say)",
                 "reduce before the reshape, or with time on an axis of its own",
             )
     known = [measured(ctx.ask, node, w) if w.length is None and w.end is None else w for w in wires]

@@ -185,7 +185,7 @@ def _check_followed(ctx: Context, node: Node, name: str) -> None:
     try:
         v = exactly(follower(ctx.ask).spread(follower(ctx.ask).value(name)))
         if not all(math.isfinite(g) for g in v.near.values()):
-            raise Unsure("it shows something new however far one looks")
+            raise Unsure("it never repeats, however long the stream is")
     except Unsure as problem:
         if ctx.ask.proof != "sampled":
             uncertain(ctx.ask, node, name, problem)

@@ -37,7 +37,8 @@ def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, nam
     if wire.layout.folded or wire.end is None or wire.length is None:
         ctx.ask.refuse(
             node,
-            "the first frames of time folded with another axis, or of no data, are used as a value of their own",
+            "the first frames are used as a value of their own where time is merged with another axis (B*T, say), "
+            "or of no data",
             "cut before the reshape, or feed them as a separate input without a time axis",
         )
     ctx.ask.ledger.require(node.name, wire.length, at_least=count)

@@ -48,7 +48,7 @@ def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | No
         ctx.ask.refuse(
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
-            "attention needs a bounded mask; attention is not supported yet",
+            "mask the scores so that a frame sees a bounded number of frames before and after it",
         )
 
 
@@ -80,7 +80,7 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.refuse(
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
-            "attention needs a bounded mask; attention is not supported yet",
+            "mask the scores so that a frame sees a bounded number of frames before and after it",
         )
     if summed:
         check_operands(ctx, node, summed)

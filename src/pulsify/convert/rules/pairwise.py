@@ -65,7 +65,10 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
     times = ctx.ask.time_axes(name)
     if len(times) != 2:
         raise Unclear(
-            f"its output '{name}' has {len(times)} time axes", node=node.name, op=node.op, hint="see docs/design.md"
+            f"its output '{name}' has {len(times)} time axes",
+            node=node.name,
+            op=node.op,
+            hint="keep time on one axis, or on two for attention scores",
         )
     axes = (times[0], times[1])
     sides = tuple(_side(ctx, operands, a) for a in axes)

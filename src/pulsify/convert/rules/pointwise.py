@@ -97,7 +97,9 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     outers = {w.layout.outer for w in data if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
-            node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
+            node,
+            "time is merged with another axis (B*T, say) in one operand and not in the other",
+            "reshape both alike",
         )
     outer = outers.pop()
     layout = ctx.ask.layout(node, node.outputs[0], outer)
@@ -122,7 +124,9 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
     outers = {w.layout.outer for w in wires.values() if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
-            node, "time is folded with another axis in one operand and not in the other", "reshape both alike"
+            node,
+            "time is merged with another axis (B*T, say) in one operand and not in the other",
+            "reshape both alike",
         )
     outer = outers.pop()
 

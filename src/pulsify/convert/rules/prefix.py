@@ -35,7 +35,9 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
         return None
     if wire.layout.folded or wire.end is None or wire.length is None:
         ctx.ask.refuse(
-            node, "it accumulates over time folded with another axis, or over no data", "use a plain time axis"
+            node,
+            "it accumulates where time is merged with another axis (B*T, say), or over no data",
+            "use a plain time axis",
         )
     time, sum_up = wire.layout.axis, node.op == "CumSum"
     sizes = tuple(1 if i == time else s for i, s in enumerate(wire.layout.sizes))

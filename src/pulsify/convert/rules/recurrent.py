@@ -37,7 +37,9 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
             "use a forward recurrence, or run it over another axis",
         )
     if wire.length is None or wire.layout.folded:
-        ctx.ask.refuse(node, "it runs over time folded with another axis, or over no data", "use a plain time axis")
+        ctx.ask.refuse(
+            node, "it runs where time is merged with another axis (B*T, say), or over no data", "use a plain time axis"
+        )
     _check_lengths(ctx, node, wire)
     wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
     if node.op == "GRU":  # the runtime takes no empty sequence there

@@ -94,7 +94,7 @@ def _as_it_is(ctx: Context, node: Node, value: ir.Value, whole: bool) -> Sequenc
     """An axis of one more or less needs no size."""
     if node.op not in ("Squeeze", "Unsqueeze") or not whole:
         ctx.ask.refuse(
-            node, "the number of streams is open, and they are folded together with time here",
+            node, f"time and batch are merged in this {node.op}, and the batch size is open",
             "export with a fixed batch of 1, or keep streams and time on axes of their own",
         )  # fmt: skip
     return clone(ctx, node, [value, *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
@@ -142,7 +142,9 @@ def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: in
     here = [(math.prod(run[wire.name].dims[wire.layout.axis + 1 :]), math.prod(run[name].dims[axis + 1 :]))
             for run in (ctx.ask.traces.runs[0], other)]  # fmt: skip
     if here[0][0] * here[1][1] != here[1][0] * here[0][1]:
-        ctx.ask.refuse(node, "the batch is folded behind time on one axis", 'fix the batch size, e.g. set={"B": 1}')
+        ctx.ask.refuse(
+            node, f"time and batch are merged (T*B) in this {node.op}", 'fix the batch size, e.g. set={"B": 1}'
+        )
 
 
 def _inner(ctx: Context, name: str, axis: int) -> int:
@@ -158,12 +160,16 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
         ahead = math.prod(_held(wire, run[wire.name].dims)[: wire.layout.axis]) * folded
         kept = math.prod(run[name].dims[:axis])
         if kept == 0 or ahead % kept:
-            ctx.ask.refuse(node, "time cannot be followed through this reshape: it is torn apart", "transpose first")
+            ctx.ask.refuse(
+                node, f"time cannot be followed through this {node.op}: its axis is split up", "transpose first"
+            )
         out.append(ahead // kept)
     apart = _inner(ctx, wire.name, wire.layout.axis) != _inner(ctx, name, axis) or tuple(out) != wire.layout.outer[:2]
     if wire.layout.behind and apart:
         ctx.ask.refuse(
-            node, "streams folded behind time are torn apart", "undo the fold as it was made, [T*B, C] to [T, B, C]"
+            node,
+            f"time and batch were merged (T*B), and this {node.op} splits them in another way",
+            "undo the merge as it was made: [T*B, C] to [T, B, C]",
         )
     return (out[0], out[1], *wire.layout.outer[2:])
 

@@ -113,7 +113,7 @@ def everywhere(
         if any((p - place) * (last - offset) != (o - offset) * (end - place) for o, p in found.items()):
             ctx.ask.refuse(
                 node,
-                "far from the diagonal cells show other offsets than near it",
+                "far from the diagonal, attention scores belong to other offsets than near it",
                 "use the usual relative-position shift",
             )
 
@@ -218,7 +218,7 @@ def _picked(ctx: Context, moves: Moves) -> float:
             continue
         v = follower(ctx.ask).spread(follower(ctx.ask).value(move.inputs[1]))
         if v.lo != v.hi or v.period != 1 or v.near:
-            raise Unsure("it picks cells by an index that is no plain sum of length, row and column")
+            raise Unsure("it picks attention scores by an index that is no plain sum of length, row and column")
         ctx.ask.ledger.up_to(v.certain, move.inputs[1])
         total += abs(v.lo)
     return total
@@ -286,7 +286,7 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
         if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0, 0]).all():
             ctx.ask.refuse(
                 node,
-                "cells are moved about in a way that is no relative shift",
+                "attention scores are moved about in a way that is no relative-position shift",
                 "use the usual relative-position shift",
             )
         places[offset] = int(found[0, 0])

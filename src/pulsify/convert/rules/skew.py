@@ -33,7 +33,9 @@ def skewed(
     row, col = (side.axis for side in origin.sides)
     if origin.product is None or windows[0].p != windows[1].p or col != row + 1 or axes != (row, col):
         ctx.ask.refuse(
-            node, "cells are moved about in a way that is no relative shift", "use the usual relative-position shift"
+            node,
+            "attention scores are moved about in a way that is no relative-position shift",
+            "use the usual relative-position shift",
         )
     assert origin.raw is not None
     name = origin.product[0].inputs[origin.product[1]]

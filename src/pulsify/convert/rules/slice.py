@@ -231,7 +231,7 @@ def not_folded(ctx: Context, node: Node, wire: Wire) -> None:
     if wire.layout.folded:
         ctx.ask.refuse(
             node,
-            "it takes single frames where time is folded together with another axis",
+            "it takes single frames where time is merged with another axis (B*T, say)",
             "take them before the reshape, with time on an axis of its own",
         )
 

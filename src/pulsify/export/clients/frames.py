@@ -51,7 +51,7 @@ class Frames:
         if any(self.received[i["name"]] != total * i["rate"] for i in self.inputs):
             raise ValueError(f"the inputs have not the same length: {self.received}")
         if total and not evaluated(self.facts["takes"], total):
-            raise ValueError(f"a stream of {total} frames is none this model takes: {self.facts['lengths']}")
+            raise ValueError(f"{total} frames are no length this model takes: {self.facts['lengths']}")
         whole = self._whole()
         late = [-(-(self._count(o, total) + o["delay"]) // o["frames"]) for o in self.outputs if o["frames"]]
         return self._run(whole + max(1, max(late, default=0) - self.pulses - whole) if total else 0, total)

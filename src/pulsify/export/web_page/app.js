@@ -1,4 +1,4 @@
-// The page: sound or arrays in, plots and sound out. The stream itself is in worker.js.
+// The page: sound or arrays in, plots and sound out. The stream itself is in worker.js, or live in the audio thread.
 
 import { joined, size } from "./frames.js";
 import { Plot, strip } from "./plots.js";
@@ -58,11 +58,11 @@ class Run {
   async end() {
     if (this.stopped) return;
     this.stopped = true;
-    this.queue = this.queue.then(() => this.#take("flush"));
+    this.queue = this.queue.then(() => (this.live ? this.live.ended() : this.#take("flush")));
     try {
       await this.queue;
       say(`done: ${this.frames} frames in, ${this.spent.toFixed(0)} ms of work${this.#share()}`);
-    } catch (error) { this.fail(error); }
+    } catch (error) { return this.fail(error); }
     at("stop").disabled = true;
     offer(this.results);
     document.body.dataset.state = "done";
@@ -76,7 +76,11 @@ class Run {
   }
 
   async #take(kind, chunks) {
-    const { made, held, ms } = await ask(kind, chunks ? { chunks } : {});
+    this.show(chunks, await ask(kind, chunks ? { chunks } : {}));
+  }
+
+  /** What went in (nothing at the end), and what came out of it. */
+  show(chunks, { made, held, ms }) {
     this.spent += ms;
     for (const i of chunks ? facts.inputs : []) {
       this.plots.in[i.name].add(chunks[i.name], i.axis);
@@ -88,7 +92,7 @@ class Run {
       this.plots.out[o.name].add(made[o.name], o.axis);
     }
     strip(at("time"), facts, held);
-    if (kind === "push") say(`${this.frames} frames in, held back ${Object.values(held).join(", ") || 0}${this.#share()}`);
+    if (chunks) say(`${this.frames} frames in, held back ${Object.values(held).join(", ") || 0}${this.#share()}`);
   }
 
   #share() {
@@ -148,10 +152,45 @@ async function start(feed) {
   } catch (error) { run.fail(error); }
 }
 
-const asSound = (samples) => {
-  const [i] = facts.inputs;
-  return { [i.name]: { data: samples, shape: i.shape.map((n, a) => (a === i.axis ? samples.length : n)) } };
+const asSound = (samples, [port] = facts.inputs) => {
+  return { [port.name]: { data: samples, shape: port.shape.map((n, a) => (a === port.axis ? samples.length : n)) } };
 };
+
+/** Through the model in the audio thread: the samples of a file, or what the microphone hears. */
+async function live(run, sound) {
+  if (sound && !sound.every(Number.isFinite)) throw new Error("the sound has a number that is not finite");
+  const heard = sound ? null : await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
+  const context = new AudioContext({ sampleRate: facts.sample_rate }), output = facts.outputs[0].name;
+  const bytes = await (await fetch("stream.wasm")).arrayBuffer();
+  await context.audioWorklet.addModule("worklet.js");
+  const processorOptions = { bytes, facts, live: !sound };
+  const node = new AudioWorkletNode(context, "stream", { outputChannelCount: [1], processorOptions });
+  const speaker = new GainNode(context, { gain: Number(at("listen").checked) });
+  at("listen").onchange = () => { speaker.gain.value = Number(at("listen").checked); };
+  node.connect(speaker).connect(context.destination);
+  let out = 0;
+  const over = new Promise((done, failed) => {
+    node.onprocessorerror = () => failed(new Error("the model failed in the audio thread"));
+    node.port.onmessage = ({ data: { heard, made, ms, over, error } }) => {
+      if (error) return failed(new Error(error));
+      out += made.length;
+      const held = { [output]: over ? 0 : run.frames + heard.length - out };
+      run.show(asSound(heard), { made: asSound(made, facts.outputs), held, ms });
+      if (over) done();
+    };
+  });
+  over.catch((error) => run.fail(error));
+  run.live = { ended: () => { node.port.postMessage({ end: true }); return over; } };
+  const tail = facts.latency / facts.sample_rate + 0.3;  // seconds until the last sample is heard
+  over.then(() => setTimeout(() => context.close(), 1000 * tail), () => context.close());
+  if (sound) {
+    node.port.postMessage({ sound });
+    run.close = () => node.port.postMessage({ stop: true });
+    return run.end();
+  }
+  context.createMediaStreamSource(heard).connect(node);
+  run.close = async () => { await run.end(); heard.getTracks().forEach((t) => t.stop()); };
+}
 
 async function microphone(run) {
   const context = new AudioContext({ sampleRate: facts.sample_rate });
@@ -193,8 +232,11 @@ async function fromFile(run, file) {
   for (let c = 0; c < sound.numberOfChannels; c++) {
     sound.getChannelData(c).forEach((x, k) => { mean[k] += x / sound.numberOfChannels; });
   }
-  return pieces(run, asSound(mean));
+  return inTime() ? live(run, mean) : pieces(run, asSound(mean));
 }
+
+/** Does a file go through the audio thread? */
+const inTime = () => facts.live && at("realtime").checked;
 
 function noise(run) {
   const arrays = {};
@@ -208,9 +250,13 @@ function noise(run) {
   return pieces(run, arrays);
 }
 
-at("microphone").onclick = () => start(microphone);
+at("microphone").onclick = () => start(facts.live ? live : microphone);
 at("noise").onclick = () => start(noise);
-at("file").onchange = () => { const [file] = at("file").files; if (file) start((run) => fromFile(run, file)); };
+at("file").onchange = () => {
+  const [file] = at("file").files;
+  if (file) start((run) => fromFile(run, file));
+  at("file").value = "";  // the same file again is a change too
+};
 at("stop").onclick = async () => { await run?.close?.(); await run?.end(); };
 
 try {
@@ -220,6 +266,8 @@ try {
   at("about").textContent = `Pulses of ${facts.pulse} frames${ms(facts.pulse)}, ${Math.ceil(late)} frames late${ms(late)}.`;
   at("microphone").disabled = !facts.sample_rate || !isSound(facts.inputs[0]) || facts.inputs.length > 1;
   at("file").disabled = at("noise").disabled = false;
+  at("listen-label").hidden = !facts.live;
+  if (facts.live) at("about").textContent += ` Live, in the audio thread, sound comes out ${facts.latency} samples${ms(facts.latency)} after it came in.`;
   strip(at("time"), facts, {});
   document.body.dataset.state = "ready";
 } catch (error) {

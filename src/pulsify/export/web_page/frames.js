@@ -6,7 +6,7 @@
 //
 // A tensor is {data, shape}: a typed array, row by row, and its sizes.
 
-const ARRAYS = {
+export const ARRAYS = {
   float32: Float32Array, float64: Float64Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array,
   uint16: Uint16Array, int32: Int32Array, int64: BigInt64Array, bool: Uint8Array,
 };

@@ -1,20 +1,15 @@
 // The model's own thread: one stream at a time. Messages come and are answered in order, each with its number.
 
-import * as ort from "./ort/ort.wasm.min.mjs";
-import { opened } from "./stream.js";
+import { engine } from "./engine.js";
 
-ort.env.wasm.numThreads = 1;  // several need cross-origin isolation
-ort.env.wasm.wasmPaths = new URL("./ort/", import.meta.url).href;
-ort.env.logLevel = "error";
-
-let session = null, facts = null, stream = null, busy = Promise.resolve();
+let open = null, facts = null, stream = null, busy = Promise.resolve();
 
 async function answer({ id, kind, chunks, statics }) {
   try {
     if (kind === "open") {
       facts ??= await (await fetch(new URL("./stream.json", import.meta.url))).json();
-      session ??= await ort.InferenceSession.create(new URL("./stream.onnx", import.meta.url).href);
-      stream = opened(ort, session, facts, statics);
+      open ??= await engine(facts);
+      stream = open(statics);
       postMessage({ id, facts });
       return;
     }

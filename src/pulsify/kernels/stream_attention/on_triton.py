@@ -23,6 +23,7 @@ Tensor = Any
 ONE_TILE = 128  # columns
 MOST_QUERIES = 64  # of one program
 LEAST_SHARE = 256  # columns, of those that several programs share
+FULL_SHARE = 1024  # the same, where every processor has a program anyway
 SHARED = 160 * 1024  # bytes on chip for what is read ahead; there is more, but not for this alone
 MANY = 4  # programs a processor from which on none of them waits alone
 WAVES = 8  # so many programs a processor keep its memory busy
@@ -114,10 +115,11 @@ def planned(size: Sizes, bytes_each: int, processors: int, relative: bool = True
         return Plan(queries, _power(size.columns), depth, value_depth, 1, 8, 1)
     columns = min(_power(size.columns), (32 if deep else 64) if small else (16 if deep else 32))
     programs = size.batch * size.heads * -(-size.queries // queries)
-    split = max(1, min(WAVES * processors // programs, size.columns // LEAST_SHARE))
+    least = LEAST_SHARE if programs < processors else FULL_SHARE
+    split = max(1, min(WAVES * processors // programs, size.columns // least))
     stage = bytes_each * (columns * (depth + value_depth) + relative * (columns + queries) * depth)
     held = 2 * bytes_each * queries * depth if queries > 32 else 0  # so many queries lie beside it, with either bias
-    stages = max(1, min(3, (SHARED - held) // stage))
+    stages = max(1, min(4 if split == 1 else 3, (SHARED - held) // stage))
     return Plan(queries, columns, depth, value_depth, split, 8 if queries > 32 else 4, stages)
 
 

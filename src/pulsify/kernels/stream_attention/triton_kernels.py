@@ -76,27 +76,24 @@ def attend(
     e = tl.arange(0, BLOCK_V)
     there = (i < queries)[:, None] & (e < VALUE_DEPTH)[None, :]
     if sums is None:
+        if new_keys is not None:  # asked for before they are needed: nobody writes new frames
+            sink = (stream if write is None else tl.load(write + stream)).to(tl.int64)
+            kept_keys, kept_values = (
+                keys + sink * keys_at[0] + head * keys_at[1],
+                values + sink * values_at[0] + head * values_at[1],
+            )
+            fresh = _fresh(more_keys, new_keys_at, 0, new, width, d, DEPTH, BLOCK_N)
+            fresh_values = _fresh(more_values, new_values_at, 0, new, width, e, VALUE_DEPTH, BLOCK_N)
         made = _finished(top[:, None], weight[:, None], value, HOLLOW)
         here = out + wide * out_at[0] + head * out_at[1]
         tl.store(here + i[:, None] * out_at[2] + e[None, :] * out_at[3], made.to(out.dtype.element_ty), mask=there)
         if new_keys is not None:
             tl.debug_barrier()  # until here somebody may read what is written now
-            sink = (stream if write is None else tl.load(write + stream)).to(tl.int64)
-            _append(keys, new_keys, keys_at, new_keys_at, sink, wide, head, new, width, begin, d, DEPTH, BLOCK_N)
+            _keep(fresh, kept_keys, keys_at, 0, new, width, begin, d, DEPTH, BLOCK_N)
+            _keep(fresh_values, kept_values, values_at, 0, new, width, begin, e, VALUE_DEPTH, BLOCK_N)
+            _append(more_keys, kept_keys, new_keys_at, keys_at, BLOCK_N, new, width, begin, d, DEPTH, BLOCK_N)
             _append(
-                values,
-                new_values,
-                values_at,
-                new_values_at,
-                sink,
-                wide,
-                head,
-                new,
-                width,
-                begin,
-                e,
-                VALUE_DEPTH,
-                BLOCK_N,
+                more_values, kept_values, new_values_at, values_at, BLOCK_N, new, width, begin, e, VALUE_DEPTH, BLOCK_N
             )
     else:
         cell = (tl.program_id(0).to(tl.int64) * queries + i) * tl.num_programs(2) + part
@@ -130,22 +127,16 @@ def combine(
             d = tl.arange(0, BLOCK_D)
             begin = 0 if start is None else (tl.load(start + stream) % width).to(tl.int32)
             sink = (stream if write is None else tl.load(write + stream)).to(tl.int64)
-            _append(keys, new_keys, keys_at, new_keys_at, sink, wide, head, new, width, begin, d, DEPTH, BLOCK_N)
-            _append(
-                values,
-                new_values,
-                values_at,
-                new_values_at,
-                sink,
-                wide,
-                head,
-                new,
-                width,
-                begin,
-                e,
-                VALUE_DEPTH,
-                BLOCK_N,
+            more, kept = (
+                new_keys + wide * new_keys_at[0] + head * new_keys_at[1],
+                keys + sink * keys_at[0] + head * keys_at[1],
             )
+            _append(more, kept, new_keys_at, keys_at, 0, new, width, begin, d, DEPTH, BLOCK_N)
+            more, kept = (
+                new_values + wide * new_values_at[0] + head * new_values_at[1],
+                values + sink * values_at[0] + head * values_at[1],
+            )
+            _append(more, kept, new_values_at, values_at, 0, new, width, begin, e, VALUE_DEPTH, BLOCK_N)
 
 
 @triton.jit
@@ -163,6 +154,7 @@ def _block(
     j, e = column + tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_V)
     valid = (j >= low) & (j < high)
     k = _tile(keys, new_keys, keys_at, new_keys_at, j, d, width, begin, valid, DEPTH)
+    x = _tile(values, new_values, values_at, new_values_at, j, e, width, begin, valid, VALUE_DEPTH)  # on its way now
     score = tl.dot(content, tl.trans(k), input_precision="ieee")
     if table is not None:
         rows = tl.minimum(queries - query, BLOCK_Q)
@@ -190,7 +182,6 @@ def _block(
     level = tl.where(highest == -INFINITE, 0.0, highest)
     weights = tl.exp(score - level[:, None])
     kept = tl.exp(top - level)
-    x = _tile(values, new_values, values_at, new_values_at, j, e, width, begin, valid, VALUE_DEPTH)
     taken = tl.dot(weights.to(x.dtype), x, input_precision="ieee")
     if HIDDEN and mask is not None:  # noqa: SIM102  (known when compiled, the other when run)
         if tl.max((tl.abs(taken) < INFINITE).to(tl.int32) ^ 1) != 0:  # rare: NaN or an infinity among them
@@ -241,7 +232,8 @@ def _tile(kept, new, kept_at, new_at, j, d, width, begin, valid, DEPTH: tl.const
     if new is not None:
         fresh = new + (j - width)[:, None].to(tl.int64) * new_at[2] + d[None, :] * new_at[3]
         cells = tl.where((j < width)[:, None], cells, fresh)
-    return tl.load(cells, mask=valid[:, None] & (d < DEPTH)[None, :], other=0.0)
+    # nobody reads them again in this step
+    return tl.load(cells, mask=valid[:, None] & (d < DEPTH)[None, :], other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -280,14 +272,24 @@ def _finished(top, weight, value, HOLLOW: tl.constexpr):
 
 @triton.jit
 def _append(
-    kept, new, kept_at, new_at, sink, stream, head, count, width, begin, d, DEPTH: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    new, kept, new_at, kept_at, frame, count, width, begin, d, DEPTH: tl.constexpr, BLOCK_N: tl.constexpr
+):  # fmt: skip
     """New frame i becomes column begin + i of the ring, the last ones if there are more than it has."""
-    kept += sink * kept_at[0] + head * kept_at[1]
-    new += stream * new_at[0] + head * new_at[1]
-    for frame in range(0, count, BLOCK_N):
-        i = frame + tl.arange(0, BLOCK_N)
-        wanted = ((i < count) & (i >= count - width))[:, None] & (d < DEPTH)[None, :]
-        x = tl.load(new + i[:, None].to(tl.int64) * new_at[2] + d[None, :] * new_at[3], mask=wanted)
-        at = (begin + i) % tl.maximum(width, 1)
-        tl.store(kept + at[:, None].to(tl.int64) * kept_at[2] + d[None, :] * kept_at[3], x, mask=wanted)
+    for at in range(frame, count, BLOCK_N):
+        x = _fresh(new, new_at, at, count, width, d, DEPTH, BLOCK_N)
+        _keep(x, kept, kept_at, at, count, width, begin, d, DEPTH, BLOCK_N)
+
+
+@triton.jit
+def _fresh(new, new_at, frame, count, width, d, DEPTH: tl.constexpr, BLOCK_N: tl.constexpr):
+    i = frame + tl.arange(0, BLOCK_N)
+    wanted = ((i < count) & (i >= count - width))[:, None] & (d < DEPTH)[None, :]
+    return tl.load(new + i[:, None].to(tl.int64) * new_at[2] + d[None, :] * new_at[3], mask=wanted)
+
+
+@triton.jit
+def _keep(x, kept, kept_at, frame, count, width, begin, d, DEPTH: tl.constexpr, BLOCK_N: tl.constexpr):
+    i = frame + tl.arange(0, BLOCK_N)
+    wanted = ((i < count) & (i >= count - width))[:, None] & (d < DEPTH)[None, :]
+    at = (begin + i) % tl.maximum(width, 1)
+    tl.store(kept + at[:, None].to(tl.int64) * kept_at[2] + d[None, :] * kept_at[3], x, mask=wanted)

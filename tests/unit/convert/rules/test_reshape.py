@@ -70,14 +70,17 @@ def test_what_reads_across_time_folded_with_rows_is_refused() -> None:
     )
     problem = refused(proto)
     assert (problem.op, problem.node) == ("Pad", "y")
-    assert "folded together with another axis" in problem.reason
+    assert "merged with another axis" in problem.reason
 
 
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [
-        ([node("Flatten", "x", "y", axis=0)], "folded together"),
-        ([node("Transpose", "x", "h", perm=[1, 2, 0]), node("Reshape", "h to", "y")], "folded behind time"),
+        ([node("Flatten", "x", "y", axis=0)], "merged with another axis"),
+        (
+            [node("Transpose", "x", "h", perm=[1, 2, 0]), node("Reshape", "h to", "y")],
+            "time and batch are merged (T*B) in this Reshape",
+        ),
     ],
 )
 def test_time_that_would_be_lost_is_refused(nodes: list[onnx.NodeProto], reason: str) -> None:
