@@ -56,6 +56,7 @@ class Plan:
     tail: bool = False  # what it holds behind the end of what it reads follows from where that is
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
     most: int | None = None  # its windows end no later
+    fills: bool = False  # puts something else than zeros into frames of zeros
 
 
 def execute(ctx: Context, node: Node, plan: Plan) -> None:
@@ -281,7 +282,7 @@ def _file_formula(
 
     So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
     """
-    clean = all(r.wire.clean and (r.fill is None or r.fill.value == 0) for r in plan.reads)
+    clean = not plan.fills and all(map(_zeros_before, plan.reads))
     made: dict[Window, Sequence[ir.Value | None]] = {}
 
     def take(index: int) -> Callable[[Window], ir.Value]:
@@ -304,6 +305,12 @@ def _file_formula(
                 name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies,
                 known=known, first=first,
             )  # fmt: skip
+
+
+def _zeros_before(read: Read) -> bool:
+    """Do frames before the first read zeros, and nothing else? (Not those shown again, nor what was cut in front.)"""
+    zeros = read.fill is None or (read.fill.mode == "constant" and read.fill.value == 0)
+    return read.wire.clean and zeros and read.reach.last(-1) < 0
 
 
 def settled(ctx: Context, node: Node, wire: Wire) -> Wire:

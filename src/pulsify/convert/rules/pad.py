@@ -64,7 +64,8 @@ def _plan(
         return (ctx.builder.op("Pad", values[0], ctx.builder.ints(*others), value, mode=mode, name=node.name),)
 
     layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
-    return Plan((Read(wire, reach, fill),), (layout,), length, emit, copies=wire.end is not None)
+    fills = any(others) and node.attr("mode", "constant") == "constant" and _value(ctx, node) != 0
+    return Plan((Read(wire, reach, fill),), (layout,), length, emit, copies=wire.end is not None, fills=fills)
 
 
 def _axes(ctx: Context, node: Node, wire: Wire) -> list[int]:
