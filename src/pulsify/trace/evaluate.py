@@ -424,6 +424,9 @@ def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
     if x is not None and node.op == "ConvTranspose" and node.attr("output_shape") and ins[1] is not None:
         fixed = tuple(node.attr("output_shape"))[2 - len(x.dims) :]
         return (x.dims[0], ins[1].dims[1] * node.attr("group", 1), *fixed)
+    if x is not None and node.op == "ConvTranspose" and node.attr("auto_pad", "").startswith("SAME"):
+        assert ins[1] is not None
+        return _transposed(node, x.dims, ins[1].dims)
     if x is None or node.op not in (*SAME_SHAPE, "STFT"):
         return None
     if node.op in SAME_SHAPE:
@@ -438,6 +441,19 @@ def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
         raise CannotRun(node, f"its frame of {frame} is longer than its input of {x.dims[1]}")
     frames = (x.dims[1] - frame) // int(hop.array.reshape(-1)[0]) + 1
     return (x.dims[0], frames, frame // 2 + 1 if node.attr("onesided", 1) else frame, 2)
+
+
+def _transposed(node: Node, dims: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """SAME makes stride times the input, where the kernel makes so many; inference adds output_padding once more."""
+    n = len(dims) - 2
+    strides, dilations, more = (
+        node.attr(k) or (d,) * n for k, d in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    made = [
+        min((size - 1) * s + (k - 1) * d + 1 + e, size * s)
+        for size, k, s, d, e in zip(dims[2:], kernel[2:], strides, dilations, more, strict=True)
+    ]
+    return (dims[0], kernel[1] * node.attr("group", 1), *made)
 
 
 def _scaled(node: Node, x: Traced, ins: list[Traced | None]) -> tuple[int, ...] | None:

@@ -97,8 +97,9 @@ def resize(n: Site) -> None:
     rounding = n.text("nearest_mode", "round_prefer_floor" if n.opset >= 11 else "floor")
     if mode != "nearest":
         float_only(n)
+    still = n.sizes() == n.gives()  # the runtime copies then, whatever the scales are
     for axis, (size, made, scale) in enumerate(zip(n.sizes(), n.gives(), _scales(n), strict=True)):
-        if size == made and scale == 1.0:
+        if still or (size == made and scale == 1.0):
             continue
         at = origins(how, size, made, scale)
         if at is None:

@@ -21,7 +21,11 @@ from pulsify.core.length import constant
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
 
-REFUSE_TO_CUT = ("MaxPool", "AveragePool")  # they take no length at which auto_pad would be negative
+
+def cuts(node: Node) -> bool:
+    """Does it take lengths at which auto_pad would be negative? Pools do not, an AveragePool does from opset 19 on."""
+    return node.op != "MaxPool" and (node.op != "AveragePool" or node.version >= 19)
+
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
     turns = stretched(sizes, Fraction(stride))  # what follows from the remainder repeats with that
     for frames in dict.fromkeys(turns.values.tolist()):
         total = same_total(frames, span, stride)
-        if total >= 0 or node.op not in REFUSE_TO_CUT:
+        if total >= 0 or cuts(node):
             found.add((same_front(node, total), total))
     befores = {b for b, _ in found}
     if len(befores) != 1:
@@ -79,7 +83,7 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
             f"auto_pad={node.attr('auto_pad')} with stride {stride} pads the start differently depending on the length",
             f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
         )
-    if wire.length is not None and span < stride and node.op in REFUSE_TO_CUT:
+    if wire.length is not None and span < stride and not cuts(node):
         # the last window has a first frame, and no frame behind its last
         begun = wire.length.then(1, stride - 1, stride)
         ctx.ask.ledger.require(node.name, begun, equals=wire.length.then(1, stride - span - 1, stride).then(add=1))
@@ -95,8 +99,8 @@ def same_total(frames: int, span: int, stride: int) -> int:
 def same_front(node: Node, total: int) -> int:
     """How many of them go in front, in ONNX Runtime: it divides towards zero, and a convolution cuts one fewer."""
     lower = node.attr("auto_pad") == "SAME_LOWER"
-    cuts = total < 0 and "Conv" in node.op
-    return int((total + cuts + lower) / 2)
+    fewer = total < 0 and "Conv" in node.op
+    return int((total + fewer + lower) / 2)
 
 
 def without_time_pads(node: Node, n: int, s: int, extra: dict[str, object] | None = None) -> dict[str, object]:
@@ -172,7 +176,7 @@ def _zero_point(ctx: Context, node: Node) -> int:
 def _with_pads(node: Node, kernel: Sequence[int]) -> Node:
     """A transposed convolution with explicit pads: SAME cuts what is more than stride times its input, always alike."""
     auto, n = node.attr("auto_pad", "NOTSET"), len(kernel)
-    if not auto.startswith("SAME"):
+    if not auto.startswith("SAME") or node.attr("output_shape"):
         return node
     strides, dilations, more = (
         node.attr(k) or (d,) * n for k, d in (("strides", 1), ("dilations", 1), ("output_padding", 0))
@@ -191,7 +195,8 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     output   [ . . . . )                  an output is complete once the last input frame
                   [ . . . . )             that touches it is there
     """
-    wire = ctx.ask.wire(node.inputs[0])
+    wire, kernel = ctx.ask.wire(node.inputs[0]), ctx.ask.dims(node.inputs[1])[2:]
+    node = _with_pads(node, kernel)
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis == 0:
@@ -199,7 +204,6 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     if wire.layout.axis == 1:
         ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
     wire = measured(ctx.ask, node, wire)
-    kernel = ctx.ask.dims(node.inputs[1])[2:]
     n = len(kernel)
     if node.attr("output_shape"):
         ctx.ask.refuse(
@@ -207,7 +211,6 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
             "its output shape is written down, so it gives as many frames however long the stream is",
             "export it with explicit pads",
         )
-    node = _with_pads(node, kernel)
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
     first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame

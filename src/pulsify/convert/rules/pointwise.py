@@ -6,7 +6,7 @@ An operator is pointwise in time if the time axis is none of the axes it mixes. 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -176,7 +176,10 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
     return ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
 
 
-def static(ctx: Context, node: Node) -> Plan | None:
+Emit = Callable[[Context, Node, Sequence[ir.Value | None]], Sequence[ir.Value]]
+
+
+def static(ctx: Context, node: Node, emit: Emit = clone) -> Plan | None:
     """No input has a time axis: the node is copied. What it makes is right at every pulse, or when its inputs are."""
     facts = [_without_time(ctx, node, n) if n else None for n in node.inputs]
     given = [f for f in facts if f is not None]
@@ -186,7 +189,7 @@ def static(ctx: Context, node: Node) -> Plan | None:
     inputs = [None if f is None else f.value for f in facts]
     if final is not None or first:
         inputs = _safe(ctx, node, facts, inputs)
-    for output, value in zip(node.outputs, clone(ctx, node, inputs), strict=True):
+    for output, value in zip(node.outputs, emit(ctx, node, inputs), strict=True):
         if output:
             ctx.ask.facts[output] = Static(value, final, first)
     return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -23,10 +25,9 @@ from pulsify.frontend.model import Node
 @rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")
 def pool(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
-    if wire is None:
-        return static(ctx, node)
-    if wire.layout.axis < 2:
-        return pointwise(ctx, node)
+    if wire is None or wire.layout.axis < 2:
+        node = replace(node, attrs=_rounded_down(ctx, node, dict(node.attrs)))
+        return static(ctx, node) if wire is None else pointwise(ctx, node)
     if len(node.outputs) > 1 and node.outputs[1]:
         ctx.ask.refuse(node, "its indices count over the whole stream", "use only the pooled values")
     wire = measured(ctx.ask, node, wire)
@@ -40,10 +41,7 @@ def pool(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime pools no empty input
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        attrs = settle_other_pads(ctx, node, kernel, t.spatial)
-        attrs.pop("ceil_mode", None)
-        if len(kernel) > 1 and node.attr("ceil_mode", 0):
-            attrs["ceil_mode"] = 1  # still matters to the other axes
+        attrs = _rounded_down(ctx, node, settle_other_pads(ctx, node, kernel, t.spatial), t.spatial)
         out = ctx.builder.ops(node.op, [values[0]], attrs, name=node.name)[0]
         if node.op != "AveragePool" or length is None:
             return (out,)
@@ -67,6 +65,32 @@ def local_response(ctx: Context, node: Node) -> Plan | None:
 
     read = Read(wire, Reach(lo=-before, hi=after), Fill())
     return Plan((read,), (ctx.ask.layout(node, node.outputs[0]),), wire.length, emit)
+
+
+def _rounded_down(ctx: Context, node: Node, attrs: dict[str, Any], time: int | None = None) -> dict[str, Any]:
+    """Attributes with pads in place of ceil_mode: what that makes, shape inference and the runtime count otherwise.
+
+    time: which of the axes, if any, comes in windows that it divides.
+    """
+    if not attrs.get("ceil_mode") or str(attrs.get("auto_pad", "")).startswith("SAME"):
+        return attrs
+    kernel, read, made = node.attr("kernel_shape"), ctx.ask.dims(node.inputs[0])[2:], ctx.ask.dims(node.outputs[0])[2:]
+    n = len(kernel)
+    strides, dilations = (attrs.get(k) or (1,) * n for k in ("strides", "dilations"))
+    pads = [0] * (2 * n) if attrs.get("auto_pad") == "VALID" else list(attrs.get("pads") or [0] * (2 * n))
+    out, counts = list(pads), node.op == "AveragePool" and bool(node.attr("count_include_pad", 0))
+    rounded, alike = True, True
+    for i in (i for i in range(n) if i != time):
+        span, room = (kernel[i] - 1) * dilations[i] + 1, read[i] + pads[i]
+        out[i + n] = max((made[i] - 1) * strides[i] + span - room, 0)
+        # frames that ceil_mode adds do not count, pads do; the runtime has none as long as the kernel
+        rounded = rounded and out[i + n] < kernel[i] and not (counts and out[i + n] > pads[i + n])
+        alike = alike and -(-(room + pads[i + n] - span) // strides[i]) + 1 == made[i]
+    if not rounded and not alike:
+        ctx.ask.refuse(node, "ceil_mode counts a window behind the end of one axis", "export it with explicit pads")
+    if not rounded:
+        return attrs
+    return {k: v for k, v in attrs.items() if k not in ("ceil_mode", "auto_pad")} | {"pads": tuple(out)}
 
 
 def _length(length: Length, t: Probes, ceil: bool) -> Length:

@@ -17,8 +17,9 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, gather_frames
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import as_expected, measured, numbers, sizes
-from pulsify.convert.rules.pointwise import static
+from pulsify.convert.rules.pointwise import clone, static
 from pulsify.convert.rules.registry import rule
+from pulsify.convert.rules.resize_across import Given, resized
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
@@ -33,7 +34,7 @@ MANY = 8  # output frames for one of the input
 def resize(ctx: Context, node: Node) -> Plan | None:
     found = ctx.ask.wire(node.inputs[0])
     if found is None:
-        return static(ctx, node)
+        return static(ctx, node, _emit_static if _scales(ctx, node) and _static_factors(ctx, node) else clone)
     wire = measured(ctx.ask, node, found)
     factor = _factor(ctx, node, wire)
     if factor == 1:
@@ -41,7 +42,7 @@ def resize(ctx: Context, node: Node) -> Plan | None:
             (Read(wire),),
             (ctx.ask.layout(node, node.outputs[0], wire.layout.outer),),
             wire.length,
-            lambda values, window: (_emit(ctx, node, wire, values[0], factor),),
+            lambda values, window: (_emit(ctx, node, wire, values[0], factor, window.frames),),
         )
     _check(ctx, node)
     reach = _reach(node, factor)
@@ -68,9 +69,11 @@ def resize(ctx: Context, node: Node) -> Plan | None:
             x = ctx.builder.slice(x, wire.layout.axis, begin - lo, hi - lo)
         # a factor in float32, as the runtime has it, may count one frame fewer than the fraction does
         made = int((hi - begin) * float(np.float32(float(factor))))
+        frames = hi - begin
         if window.end > min(made, int((hi - begin) * factor)) + int(begin * factor):
             x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
-        out = _emit(ctx, node, wire, x, factor)
+            frames += factor.denominator
+        out = _emit(ctx, node, wire, x, factor, frames)
         skip = window.start - int(begin * factor)
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
@@ -145,7 +148,7 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
             out = b.op("Add", out, part)
         dims = zip(ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0]), strict=True)
         alone = all(m == r for i, (m, r) in enumerate(dims) if i != layout.axis)
-        return (out if alone else _emit(ctx, node, wire, out, Fraction(1)),)
+        return (out if alone else _emit(ctx, node, wire, out, Fraction(1), window.frames),)
 
     known = wire.end is None  # it could be had early, but which frame is shown at the end is not known before
     return Plan((Read(wire, reach),), (layout,), length, emit, tail=known)
@@ -319,9 +322,30 @@ def _nearest(node: Node, x: Fraction) -> int:
     return math.ceil(x - HALF) if how == "round_prefer_floor" else math.floor(x + HALF)
 
 
-def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction) -> ir.Value:
-    """The node itself on one window, by scales (the sizes of a window are not the model's)."""
-    b, rank = ctx.builder, wire.layout.rank
+def _static_factors(ctx: Context, node: Node) -> list[float]:
+    """The scales of all axes, of what has no time; none if they are not known, or parts are cropped."""
+    given = _scales(ctx, node)
+    if ctx.ask.known(given) is None or "crop" in _coordinates(node):
+        return []
+    rank = len(ctx.ask.dims(node.inputs[0]))
+    out = [1.0] * rank
+    table = fixed_value(ctx.ask, node, given, "scales").reshape(-1)
+    for axis, scale in zip(node.attr("axes") or range(rank), table, strict=True):
+        out[axis % rank] = float(scale)
+    return out
+
+
+def _emit_static(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
+    x, sizes = inputs[0], tuple(max(s, -1) for s in ctx.ask.sizes_static(node.inputs[0]))
+    assert x is not None
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
+    given = Given(sizes, -1, tuple(ctx.ask.dims(node.outputs[0])))
+    return (resized(ctx, node, x, given, _static_factors(ctx, node), attrs),)
+
+
+def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction, frames: int) -> ir.Value:
+    """The node itself on one window of so many frames, by scales (the sizes of a window are not the model's)."""
+    rank = wire.layout.rank
     made, read = ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0])
     scales = [1.0 if s < 0 else made[i] / read[i] for i, s in enumerate(wire.layout.sizes)]
     scales[wire.layout.axis] = float(factor)
@@ -330,9 +354,9 @@ def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction) -
         axes = [a % rank for a in (node.attr("axes") or range(rank))]
         for axis, scale in zip(axes, fixed_value(ctx.ask, node, given, "scales").reshape(-1), strict=True):
             scales[axis] = float(scale)
-    table = b.constant(np.array(scales, np.float32), "scales")
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
     others = [v for i, v in enumerate(scales) if i != wire.layout.axis]
     if _coordinates(node) == "pytorch_half_pixel" and all(v == 1 for v in others):
         attrs["coordinate_transformation_mode"] = "half_pixel"  # a window of one frame is no output of one frame
-    return b.op("Resize", x, None, table, name=node.name, **attrs)
+    dims = tuple(max(d, -1) for d in wire.layout.shape(frames))
+    return resized(ctx, node, x, Given(dims, wire.layout.axis, tuple(made)), scales, attrs)

@@ -122,9 +122,10 @@ def _others_cut(ctx: Context, node: Node, wire: Wire, cuts: Mapping[int, Cut]) -
                 f"where it cuts axis {axis} changes with the length of the stream",
                 'cut at a fixed place, or declare the lengths you use: set={"T": "8*n"}',
             )
-        start = min(int(cut.start.item), ctx.ask.dims(node.inputs[0])[axis])
+        size = ctx.ask.dims(node.inputs[0])[axis]
+        start = min(int(cut.start.item), size if cut.step > 0 else size - 1)
         stop = start + cut.step * int(cut.count.item)
-        out[axis] = (start, min(stop, ctx.ask.dims(node.inputs[0])[axis]) if cut.step > 0 else stop, cut.step)
+        out[axis] = (start, min(stop, size) if cut.step > 0 else stop, cut.step)
     return out
 
 
