@@ -103,8 +103,8 @@ def test_zeros_in_front_of_a_pool_are_no_pads_of_it(opset: int) -> None:
     """ONNX Runtime makes one node of them, where zeros no longer count, nor may there be more than the kernel has."""
     known = {"pads": np.array([0, 0, 0, 1, 0, 0, 0, 2])}
     pool = node("MaxPool", "p", "y", kernel_shape=[1, 2], strides=[1, 2])
-    check(Case([node("Neg", "a", "n"), node("Abs", "x", "a"), node("Pad", "n pads", "p"), pool][1::-1] +
-               [node("Pad", "n pads", "p"), pool], known, opset=opset), "ort")  # fmt: skip
+    below = [node("Abs", "x", "a"), node("Neg", "a", "n"), node("Pad", "n pads", "p"), pool]
+    check(Case(below, known, opset=opset), "ort")
 
 
 # ---- sizes that shape inference gets otherwise than the runtime
@@ -118,8 +118,8 @@ def resized(size: int, scale: float = 1.0, to: int = 0, dims: tuple[int | str, .
     dims = (*(dims or (1, 3, "T")), size)
     if not to:
         return Case([node("Resize", "x _ s", "y", **attrs)], {"s": np.array([1, 1, 1, scale], np.float32)}, dims)
-    nodes = [node("Shape", "x", "d", end=3), node("Concat", "d g", "s", axis=0), node("Resize", "x _ _ s", "y", **attrs)]
-    return Case(nodes, {"g": np.array([to])}, dims)
+    sizes = [node("Shape", "x", "d", end=3), node("Concat", "d g", "s", axis=0)]
+    return Case([*sizes, node("Resize", "x _ _ s", "y", **attrs)], {"g": np.array([to])}, dims)
 
 
 def turned(start: int, stop: int, step: int) -> Case:
@@ -182,10 +182,9 @@ def test_sizes_are_those_of_the_runtime(case: str, back_end: str) -> None:
 
 
 def test_a_size_that_cannot_be_told_is_refused() -> None:
-    """The factor lies a little below 0.7: the runtime rounds to 7 all the same, and 7 of 10 is another factor."""
-    case = resized(10, float(np.nextafter(np.float32(0.7), np.float32(0))))
-    if Batch(case.proto()).run({"x": case.data(3)})["y"].shape[-1] == 6:
-        pytest.skip("the runtime makes 6 of it")
+    """A little less than 11/6: the runtime makes 11 of 6 all the same, and told 11 it would take another factor."""
+    case = resized(6, float(np.nextafter(np.float32(11 / 6), np.float32(0))))
+    assert Batch(case.proto()).run({"x": case.data(3)})["y"].shape[-1] == 11
     with pytest.raises(pulsify.NotStreamable, match="rounded otherwise") as raised:
         stream_of(case, 4)
     assert raised.value.op == "Resize" and raised.value.node == "y"
@@ -225,3 +224,21 @@ def test_same_pads_of_a_kernel_shorter_than_its_stride(op: str, opset: int, auto
     """An AveragePool of opset 19 and later takes all lengths, those of which a frame is left over too."""
     pool = node(op, "x", "y", kernel_shape=[1, 3], strides=[2, 2], auto_pad=auto)
     check(Case([pool], opset=opset), back_end)
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "Conv"])
+def test_same_pads_that_cut_in_front(op: str, auto: str, back_end: str) -> None:
+    """Five entries of which one or two are looked at: the runtime looks in the middle."""
+    for kernel, stride in ((1, 5), (2, 5), (1, 3)):
+        size = [] if op == "Conv" else [kernel]
+        attrs: dict[str, Any] = {"strides": [stride], "auto_pad": auto} | ({"kernel_shape": size} if size else {})
+        known = {"w": weights(2, 3, kernel)} if op == "Conv" else {}
+        check(Case([node(op, "x w" if known else "x", "y", **attrs)], known, ("T", 3, 6 - (stride == 5))), back_end)
+
+
+def test_same_pads_with_gaps_are_refused_beside_time_too() -> None:
+    pool = node("MaxPool", "x", "y", kernel_shape=[2], dilations=[2], auto_pad="SAME_UPPER")
+    with pytest.raises(pulsify.NotStreamable, match="leaves the dilation out"):
+        stream_of(Case([pool], dims=("T", 3, 6)), 4)

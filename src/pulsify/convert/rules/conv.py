@@ -15,7 +15,7 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import in_frames, measured
-from pulsify.convert.rules.pointwise import pointwise, static
+from pulsify.convert.rules.pointwise import Make, clone, pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import constant
 from pulsify.core.reach import Reach
@@ -25,7 +25,6 @@ from pulsify.frontend.model import Node
 def cuts(node: Node) -> bool:
     """Does it take lengths at which auto_pad would be negative? Pools do not, an AveragePool does from opset 19 on."""
     return node.op != "MaxPool" and (node.op != "AveragePool" or node.version >= 19)
-
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,7 @@ def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Probes:
 
 def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> tuple[int, int]:
     """SAME pads follow the length; a stream needs the part in front to be the same for every length."""
-    if any(d > 1 for d in node.attr("dilations", ())):
-        ctx.ask.refuse(
-            node,
-            "ONNX Runtime leaves the dilation out when it works out auto_pad",
-            "export it with explicit pads",
-        )
+    no_gaps(ctx, node)
     found = set()
     own = wire.length if wire.length is not None else constant(ctx.ask.dims(wire.name)[wire.layout.axis])
     sizes = in_frames(ctx.ask, own)
@@ -89,6 +83,16 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
         ctx.ask.ledger.require(node.name, begun, equals=wire.length.then(1, stride - span - 1, stride).then(add=1))
     before = befores.pop()
     return before, max(t for _, t in found) - before
+
+
+def no_gaps(ctx: Context, node: Node) -> None:
+    """Refuse SAME pads with dilation."""
+    if node.attr("auto_pad", "NOTSET").startswith("SAME") and any(d > 1 for d in node.attr("dilations", ())):
+        ctx.ask.refuse(
+            node,
+            "ONNX Runtime leaves the dilation out when it works out auto_pad",
+            "export it with explicit pads",
+        )
 
 
 def same_total(frames: int, span: int, stride: int) -> int:
@@ -136,20 +140,42 @@ def settle_other_pads(ctx: Context, node: Node, kernel: Sequence[int], s: int) -
     return {**attrs, "pads": tuple(pads)}
 
 
+def beside_time(ctx: Context, node: Node, kernel: Sequence[int]) -> tuple[Node, Make]:
+    """The node where time is none of the axes it looks along, with explicit pads, and what SAME cuts in front cut."""
+    n, front, back = len(kernel), [], []
+    if not node.attr("auto_pad", "NOTSET").startswith("SAME"):
+        return node, clone
+    strides, dilations = (node.attr(k) or (1,) * n for k in ("strides", "dilations"))
+    for size, k, s, d in zip(ctx.ask.dims(node.inputs[0])[2:], kernel, strides, dilations, strict=True):
+        total = same_total(size, (k - 1) * d + 1, s)
+        front.append(same_front(node, total))
+        back.append(total - front[-1])
+    pads = tuple(max(p, 0) for p in (*front, *back))
+    cut = {i + 2: -p for i, p in enumerate(front) if p < 0}
+
+    def make(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
+        x = inputs[0]
+        for axis, by in cut.items():
+            assert x is not None
+            x = ctx.builder.slice(x, axis, by, ctx.ask.dims(node.inputs[0])[axis])
+        return clone(ctx, node, [x, *inputs[1:]])
+
+    return replace(node, attrs={**node.attrs, "auto_pad": "NOTSET", "pads": pads}), make
+
+
 @rule("Conv", "ConvInteger", "QLinearConv", says="any stride, dilation, groups, pads and auto_pad; 1-D to 3-D")
 def conv(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     weight = node.inputs[3 if node.op == "QLinearConv" else 1]
     if ctx.ask.wire(weight) is not None:
         ctx.ask.refuse(node, "its kernel varies over time", "use a constant kernel")
-    if wire is None:
-        return static(ctx, node)
-    if wire.layout.axis == 0:
-        return pointwise(ctx, node)
+    kernel = ctx.ask.dims(weight)[2:]
+    if wire is None or wire.layout.axis == 0:
+        node, make = beside_time(ctx, node, kernel)
+        return static(ctx, node, make) if wire is None else pointwise(ctx, node, make)
     if wire.layout.axis == 1:
         ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
     wire = measured(ctx.ask, node, wire)
-    kernel = ctx.ask.dims(weight)[2:]
     t = taps(ctx, node, wire, kernel)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     assert wire.length is not None

@@ -24,6 +24,8 @@ from pulsify.core.traits import ELEMENTWISE
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
 
+Make = Callable[[Context, Node, Sequence[ir.Value | None]], Sequence[ir.Value]]  # the node, where it is no mere copy
+
 
 @rule(*sorted(ELEMENTWISE), says="frame by frame, any operand on any side, with broadcasting")
 def elementwise(ctx: Context, node: Node) -> Plan | None:
@@ -112,7 +114,7 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     return layout
 
 
-def pointwise(ctx: Context, node: Node) -> Plan | None:
+def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
     """The node as it is on every pulse's frames. All inputs with a time axis must hold the same frames.
 
     Before: the caller has made sure that the time axis is not among the axes the operator mixes.
@@ -136,9 +138,8 @@ def pointwise(ctx: Context, node: Node) -> Plan | None:
         for i, w in wires.items():
             if first is not None and w.constant_frame is not None and w.layout.outer != outer:
                 given[i] = _as_many(ctx, w, given[first], wires[first])
-        return clone(
-            ctx, node, [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
-        )
+        inputs = [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
+        return (make or clone)(ctx, node, inputs)
 
     layouts = tuple(ctx.ask.layout(node, o, outer) if o else None for o in node.outputs)
     reads = tuple(Read(w) for w in wires.values())
@@ -176,10 +177,7 @@ def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[
     return ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
 
 
-Emit = Callable[[Context, Node, Sequence[ir.Value | None]], Sequence[ir.Value]]
-
-
-def static(ctx: Context, node: Node, emit: Emit = clone) -> Plan | None:
+def static(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
     """No input has a time axis: the node is copied. What it makes is right at every pulse, or when its inputs are."""
     facts = [_without_time(ctx, node, n) if n else None for n in node.inputs]
     given = [f for f in facts if f is not None]
@@ -189,7 +187,7 @@ def static(ctx: Context, node: Node, emit: Emit = clone) -> Plan | None:
     inputs = [None if f is None else f.value for f in facts]
     if final is not None or first:
         inputs = _safe(ctx, node, facts, inputs)
-    for output, value in zip(node.outputs, emit(ctx, node, inputs), strict=True):
+    for output, value in zip(node.outputs, (make or clone)(ctx, node, inputs), strict=True):
         if output:
             ctx.ask.facts[output] = Static(value, final, first)
     return None

@@ -14,7 +14,7 @@ from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
 from pulsify.convert.proof.numbers import measured
-from pulsify.convert.rules.conv import Probes, settle_other_pads, taps
+from pulsify.convert.rules.conv import Probes, beside_time, no_gaps, settle_other_pads, taps
 from pulsify.convert.rules.pointwise import clone, pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
@@ -26,8 +26,10 @@ from pulsify.frontend.model import Node
 def pool(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     if wire is None or wire.layout.axis < 2:
+        no_gaps(ctx, node)
         node = replace(node, attrs=_rounded_down(ctx, node, dict(node.attrs)))
-        return static(ctx, node) if wire is None else pointwise(ctx, node)
+        node, make = beside_time(ctx, node, node.attr("kernel_shape"))
+        return static(ctx, node, make) if wire is None else pointwise(ctx, node, make)
     if len(node.outputs) > 1 and node.outputs[1]:
         ctx.ask.refuse(node, "its indices count over the whole stream", "use only the pooled values")
     wire = measured(ctx.ask, node, wire)

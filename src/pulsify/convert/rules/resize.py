@@ -17,7 +17,7 @@ from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, gather_frames
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import as_expected, measured, numbers, sizes
-from pulsify.convert.rules.pointwise import clone, static
+from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
 from pulsify.convert.rules.resize_across import Given, resized
 from pulsify.core.length import Length
@@ -34,7 +34,7 @@ MANY = 8  # output frames for one of the input
 def resize(ctx: Context, node: Node) -> Plan | None:
     found = ctx.ask.wire(node.inputs[0])
     if found is None:
-        return static(ctx, node, _emit_static if _scales(ctx, node) and _static_factors(ctx, node) else clone)
+        return static(ctx, node, _emit_static if _scales(ctx, node) and _static_factors(ctx, node) else None)
     wire = measured(ctx.ask, node, found)
     factor = _factor(ctx, node, wire)
     if factor == 1:

@@ -17,7 +17,7 @@ Scales = Sequence[float]
 
 @dataclass(frozen=True)
 class Given:
-    """What is resized: sizes by axis (-1: free), the axis of time (-1: none), and what batch makes of the other axes."""
+    """What is resized: sizes (-1: free), the axis of time (-1: none), and what batch makes of the others."""
 
     dims: tuple[int, ...]
     axis: int
@@ -37,7 +37,7 @@ def resized(
         if np.float32(given.made[i] / given.dims[i]) != np.float32(scales[i]):
             ctx.ask.refuse(
                 node,
-                f"how large it makes axis {i}, {given.dims[i]} times {scales[i]}, is rounded otherwise from place to place",
+                f"the size of axis {i}, {given.dims[i]} times {scales[i]}, is rounded otherwise from place to place",
                 "give it sizes instead of scales, or a factor by which the size is whole",
             )
     x = _apart(ctx, node, x, given, [s if i in told else 1.0 for i, s in enumerate(scales)], attrs, by_size=True)
@@ -62,7 +62,7 @@ def _apart(
     b, rank = ctx.builder, len(given.dims)
     over = [i for i, s in enumerate(scales) if s != 1]
     if over and all(i != given.axis and given.made[i] == given.dims[i] for i in over):
-        ctx.ask.refuse(node, f"it moves what lies along axis {over[0]}, whose size stays", "give that axis the factor 1")
+        ctx.ask.refuse(node, f"it moves entries along axis {over[0]}, whose size stays", "give that axis the factor 1")
     outer = rank == 4 and given.axis < 2 <= min(over, default=2)  # as it is
     if node.attr("mode", "nearest") == "nearest" or not over or given.axis in over or outer or given.dims.count(-1) > 1:
         return _node(ctx, node, x, given, scales, attrs, by_size)

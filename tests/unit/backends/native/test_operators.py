@@ -160,7 +160,7 @@ def test_pools(text: str) -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
-@pytest.mark.parametrize("scale", [2, 1.5, 0.5])
+@pytest.mark.parametrize("scale", [2, 1.5, 0.5, 1.05])
 def test_resize(mode: str, how: str, scale: float) -> None:
     text = f"Resize x e s > y mode='{mode}' coordinate_transformation_mode='{how}'"
     known = {"e": np.zeros(0, np.float32), "s": np.float32([1, 1, 1, scale])}

@@ -108,7 +108,7 @@ def test_over_two_axes(text: str) -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("how", ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"])
-@pytest.mark.parametrize("scale", [2.0, 1.5, 0.5])
+@pytest.mark.parametrize("scale", [2.0, 1.5, 0.5, 1.1])
 def test_resize(mode: str, how: str, scale: float) -> None:
     text = f"Resize x _ s > y mode='{mode}' coordinate_transformation_mode='{how}'"
     for rounding in ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",):
