@@ -48,8 +48,8 @@ def check(case: Case, back_end: str, pulse: int = 4) -> None:
     """With NaN behind the end; every length that batch takes is taken."""
     stream, batch = stream_of(case, pulse), Batch(case.proto(), optimize=False)
     axis, compared = stream.outputs[0].axis, 0
-    options = {"batch": 2} if "B" in case.dims else {}
-    session = stream.session(padding=math.nan, **options, **BACK_ENDS[back_end])
+    several = 2 if "B" in case.dims else None
+    session = stream.session(padding=math.nan, batch=several, **BACK_ENDS[back_end])
     for length in LENGTHS:
         x = case.data(length)
         want = batch.attempt({"x": x})
