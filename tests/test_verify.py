@@ -242,7 +242,7 @@ def test_batch_is_opened_once_where_nothing_departs(monkeypatch: pytest.MonkeyPa
     from pulsify.verify import check
 
     opened, open_model = list[bool](), check.open_model
-    monkeypatch.setattr(check, "open_model", lambda *a, optimize=True: opened.append(optimize) or open_model(*a))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(check, "open_model", lambda *a, optimize=True, **k: opened.append(optimize) or open_model(*a, **k))  # type: ignore[func-returns-value]
     pulsify.stream(models.look_ahead(), pulse=4)
     assert opened == [True]
 

@@ -37,11 +37,13 @@ def open_model(
     threads: int = 1,
     optimize: bool = True,
     profile: str | None = None,
+    as_others: bool = False,
 ) -> ort.InferenceSession:
     """A runtime session on a file, bytes or a model in memory.
 
     optimize=False computes every operator as it is written: what the runtime makes of quantised ones rounds otherwise.
     profile: how the file begins that the runtime's profiler writes, until `end_profiling` is called.
+    as_others: as whoever opens it without options of their own has it, whatever the optimiser makes of it.
     """
     import onnxruntime as ort
 
@@ -51,12 +53,12 @@ def open_model(
     if not optimize:
         chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if isinstance(source, ir.Model):
-        return _open_ir(source, chosen)
+        return _open_ir(source, chosen, as_others)
     data: Any = source if isinstance(source, (str, bytes)) else source.SerializeToString()
-    return _session(data, chosen)
+    return _session(data, chosen, as_others)
 
 
-def _session(source: str | bytes, chosen: ort.SessionOptions) -> ort.InferenceSession:
+def _session(source: str | bytes, chosen: ort.SessionOptions, as_others: bool = False) -> ort.InferenceSession:
     """On the CPU. A sum and the norm behind it stay two nodes: the fused one is up to three times as slow there.
 
     A Pad and the pool behind it stay two nodes as well: fused, zeros no longer count as the largest of a MaxPool's
@@ -64,7 +66,7 @@ def _session(source: str | bytes, chosen: ort.SessionOptions) -> ort.InferenceSe
     """
     import onnxruntime as ort
 
-    left_out = ["SkipLayerNormFusion", *(["Pad_Fusion"] if _pools(source) else [])]
+    left_out = ["SkipLayerNormFusion", *(["Pad_Fusion"] if not as_others and _pools(source) else [])]
     return ort.InferenceSession(source, chosen, providers=["CPUExecutionProvider"], disabled_optimizers=left_out)
 
 
@@ -123,13 +125,13 @@ def external_folders(model: ir.Model) -> set[str]:
     return {os.path.abspath(t.base_dir) for t in _tensors(model) if isinstance(t, ir.ExternalTensor)}
 
 
-def _open_ir(model: ir.Model, chosen: ort.SessionOptions) -> ort.InferenceSession:
+def _open_ir(model: ir.Model, chosen: ort.SessionOptions, as_others: bool) -> ort.InferenceSession:
     folders = external_folders(model)
     if embedded_bytes(model) <= IN_MEMORY and len(folders) <= 1:
         for folder in folders:  # read in place
             chosen.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-        return _session(ir.to_proto(model).SerializeToString(), chosen)
+        return _session(ir.to_proto(model).SerializeToString(), chosen, as_others)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "stream.onnx"
         ir.save(model, path, external_data="stream.onnx.data")
-        return _session(os.fspath(path), chosen)
+        return _session(os.fspath(path), chosen, as_others)

@@ -216,7 +216,7 @@ def _check_ports(batch: Any, stream: Subject) -> None:
 
 def _open_batch(source: Any, optimize: bool) -> Any:
     try:
-        return open_model(source, optimize=optimize)
+        return open_model(source, optimize=optimize, as_others=True)
     except Exception as error:  # ONNX Runtime has no common class for them
         raise InvalidModel(
             f"ONNX Runtime does not open the batch model: {error_text(error)}; verify=False converts without checking"
