@@ -242,7 +242,12 @@ def test_batch_is_opened_once_where_nothing_departs(monkeypatch: pytest.MonkeyPa
     from pulsify.verify import check
 
     opened, open_model = list[bool](), check.open_model
-    monkeypatch.setattr(check, "open_model", lambda *a, optimize=True, **k: opened.append(optimize) or open_model(*a, **k))  # type: ignore[func-returns-value]
+
+    def counted(source: Any, optimize: bool = True, **options: Any) -> Any:
+        opened.append(optimize)
+        return open_model(source, optimize, **options)
+
+    monkeypatch.setattr(check, "open_model", counted)
     pulsify.stream(models.look_ahead(), pulse=4)
     assert opened == [True]
 
