@@ -236,10 +236,11 @@ def test_noise_from_the_model_itself() -> None:
 
 
 def test_dropout_that_trains() -> None:
-    """Random as well; at the latest the verifier sees it."""
+    """Random as well, though two runs may draw the same."""
     constants = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
     proto = model([node("Dropout", "x ratio training", "y")], {"x": [1, 2, "T"]}, ["y"], constants)
-    refused(pulsify.PulsifyError, ".", pulsify.stream, proto, pulse=4)
+    for _ in range(3):
+        assert refused(pulsify.NotStreamable, "at random", pulsify.stream, proto, pulse=4).op == "Dropout"
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -90,6 +90,7 @@ def _apply(ctx: Context, node: Node) -> None:
     from pulsify.convert.rules.late import late_rule, reads_late
     from pulsify.convert.rules.pairwise import field_rule, meets
 
+    _check_noise(ctx, node)
     _latch(ctx, node)
     if reads_late(ctx, node):
         plan = late_rule(ctx, node)
@@ -110,6 +111,19 @@ def _apply(ctx: Context, node: Node) -> None:
     plan = entry.rule(ctx, node)
     if plan is not None:
         execute(ctx, node, plan)
+
+
+def _check_noise(ctx: Context, node: Node) -> None:
+    """A Dropout that trains draws numbers: a check by running it would see that only by chance."""
+    if node.op != "Dropout" or len(node.inputs) < 3 or not node.inputs[2]:
+        return
+    told = [run[node.inputs[2]] for run in ctx.ask.traces.runs]
+    if not all(value.known and not value.array.any() for value in told):
+        ctx.ask.refuse(
+            node,
+            "it is told to train: it drops entries at random",
+            "export the model in inference mode (module.eval())",
+        )
 
 
 TAKES_PREFIX = ("Concat", "Reshape", "Squeeze", "Unsqueeze")  # first frames as they are, without waiting for them
