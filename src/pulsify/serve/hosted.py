@@ -23,12 +23,16 @@ from pulsify.serve.stage import Stage
 
 MOST = 1024
 OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
+STRETCH = 0.04  # seconds that a batch waits for company at the most, under load: half a pulse, and no more than this
 BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What computes, and for how many streams at the most. wait: seconds a batch waits for company."""
+    """What computes, and for how many streams at the most. wait: seconds a batch waits for company.
+
+    Under load it waits for up to half a pulse: see `Scheduler`.
+    """
 
     most: int = MOST
     backend: str = "ort"
@@ -42,7 +46,9 @@ class Hosted:
 
     def __init__(self, served: Served, machine: Machine, deliver: Deliver) -> None:
         self.served, self.machine = served, machine
-        self.scheduler = Scheduler(served.name, machine.wait, deliver)
+        lasts = served.pulses_seconds
+        stretch = min(max(lasts) / 2, STRETCH) if lasts is not None and machine.wait else 0.0
+        self.scheduler = Scheduler(served.name, machine.wait, deliver, stretch)
         self._lock = threading.Lock()
         self._chains: dict[tuple[Sound, Sound], Chain] = {}
         self._resamplers: dict[tuple[int, int, int], Stage] = {}

@@ -27,6 +27,8 @@ TOLD_EVERY = 1 << 16  # bytes
 TICK = 0.1  # seconds between looks at what is due, while nothing comes
 PEEK_EVERY = 0.25  # seconds: a peek costs as much as a pulse that nobody shares
 PEEK_SHARE = 0.1  # of the time, for those of all streams
+EASY, FULL = 0.3, 0.7  # shares of time in rounds between which company is waited for ever longer
+RECENT = 0.05  # what one round counts in them
 log = logging.getLogger("pulsify.serve")
 
 
@@ -95,9 +97,11 @@ class Live:
 class Scheduler:
     """The thread. `post` is for everyone, the rest is its own."""
 
-    def __init__(self, name: str, wait: float, deliver: Deliver) -> None:
+    def __init__(self, name: str, wait: float, deliver: Deliver, stretch: float = 0.0) -> None:
+        """wait: seconds for company; stretch: as long at the most, when there is hardly time for all."""
         self.name, self.meter = name, Meter()
-        self._wait, self._deliver = wait, deliver
+        self._wait, self._stretch, self._deliver = wait, max(stretch, wait), deliver
+        self._load, self._rounded = 0.0, time.monotonic()  # the share of time in rounds, of late; the last one's end
         self._inbox: SimpleQueue[tuple[Live | None, str, Any, float]] = SimpleQueue()
         self._stages: list[tuple[int, Stage]] = []
         self._lives: dict[Live, None] = {}
@@ -156,10 +160,14 @@ class Scheduler:
         return going
 
     def _company(self) -> None:
-        """A moment for others to come, unless everyone is here or somebody has waited that long."""
+        """A moment for others to come, unless everyone is here or somebody has waited that long.
+
+        The less time there is, the longer: a model takes much less for many at once than for the same one by one.
+        """
         now = time.monotonic()
         since = self._since if self._since is not None else now
-        left = since + self._wait - now
+        pressed = min(max((self._load - EASY) / (FULL - EASY), 0.0), 1.0)
+        left = since + self._wait + (self._stretch - self._wait) * pressed - now
         if left > 0 and sum(len(stage.ready) for _, stage in self._stages) < len(self._lives):
             time.sleep(left)
 
@@ -265,7 +273,10 @@ class Scheduler:
                 self._stepped(step)
         left = any(stage.ready for _, stage in self._stages)
         self._since = self._since if left else None
-        self.meter.round(streams, time.perf_counter() - start)
+        spent, now = time.perf_counter() - start, time.monotonic()
+        self._load += RECENT * (min(spent / max(now - self._rounded, spent), 1.0) - self._load)
+        self._rounded = now
+        self.meter.round(streams, spent)
 
     def _stepped(self, step: Step) -> None:
         flow, at = step.seat.owner
