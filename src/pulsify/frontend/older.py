@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.errors import InvalidModel
+
 Array = np.ndarray[Any, Any]
 ASIDE = "pulsify.older"
 OLDER = ("Upsample", "Resize", "Hardmax")
@@ -33,19 +35,37 @@ def put_back(model: ir.Model) -> None:
 
 
 def _resize(node: ir.Node) -> None:
-    """Scales are an input, or before opset 9 an attribute."""
+    """Scales are an input, or before opset 9 an attribute. Nearest rounds down, and up where it shrinks."""
     written = node.attributes.get("scales")
-    scales = node.inputs[1] if written is None else _constant(node, np.array(written.as_floats(), np.float32))
+    scales = np.array(written.as_floats(), np.float32) if written is not None else _known(node.inputs[1])
     mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "nearest"
-    how = {
-        "mode": {"bilinear": "linear"}.get(mode, mode),
-        "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "floor",
-    }
-    made = ir.Node(
-        "", "Resize", [node.inputs[0], None, scales], [ir.AttrString(k, v) for k, v in how.items()], name=node.name
-    )
-    _instead(node, made)
+    mode = {"bilinear": "linear"}.get(mode, mode)
+    if scales is None and mode == "nearest":
+        raise InvalidModel(
+            f"{node.op_type} '{node.name}' of an opset before 11 has scales that are no constant; export with opset 17"
+        )
+    x = node.inputs[0]
+    if scales is not None and mode == "nearest" and (scales < 1).any():
+        x = _before(node, _resized(node, x, _constant(node, np.minimum(scales, 1)), mode, "ceil"))
+        scales = np.maximum(scales, 1)
+    kept = node.inputs[1] if scales is None else _constant(node, scales)
+    _instead(node, _resized(node, x, kept, mode, "floor"))
+
+
+def _resized(node: ir.Node, x: ir.Value | None, scales: ir.Value | None, mode: str, nearest: str) -> ir.Node:
+    how = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+    attributes = [ir.AttrString(k, v) for k, v in how.items()]
+    return ir.Node("", "Resize", [x, None, scales], attributes, name=node.name)
+
+
+def _known(value: ir.Value | None) -> Array | None:
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return value.const_value.numpy()
+    made = value.producer()
+    held = made.attributes.get("value") if made is not None and made.op_type == "Constant" else None
+    return None if held is None else held.as_tensor().numpy()
 
 
 def _hardmax(node: ir.Node) -> None:

@@ -52,7 +52,8 @@ class NodeChange(Change[PassResult]):
         ports, before = _ports(model), wiring(model)
         b = Builder(model.graph)
         for node in list(model.graph):
-            self.rewrite(b.before(node), node)
+            if node.inputs:  # what reads nothing is a constant
+                self.rewrite(b.before(node), node)
         RemoveUnusedNodesPass()(model)
         if _ports(model) != ports:
             raise PostconditionError(f"{type(self).__name__} changed a port")

@@ -210,7 +210,9 @@ class ProductsWithBias(NodeChange):
     """
 
     def rewrite(self, b: Builder, node: ir.Node) -> None:
-        weights, taken = constant(node.inputs[1]) if node.op_type == "MatMul" else None, sizes(node.inputs[0])
+        if node.op_type != "MatMul":
+            return
+        weights, taken = constant(node.inputs[1]), sizes(node.inputs[0])
         out, shape = node.outputs[0], sizes(node.outputs[0])
         if weights is None or weights.ndim != 2 or weights.dtype != np.float32 or taken is None or shape is None:
             return

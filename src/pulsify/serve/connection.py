@@ -75,9 +75,9 @@ class Connection:
         elif self.live is None:
             self._wait_early(data)
         else:
-            self._posted += len(data)
+            self._posted += len(data) - self.live.chain.source.head
             self.hosted.scheduler.post(self.live, "data", data)
-            if self._posted - self._taken > self.limits.waiting_bytes and not self._paused:
+            if self._posted - self._taken > self.live.room and not self._paused:
                 self._paused = True
                 self.peer.pause(True)
 
@@ -98,6 +98,9 @@ class Connection:
     def gone(self) -> None:
         """Nobody is there any more. Snapshots stay: a client may have crashed with all of this unread."""
         self.over = True
+        if self._paused:  # others may speak through the same peer
+            self._paused = False
+            self.peer.pause(False)
         if self.live is not None:
             self.hosted.scheduler.post(self.live, "close")
         self.service.connections.pop(self, None)
@@ -214,7 +217,7 @@ class Connection:
     def _begin(self, chain: Chain, kept: Kept | None) -> None:
         assert self.opened is not None
         keeps = self.service.settings.snapshot_seconds if self.opened.resume else None
-        self.live = Live(chain, self, keeps)
+        self.live = Live(chain, self, keeps, chain.room(self.limits.waiting_bytes))
         self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
         early, self._early, self._posted = self._early, [], 0
         if self._paused:
@@ -226,7 +229,8 @@ class Connection:
     # ---- to the client
 
     def hear(self, news: list[News]) -> None:
-        """What the thread has for it."""
+        """What the thread has for it. Whether somebody reads is told by what is left of the last time."""
+        waiting = self.peer.waiting()
         for each in news:
             if self.over:
                 return
@@ -236,12 +240,13 @@ class Connection:
                 self._heard(each)
         if self.flushed:
             self.heard = time.monotonic()
-        self._check_reader()
+        self._check_reader(waiting)
 
     def _heard(self, news: Any) -> None:
         if isinstance(news, Taken):
             self._taken = news.count
-            if self._paused and self._posted - self._taken <= self.limits.waiting_bytes // 2:
+            assert self.live is not None
+            if self._paused and (news.hungry or self._posted - self._taken <= self.live.room // 2):
                 self._paused = False
                 self.peer.pause(False)
         elif isinstance(news, Opened):
@@ -308,8 +313,7 @@ class Connection:
         if not self.over:
             self.peer.send(said("warning", code=code, message=message, **more))
 
-    def _check_reader(self) -> None:
-        waiting = self.peer.waiting()
+    def _check_reader(self, waiting: int) -> None:
         if waiting > self.limits.waiting_bytes:
             self.refuse(Refused("slow_reader", f"{waiting} bytes wait to be read"))
         elif waiting > self.limits.waiting_bytes // 2 and not self.warned:

@@ -46,6 +46,12 @@ class Chain:
     source: Source
     sink: Callable[[], Sink]
 
+    def room(self, least: int) -> int:
+        """Bytes of a client that may wait: two first calls at least, or none would ever be whole."""
+        pulses = max(self.links[0].stage.opening, 1)
+        sizes = self.source.sizes
+        return max(least, 2 * pulses * sum(sizes[n] * p.frames for n, p in zip(self.source.names, self.source.ports)))
+
 
 class Flow:
     """One stream."""
@@ -83,6 +89,19 @@ class Flow:
         return sum(
             (self.received[name] - self._before[name] - waiting[source.feeds[name]]) * source.sizes[name]
             for name in source.names
+        )
+
+    def starved(self) -> bool:
+        """It has no whole pulse: more must come."""
+        seat = self.seats[0]
+        return seat not in seat.stage.ready and not seat.ended
+
+    def uneven(self) -> str:
+        """Which input is ahead of which, in words."""
+        feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
+        most, least = (pick(feeds, key=lambda n: waiting[feeds[n]]) for pick in (max, min))
+        return (
+            f"input '{most}' is too far ahead of '{least}': {waiting[feeds[most]]} frames wait; send them side by side"
         )
 
     def close(self) -> None:

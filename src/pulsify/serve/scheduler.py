@@ -67,9 +67,10 @@ class Snapped:
 
 @dataclass(frozen=True)
 class Taken:
-    """So many bytes of it, since its start, do not wait any more."""
+    """So many bytes of it, since its start, do not wait any more. hungry: what waits is no whole pulse."""
 
     count: int
+    hungry: bool = False
 
 
 News = bytes | str | Done | Opened | Peeked | Snapped | Taken | Refused
@@ -83,6 +84,7 @@ class Live:
     chain: Chain
     peer: Any = None
     keeps: float | None = None  # seconds between snapshots
+    room: int = 1 << 62  # bytes that may wait
     flow: Flow | None = None
     over: bool = False
     when: float = 0.0  # the last chunk came
@@ -215,10 +217,20 @@ class Scheduler:
     def _on_data(self, live: Live, data: bytes, when: float) -> None:
         assert live.flow is not None
         live.when = when
-        live.came += len(data)
+        live.came += len(data) - live.chain.source.head
         live.flow.take(data)
         if self._since is None:
             self._since = when
+        if live.came - live.told > live.room // 2 and live.flow.starved():
+            self._feed_on(live)
+
+    def _feed_on(self, live: Live) -> None:
+        """The event loop may have stopped reading what this stream waits for."""
+        assert live.flow is not None
+        live.told = live.flow.computed()
+        if live.came - live.told > live.room:
+            raise Refused("bad_frames", live.flow.uneven())
+        self._tell(live, Taken(live.told, hungry=True))
 
     def _on_end(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
@@ -292,7 +304,8 @@ class Scheduler:
             log.exception("frames of a stream of %s", self.name)
             self._fail(live, Refused("failed", "its frames could not be given out; the server's log has more"))
             return
-        if live.came - live.told >= TOLD_EVERY and (taken := flow.computed()) - live.told >= TOLD_EVERY:
+        enough = min(TOLD_EVERY, live.room // 4)
+        if live.came - live.told >= enough and (taken := flow.computed()) - live.told >= enough:
             live.told = taken
             self._tell(live, Taken(taken))
         if messages:

@@ -42,6 +42,11 @@ class Source:
         """Bytes of a frame, as the client sends it."""
         return {name: self._size(port) for name, port in zip(self.names, self.ports, strict=True)}
 
+    @property
+    def head(self) -> int:
+        """Bytes of a message that are no frames."""
+        return HEAD if len(self.ports) > 1 else 0
+
     def _size(self, port: Input) -> int:
         if self.form != "raw":
             return sound.WIDTH[self.form]

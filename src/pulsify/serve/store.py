@@ -24,7 +24,7 @@ from pulsify.serve import boxes
 
 SIGNATURE = 32
 JUMP = 5.0  # seconds by which a clock is not merely inexact
-TURNS = 2
+TURNS = 3  # one that the client has acknowledged, one on its way, and the last one of a server that stops
 
 
 class StoreFailed(Exception):
@@ -74,16 +74,17 @@ class Memory:
 class Folder:
     """A file each, whole or not there. How old one is is told by the folder's own clock, so that clocks may differ.
 
-    That clock may jump, too: what it leaves out while this process looks does not count.
+    That clock may jump, too, either way. `_runs` are the pieces between its jumps: where each was first seen, by
+    it and by ours, and for how long nobody had looked.
 
-        file ──── before ┄┄┄┄┄ after ──── now        age: without the dots
+        its clock   10:00 ──── 10:05, 09:05 ──── 09:10, 11:00 ── now       a file of 10:04 is seven minutes old
     """
 
     def __init__(self, path: str | os.PathLike[str], keep: float) -> None:
         self._path, self._keep, self._swept = Path(path), keep, 0.0
         self._lock = threading.Lock()
-        self._seen: tuple[float, float] | None = None  # the folder's clock, and ours
-        self._jumps: list[tuple[float, float]] = []  # before, after
+        self._runs: list[tuple[float, float, float]] = []
+        self._looked = 0.0
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             self._now()
@@ -92,6 +93,7 @@ class Folder:
 
     def put(self, name: str, data: bytes) -> None:
         try:
+            self._now()  # or nobody could tell later how old it is
             self._write(name, data)
             self._sweep()
         except OSError as error:
@@ -110,22 +112,21 @@ class Folder:
     def get(self, name: str) -> bytes | None:
         path = self._path / name
         try:
-            return None if self._age(path, self._now()) > self._keep else path.read_bytes()
+            now = self._now()
+            return None if self._age(path, now) > self._keep else path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
 
     def _now(self) -> float:
-        """By the clock that dates the files."""
+        """By our clock, with a look at the one that dates the files."""
         with self._lock:
-            now, ours = self._stamp(), time.monotonic()
-            if self._seen is not None:
-                due = self._seen[0] + ours - self._seen[1]
-                if now - due > JUMP:
-                    self._jumps.append((due, now))
-            self._seen = now, ours
-            return now
+            theirs, ours = self._stamp(), time.monotonic()
+            if not self._runs or abs(theirs - self._runs[-1][0] - (ours - self._runs[-1][1])) > JUMP:
+                self._runs.append((theirs, ours, ours - self._looked if self._runs else 0.0))
+            self._looked = ours
+            return ours
 
     def _stamp(self) -> float:
         clock = self._path / ".clock"
@@ -133,8 +134,18 @@ class Folder:
         return clock.stat().st_mtime
 
     def _age(self, path: Path, now: float) -> float:
-        dated = path.stat().st_mtime
-        return now - dated - sum(after - before for before, after in self._jumps if dated <= before)
+        """The smallest it can have, if its date fits several times."""
+        dated, runs = path.stat().st_mtime, self._runs
+        ends = [ours for _, ours, _ in runs[1:]] + [now]
+        fits = [
+            now - ours - (dated - theirs)
+            for (theirs, ours, blind), end in zip(runs, ends, strict=True)
+            if -JUMP - blind <= dated - theirs <= end - ours + JUMP
+        ]
+        if fits:
+            return min(fits)
+        theirs, ours, _ = runs[0]
+        return now - ours + theirs - dated if dated < theirs else 0.0
 
     def _sweep(self) -> None:
         if time.monotonic() < self._swept:

@@ -113,6 +113,16 @@ def test_another_opset_is_the_same_stream(name: str, opset: int, tmp_path: Path)
     is_batch(zoo(name), stream, loaded(path))
 
 
+@pytest.mark.parametrize("opset", [18, 21])
+def test_axes_that_become_inputs(opset: int, tmp_path: Path) -> None:
+    mean = [node("ReduceMean", "h", "m", axes=[1], keepdims=1), node("Sub", "h m", "y")]
+    nodes = [node("Conv", "x w", "h", pads=[1, 1]), *mean]
+    proto, path = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {"w": weights(3, 2, 3)}), tmp_path / "other.onnx"
+    converted(proto).export(path, "onnx", opset=opset)
+    x = frames(1, 2, 50)
+    close(pulsify.load(path).run(x, chunks=7), run_batch(proto, x)["y"])
+
+
 def test_an_operator_that_an_opset_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(pulsify.NotSupported, match="No Previous Version of STFT exists") as refused:
         converted(zoo("stft_mel_center")).export(tmp_path / "o.onnx", "onnx", opset=15)

@@ -25,7 +25,7 @@ def streamed(nodes: list[Any], held: dict[str, Any], dims: list[Any], opset: int
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
-@pytest.mark.parametrize("scale", [2.0, 1.7, 0.5])
+@pytest.mark.parametrize("scale", [2.0, 1.7, 0.5, 0.6, 0.8])
 @pytest.mark.parametrize(("op", "opset"), [("Upsample", 9), ("Resize", 10)])
 def test_places_are_asymmetric(op: str, opset: int, scale: float, mode: str) -> None:
     if op == "Upsample" and scale < 1:
@@ -42,6 +42,12 @@ def test_scales_as_an_attribute() -> None:
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 def test_over_time(mode: str) -> None:
     streamed([node("Upsample", "x s", "y", mode=mode)], {"s": np.array([1, 1, 2], np.float32)}, [1, 2, "T"], 9, 11)
+
+
+@pytest.mark.parametrize("scales", [[1, 1, 0.5], [1, 0.7, 2]])
+def test_nearest_rounds_up_where_it_shrinks(scales: list[float]) -> None:
+    held = {"s": np.array(scales, np.float32)}
+    streamed([node("Resize", "x s", "y", mode="nearest")], held, [1, 7, "T"], 10, 12)
 
 
 @pytest.mark.parametrize("axis", [1, 2, -1])

@@ -65,6 +65,7 @@ def test_a_folder_forgets_nothing_when_its_clock_jumps(
         os.utime(tmp_path / name, (seconds, seconds))
 
     monkeypatch.setattr(made, "_stamp", lambda: 5000.0 + ours[0])
+    made._runs.clear()
     dated("before", 5100.0)
     ours[0] += 1
     monkeypatch.setattr(made, "_stamp", lambda: 5000.0 + jump + ours[0])
@@ -77,6 +78,24 @@ def test_a_folder_forgets_nothing_when_its_clock_jumps(
     ours[0] += 3
     assert made.get("after") is None
     assert jump < 0 or made.get("before") is None
+
+
+def test_a_folder_forgets_nothing_when_its_clock_goes_back_and_forth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, ours, off = Folder(tmp_path, 60), [100.0], [0.0]
+    monkeypatch.setattr(stores.time, "monotonic", lambda: ours[0])
+    monkeypatch.setattr(made, "_stamp", lambda: 5000.0 + ours[0] + off[0])
+    made._runs.clear()
+    for name, jump in (("a", -3600.0), ("b", 5400.0), ("c", 0.0)):
+        made.put(name, b"1")
+        os.utime(tmp_path / name, (5000.0 + ours[0] + off[0],) * 2)
+        ours[0] += 10
+        made.get(name)
+        off[0] += jump
+    assert [made.get(name) for name in "abc"] == [b"1"] * 3
+    ours[0] += 45
+    assert [made.get(name) for name in "abc"] == [None, None, b"1"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -109,9 +128,9 @@ def test_the_newest_snapshot_comes_first_and_the_one_before_is_there() -> None:
     for mark in range(5):
         keeper.put("token", {"mark": mark, "sent": {"y": 10 * mark}}, f"state{mark}".encode())
     found = keeper.get("token")
-    assert [k.mark for k in found] == [4, 3]
-    assert [k.blob for k in found] == [b"state4", b"state3"]
-    assert [k.within({"y": 35}) for k in found] == [False, True]
+    assert [k.mark for k in found] == [4, 3, 2]
+    assert [k.blob for k in found] == [b"state4", b"state3", b"state2"]
+    assert [k.within({"y": 35}) for k in found] == [False, True, True]
 
 
 def test_another_key_finds_nothing() -> None:
