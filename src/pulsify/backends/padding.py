@@ -15,9 +15,8 @@ def shown(size: int, before: int, after: int, mode: str) -> Array:
     size 4, before 2, after -1      reflect   2 1 0 1 2       wrap   1 2 0 1 2
     """
     kept, more = np.arange(size), (max(before, 0), max(after, 0))
-    cut = slice(max(-before, 0), None), max(-after, 0)
+    low, high = max(-before, 0), max(-after, 0)
     if mode == "wrap":
-        kept = kept[cut[0]][: len(kept[cut[0]]) - cut[1]]
-        return np.pad(kept, more, mode="wrap")
-    places = np.pad(kept, more, mode=cast(Any, mode))[cut[0]]
-    return places[: len(places) - cut[1]]
+        return np.pad(kept[low : size - high], more, mode="wrap")
+    places = np.pad(kept, more, mode=cast(Any, mode))
+    return places[low : len(places) - high]

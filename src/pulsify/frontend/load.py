@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 from pulsify.frontend.older import put_back, set_aside
+from pulsify.frontend.placing import before, constant_before, instead
 
 DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
     "Constant": "becomes a constant of the model",
@@ -164,13 +165,13 @@ def _raise_opset(graph: ir.Model) -> ir.Model:
         set_aside(graph)
         try:
             raised = ir.from_proto(version_converter.convert_version(ir.to_proto(graph), OLDEST_OPSET))
-            put_back(raised)
-            return raised
         except Exception as error:
             raise InvalidModel(
                 f"opset {version} is too old and ONNX could not convert it to {OLDEST_OPSET} "
                 f"({str(error)[:120]}); export the model again with opset 17"
             ) from error
+        put_back(raised)
+        return raised
     return graph
 
 
@@ -207,29 +208,9 @@ def _compress_to_gather(graph: ir.Model) -> None:
         x, mask = node.inputs
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else None
         if axis is None:
-            x = _before(node, "Reshape", [x, _ints_before(node, -1)])
-        places = _before(node, "Squeeze", [_before(node, "NonZero", [mask]), _ints_before(node, 0)])
-        taken = _before(node, "Gather", [x, places], axis=axis or 0)
-        taken.name, node.outputs[0].name = node.outputs[0].name, None
-        node.outputs[0].replace_all_uses_with(taken, replace_graph_outputs=True)
-        assert isinstance(node.graph, ir.Graph)
-        node.graph.remove(node, safe=True)
-
-
-def _before(node: ir.Node, op: str, inputs: Sequence[ir.Value | None], **attrs: int) -> ir.Value:
-    """A node in front of another, named after it: refusals lead there."""
-    attributes = [ir.AttrInt64(k, v) for k, v in attrs.items()]
-    made = ir.Node("", op, inputs, attributes, name=f"{node.name or node.op_type}/{op}")
-    assert isinstance(node.graph, ir.Graph)
-    node.graph.insert_before(node, made)
-    return made.outputs[0]
-
-
-def _ints_before(node: ir.Node, *values: int) -> ir.Value:
-    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(np.array(values, np.int64)))])
-    assert isinstance(node.graph, ir.Graph)
-    node.graph.insert_before(node, made)
-    return made.outputs[0]
+            x = before(node, "Reshape", [x, constant_before(node, np.array([-1]))])
+        places = before(node, "Squeeze", [before(node, "NonZero", [mask]), constant_before(node, np.array([0]))])
+        instead(node, before(node, "Gather", [x, places], [ir.AttrInt64("axis", axis or 0)]))
 
 
 def _drop_identities(graph: ir.Model) -> None:

@@ -1,19 +1,17 @@
 """Operators of old opsets that ONNX's own converter gives another meaning: they pass it by under another domain.
 
-Upsample 7 to 9, Resize 10     asymmetric places, rounded down     the converter says half_pixel
+Upsample 7 to 9, Resize 10     asymmetric places, rounded down (up where it shrinks)     the converter says half_pixel
 Hardmax before 13              one maximum of all axes from `axis` on     the converter says one of each column
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.errors import InvalidModel
+from pulsify.frontend.placing import Array, before, constant_before, instead
 
-Array = np.ndarray[Any, Any]
 ASIDE = "pulsify.older"
 OLDER = ("Upsample", "Resize", "Hardmax")
 
@@ -46,16 +44,15 @@ def _resize(node: ir.Node) -> None:
         )
     x = node.inputs[0]
     if scales is not None and mode == "nearest" and (scales < 1).any():
-        x = _before(node, _resized(node, x, _constant(node, np.minimum(scales, 1)), mode, "ceil"))
+        x = _resized(node, x, constant_before(node, np.minimum(scales, 1)), mode, "ceil")
         scales = np.maximum(scales, 1)
-    kept = node.inputs[1] if scales is None else _constant(node, scales)
-    _instead(node, _resized(node, x, kept, mode, "floor"))
+    kept = node.inputs[1] if scales is None else constant_before(node, scales)
+    _declared(node, _resized(node, x, kept, mode, "floor"))
 
 
-def _resized(node: ir.Node, x: ir.Value | None, scales: ir.Value | None, mode: str, nearest: str) -> ir.Node:
+def _resized(node: ir.Node, x: ir.Value | None, scales: ir.Value | None, mode: str, nearest: str) -> ir.Value:
     how = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
-    attributes = [ir.AttrString(k, v) for k, v in how.items()]
-    return ir.Node("", "Resize", [x, None, scales], attributes, name=node.name)
+    return before(node, "Resize", [x, None, scales], [ir.AttrString(k, v) for k, v in how.items()], str(node.name))
 
 
 def _known(value: ir.Value | None) -> Array | None:
@@ -70,28 +67,13 @@ def _known(value: ir.Value | None) -> Array | None:
 
 def _hardmax(node: ir.Node) -> None:
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
-    x = node.inputs[0]
-    shape = _before(node, ir.Node("", "Shape", [x]))
-    flat = _before(node, ir.Node("", "Flatten", [x], [ir.AttrInt64("axis", axis)]))
-    found = _before(node, ir.Node("", "Hardmax", [flat], [ir.AttrInt64("axis", -1)], name=node.name))
-    _instead(node, ir.Node("", "Reshape", [found, shape]))
+    shape = before(node, "Shape", node.inputs)
+    flat = before(node, "Flatten", node.inputs, [ir.AttrInt64("axis", axis)])
+    found = before(node, "Hardmax", [flat], [ir.AttrInt64("axis", -1)], str(node.name))
+    _declared(node, before(node, "Reshape", [found, shape]))
 
 
-def _constant(node: ir.Node, array: Array) -> ir.Value:
-    return _before(node, ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))]))
-
-
-def _before(node: ir.Node, made: ir.Node) -> ir.Value:
-    assert isinstance(node.graph, ir.Graph)
-    made.name = made.name or f"{node.name or node.op_type}/{made.op_type}"
-    node.graph.insert_before(node, made)
-    return made.outputs[0]
-
-
-def _instead(node: ir.Node, made: ir.Node) -> None:
-    out, old = _before(node, made), node.outputs[0]
-    out.name, old.name = old.name, None
-    out.type, out.shape = old.type, old.shape
-    old.replace_all_uses_with(out, replace_graph_outputs=True)
-    assert isinstance(node.graph, ir.Graph)
-    node.graph.remove(node, safe=True)
+def _declared(node: ir.Node, made: ir.Value) -> None:
+    """In its place, with the type and sizes that were declared for it."""
+    made.type, made.shape = node.outputs[0].type, node.outputs[0].shape
+    instead(node, made)

@@ -55,6 +55,16 @@ def test_one_maximum_of_all_axes_behind(axis: int) -> None:
     streamed([node("Hardmax", "x", "y", axis=axis)], {}, ["T", 4, 6], 11, 11)
 
 
+def test_scales_that_are_no_constant_are_named() -> None:
+    nodes = [node("Mul", "s two", "t"), node("Resize", "x t", "y", mode="nearest")]
+    held = {"two": np.array(2, np.float32)}
+    proto = model(nodes, {"x": [1, 2, "T"], "s": [3]}, ["y"], held, opset=10)
+    with pytest.raises(
+        pulsify.InvalidModel, match=r"^Resize 'y' of an opset before 11 has scales that are no constant"
+    ):
+        pulsify.stream(proto)
+
+
 def test_inside_a_branch() -> None:
     then = helper.make_graph(
         [node("Hardmax", "x", "a", axis=1)], "then", [], [helper.make_empty_tensor_value_info("a")]
