@@ -387,3 +387,24 @@ def test_options_of_the_back_end_go_by_name_too() -> None:
     close(pool.run()[lane], run_batch(models.look_ahead("B"), x)["y"])
     with pytest.raises(pulsify.PulsifyError, match="unknown"):
         pulsify.Pool(stream, backend="torch", devise="cpu")
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch", "reference", "native"])
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_several_pulses_at_once_are_those_one_by_one(backend: str, as_tensors: bool) -> None:
+    """Streams at other places, a delay, and a batch in which some have just begun."""
+    own = {"device": "cpu"} if backend == "torch" else None
+    stream = pulsify.stream(models.look_ahead("B"), pulse=PULSE, verify=False)
+    pools = [pulsify.Pool(stream, 3, backend=backend, options=own) for _ in range(2)]
+    lanes = [[p.open() for _ in range(3)] for p in pools]
+    x, sent = frames(3, 2, 40), [0, 0, 0]
+    for who, pulses in (([0], 1), ([1, 0], 3), ([0, 1, 2], 2), ([2, 1, 0], 4)):
+        parts = [np.stack([x[i, :, sent[i] + 4 * k : sent[i] + 4 * k + 4] for i in who]) for k in range(pulses)]
+        given = np.concatenate(parts, 2)
+        made = pools[0].exchange([lanes[0][i] for i in who], torch.from_numpy(given) if as_tensors else given)
+        each = [pools[1].exchange([lanes[1][i] for i in who], part) for part in parts]
+        for row in range(len(who)):
+            np.testing.assert_array_equal(made.of(row), np.concatenate([one.of(row) for one in each], 2))
+        for i in who:
+            sent[i] += 4 * pulses
+    assert isinstance(made.frames, torch.Tensor) == as_tensors and made.whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,14 +77,19 @@ class Stage:
 
     def into(self, following: Stage, frames: Array) -> Array:
         """Output frames as the next stage takes them: time may be another axis there."""
-        assert self.output.axis is not None
-        return np.moveaxis(frames, self.output.axis, following.input.axis).astype(following.input.dtype, copy=False)
+        given, taken = self.output.axis, following.input.axis
+        assert given is not None
+        frames = frames if given == taken else np.moveaxis(frames, given, taken)
+        return frames.astype(following.input.dtype, copy=False)
 
     def rows(self, frames: Array) -> Array:
         """Output frames of the one stream there is, [frames, size]."""
-        assert self.output.axis is not None
-        count = frames.shape[self.output.axis]
-        return np.moveaxis(frames, self.output.axis, 0).reshape(count, self.size)
+        axis = self.output.axis
+        assert axis is not None
+        count = frames.shape[axis]
+        if math.prod(frames.shape[:axis]) != 1:  # else time is in front already, in all but name
+            frames = np.moveaxis(frames, axis, 0)
+        return frames.reshape(count, self.size)
 
     def batch(self) -> Batch:
         """The offline side."""

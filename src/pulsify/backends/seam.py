@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.core.spec import Dims, Spec, concrete
+from pulsify.core.spec import Dims, Spec
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -112,8 +112,11 @@ def stream_axis(dims: Dims) -> int | None:
 
 def joined(rows: Any, dims: Dims, count: int) -> Any:
     """[count, *the shape for one], an array or a tensor, as a step has it for so many streams."""
-    axis = stream_axis(dims)
-    return rows[0] if axis is None else _moved(rows, 0, axis).reshape(concrete(dims, count))
+    axis, shape = stream_axis(dims), list(rows.shape[1:])
+    if axis is None:
+        return rows[0]
+    shape[axis] *= count
+    return _moved(rows, 0, axis).reshape(shape)
 
 
 def parted(value: Any, dims: Dims, count: int) -> Any:

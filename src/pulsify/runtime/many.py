@@ -1,4 +1,4 @@
-"""One pulse of each of many streams in one call: the bookkeeping of thousands as a few operations on arrays.
+"""A pulse of each of many streams in one call, or a few: the bookkeeping of thousands as a few operations on arrays.
 
 held      who has a stream's counters: FREE nobody, LANE its lane, HERE these arrays, BUSY an exchange has it
 pulses    of a stream that is HERE this is all there is to know, with `rebased`: nothing waits, nothing was flushed
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Which, device_of, joined, parted
+from pulsify.backends.seam import Array, Which, device_of, joined, parted, stream_axis
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError
 from pulsify.core.runner import error_text
-from pulsify.core.spec import Output, Spec, concrete
+from pulsify.core.spec import Input, Output, Spec, concrete
 from pulsify.runtime.framer import Framer, Result, check_table, finite
 from pulsify.runtime.tensors import as_arrays, as_tensors, copied, device_in, emptied, finite_rows, is_tensor, type_name
 
@@ -32,24 +32,25 @@ FREE, LANE, HERE, BUSY = range(4)
 
 @dataclass(frozen=True)
 class Exchange:
-    """A pulse of many streams, in the order in which they were asked for.
+    """A pulse of many streams, or a few pulses, in the order in which they were asked for.
 
     frames: as a session of so many streams gives them: an array, or arrays by name if there are several outputs (or
     none that has frames: results about a whole stream come when it is flushed).
     real: likewise, [streams, 2]: from which of these frames to which they are the stream's. The others are nothing: a
     delay is waited for at the start, or the output has come to its end.
-    failures: by row, of streams that are closed now; none of their frames is real.
+    failures: by row, of streams that are closed now; none of their frames from the pulse on that failed is real.
     """
 
     frames: Result
     real: Any
     failures: Mapping[int, PulsifyError]
     spec: Spec
+    pulses: int = 1
 
     @property
     def whole(self) -> bool:
         """Are all frames real?"""
-        ends = {o.name: o.frames for o in self.spec.outputs if o.axis is not None}
+        ends = {o.name: o.frames * self.pulses for o in self.spec.outputs if o.axis is not None}
         return all((real[:, 0] == 0).all() and (real[:, 1] == ends[n]).all() for n, real in self._named(self.real))
 
     def of(self, row: int) -> Result:
@@ -97,8 +98,10 @@ class Request:
         self.slots = _slots(pool, streams)
         self.count = len(self.slots)
         self.device = device_in(frames)  # where results go; None: arrays
+        self.turns = 1  # pulses of each
         self.fed = self._rows(frames)
         self.failures: dict[int, PulsifyError] = {}
+        self.failed_at: dict[int, int] = {}  # in which turn
         self.odd: dict[int, Lane] = {}  # those with frames in their lane, by row
         self._stand()
 
@@ -111,14 +114,15 @@ class Request:
         if set(given) != {i.name for i in inputs}:
             raise InvalidChunk(f"an exchange takes a pulse of every input: {[i.name for i in inputs]}, got {[*given]}")
         home = device_of(self.pool._slots) if self.device is not None else None
+        values = {n: v if is_tensor(v) else np.asarray(v) for n, v in given.items()}
+        self.turns = self._turns(values[inputs[0].name])
         out = {}
         for i in inputs:
-            value = given[i.name] if is_tensor(given[i.name]) else np.asarray(given[i.name])
-            want = concrete(i.dims, count)
-            if tuple(value.shape) != want or type_name(value) != i.dtype.name:
+            value, want = values[i.name], longer(concrete(i.dims, count), i.axis, self.turns)
+            if tuple(value.shape) != want or not _is_of(value, i.dtype):
                 raise InvalidChunk(
-                    f"input '{i.name}': a pulse of {count} streams is {i.dtype} {list(want)}, got {type_name(value)} "
-                    f"{list(value.shape)}"
+                    f"input '{i.name}': {_pulses(self.turns)} of {count} streams {'is' if self.turns == 1 else 'are'} "
+                    f"{i.dtype} {list(want)}, got {type_name(value)} {list(value.shape)}"
                 )
             value = as_arrays(value) if home is None else as_tensors(value, home)
             out[i.name] = parted(value, i.dims, count) if count else value[None]
@@ -126,9 +130,17 @@ class Request:
             self._check_finite(out)
         return out
 
+    def _turns(self, value: Any) -> int:
+        """How many pulses these are; one where they are none, or where time and streams share an axis."""
+        first = self.spec.inputs[0]
+        if any(stream_axis(i.dims) in (None, i.axis) for i in self.spec.inputs) or len(value.shape) != len(first.dims):
+            return 1
+        pulses, more = divmod(value.shape[first.axis], first.frames)
+        return 1 if more else max(pulses, 1)
+
     def _check_finite(self, rows: Mapping[str, Any]) -> None:
         for name, value in rows.items():
-            if type_name(value).startswith(("float", "bfloat")) and not _finite(value):
+            if not _finite(value):
                 bad = self.slots[~finite_rows(value)].tolist()
                 raise InvalidChunk(
                     f"input '{name}' has numbers that are not finite for {_named(bad)}; nothing was taken. Clean the "
@@ -142,7 +154,7 @@ class Request:
             self._fetch(row, int(slots[row]))
         for condition in self.pool._ports.tables:
             for pulses in np.unique(standing.pulses[slots]).tolist():
-                check_table(condition, (pulses + 1) * self.spec.pulse)
+                check_table(condition, (pulses + self.turns) * self.spec.pulse)
         for row in np.flatnonzero(standing.pulses[slots] >= standing.until[slots]).tolist():
             slot = int(slots[row])
             lane = self.pool._lane(slot)
@@ -153,6 +165,10 @@ class Request:
                 framer.rebase()
             standing.fetch(slot, framer)
             standing.held[slot] = LANE if row in self.odd else HERE
+        if self.turns > 1 and self.count:
+            last = (standing.pulses[slots] + self.turns) * self.spec.pulse - standing.rebased[slots]
+            if self.spec.position is not None and last.max() >= self.spec.unknown_length:
+                raise InvalidArgument(f"{self.turns} pulses at once are too many for the counter; give fewer")
 
     def _fetch(self, row: int, slot: int) -> None:
         lane = self.pool._lane(slot)
@@ -183,21 +199,24 @@ class Request:
         standing, slots, spec = self.standing, self.slots, self.spec
         standing.all[slots] = BUSY
         self._mix_in()
-        positions = standing.pulses[slots] * spec.pulse - standing.rebased[slots]
         out: dict[str, Any] = {}
-        for group in self.pool._slots.groups(positions, None):
-            self._run(group, positions, out)
+        for turn in range(self.turns):
+            positions = (standing.pulses[slots] + turn) * spec.pulse - standing.rebased[slots]
+            left = np.setdiff1d(np.arange(self.count), list(self.failures)) if self.failures else None
+            for group in self.pool._slots.groups(positions if left is None else positions[left], None):
+                self._run(group if left is None else left[group], positions, out, turn)
         real = self._real()
         names = [o for o in spec.outputs if o.axis is not None]
         frames = {o.name: as_tensors(self._joined(o, out), self.device) for o in names}
         if len(spec.outputs) == 1 and names:
-            return Exchange(frames[names[0].name], real[names[0].name], self.failures, spec)
-        return Exchange(frames, real, self.failures, spec)
+            return Exchange(frames[names[0].name], real[names[0].name], self.failures, spec, self.turns)
+        return Exchange(frames, real, self.failures, spec, self.turns)
 
     def _joined(self, output: Output, out: Mapping[str, Any]) -> Any:
         if output.name in out:
             return joined(out[output.name], output.dims, self.count)
-        return np.zeros(concrete(output.dims, self.count), output.dtype)  # no stream, or none that did not fail
+        shape = longer(concrete(output.dims, self.count), output.axis, self.turns)
+        return np.zeros(shape, output.dtype)  # no stream, or none that did not fail
 
     def _mix_in(self) -> None:
         """Frames that wait in a lane come first; as many of the new ones wait then."""
@@ -206,35 +225,46 @@ class Request:
             given = {name: as_arrays(rows[row]).copy() for name, rows in self.fed.items()}
             framer.received = framer.counted(given)
             framer.queue(given)
-            framer.load(lane._inputs, pad=False)
         if self.odd:
             self.fed = {name: copied(rows) for name, rows in self.fed.items()}  # the caller's stay as they are
-            for name, rows in self.fed.items():
-                for row, lane in self.odd.items():
-                    rows[row] = as_tensors(lane._inputs[name], rows.device) if is_tensor(rows) else lane._inputs[name]
+        for row, lane in self.odd.items():
+            for turn in range(self.turns):
+                lane._framer.load(lane._inputs, pad=False)
+                for i in self.spec.inputs:
+                    rows, loaded = self._turn(self.fed[i.name], i, turn), lane._inputs[i.name]
+                    rows[row] = as_tensors(loaded, rows.device) if is_tensor(rows) else loaded
 
-    def _run(self, group: Which, positions: Array, out: dict[str, Any]) -> None:
-        fed = {name: rows[group] for name, rows in self.fed.items()}
+    def _turn(self, rows: Any, port: Input | Output, turn: int) -> Any:
+        """One pulse of all that there is, with the streams in front."""
+        if self.turns == 1:
+            return rows
+        head, frames = (slice(None),) * ((port.axis or 0) + 1), port.frames
+        return rows[(*head, slice(turn * frames, (turn + 1) * frames))]
+
+    def _run(self, group: Which, positions: Array, out: dict[str, Any], turn: int) -> None:
+        fed = {i.name: self._turn(self.fed[i.name], i, turn)[group] for i in self.spec.inputs}
         try:
             made = self.pool._slots.run(self.slots[group], positions[group], None, fed)
         except Exception as error:  # runtimes have no common class for them
             rows = np.arange(self.count)[group]
             alone = len(rows) == 1 or not self.pool._slots.intact
             for row in rows.tolist():  # nothing has been kept of it: each by itself, and only those that fail end
-                self._fail(row, error) if alone else self._run(slice(row, row + 1), positions, out)
+                self._fail(row, error, turn) if alone else self._run(slice(row, row + 1), positions, out, turn)
             return
         for o in self.spec.outputs:
             if o.axis is None:
                 continue
             rows = made[o.name]
-            if len(rows) == self.count and isinstance(group, slice):
+            if self.turns == 1 and len(rows) == self.count and isinstance(group, slice):
                 out[o.name] = copied(rows)
                 continue
             if o.name not in out:
-                out[o.name] = emptied(rows, self.count)
-            out[o.name][group] = rows
+                shape = longer(tuple(rows.shape), o.axis + 1, self.turns)
+                out[o.name] = emptied(rows, (self.count, *shape[1:]))
+            self._turn(out[o.name], o, turn)[group] = rows
 
-    def _fail(self, row: int, error: Exception) -> None:
+    def _fail(self, row: int, error: Exception, turn: int) -> None:
+        self.failed_at[row] = turn
         slot, what = int(self.slots[row]), f"the model failed on a pulse ({error_text(error)})"
         made = InvalidChunk(f"{what}; {_named([slot])} is closed")
         made.lane, self.failures[row] = self.pool._lane(slot), made
@@ -244,20 +274,21 @@ class Request:
         """From which frame to which: what was late at the start is not the stream's."""
         pulses, out = self.standing.pulses[self.slots], {}
         for t in self.pool._ports.timed:
-            begin = pulses * t.frames - t.delay
+            begin, frames = pulses * t.frames - t.delay, t.frames * self.turns
             real = np.empty((self.count, 2), np.int64)
-            real[:, 0] = np.clip(-begin, 0, t.frames)
-            real[:, 1] = t.frames if t.cap is None else np.clip(t.cap - begin, real[:, 0], t.frames)
-            real[list(self.failures)] = 0
+            real[:, 1] = frames if t.cap is None else np.minimum(np.maximum(t.cap - begin, 0), frames)
+            for row, turn in self.failed_at.items():
+                real[row, 1] = min(real[row, 1], turn * t.frames)
+            real[:, 0] = np.minimum(np.maximum(-begin, 0), real[:, 1])
             out[t.name] = real
         return out
 
     def settle(self) -> Array:
         """Counters go on. What `held` is to be then: stored by whoever gives the frames out, as the last thing."""
-        self.standing.pulses[self.slots] += 1
+        self.standing.pulses[self.slots] += self.turns
         after = np.full(self.count, HERE, np.uint8)
         for row, lane in self.odd.items():
-            lane._framer.pulses += 1
+            lane._framer.pulses += self.turns
             after[row] = LANE
         after[list(self.failures)] = FREE  # they are closed by then
         return after
@@ -289,7 +320,7 @@ def _slots(pool: Pool, streams: Any) -> Array:
     order, places = pool._standing.order, np.arange(len(slots))
     order[slots] = places
     if (twice := slots[order[slots] != places]).size:
-        raise InvalidArgument(f"{_named(twice[:1].tolist())} is given twice: a stream has one pulse an exchange")
+        raise InvalidArgument(f"{_named(twice[:1].tolist())} is given twice: a stream has one place in an exchange")
     return slots
 
 
@@ -302,7 +333,23 @@ def _slot(pool: Pool, lane: Any) -> int:
 
 
 def _finite(value: Any) -> bool:
-    return bool(value.isfinite().all()) if is_tensor(value) else finite(value)
+    if is_tensor(value):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    kind = value.dtype.kind
+    return not (kind == "f" or (kind == "V" and type_name(value).startswith(("float", "bfloat")))) or finite(value)
+
+
+def _is_of(value: Any, dtype: np.dtype[Any]) -> bool:
+    return (not is_tensor(value) and value.dtype == dtype) or type_name(value) == dtype.name
+
+
+def longer(shape: tuple[int, ...], axis: int | None, times: int) -> tuple[int, ...]:
+    """So many times as long in time."""
+    return shape if axis is None or times == 1 else (*shape[:axis], shape[axis] * times, *shape[axis + 1 :])
+
+
+def _pulses(count: int) -> str:
+    return "a pulse" if count == 1 else f"{count} pulses"
 
 
 def _named(slots: Sequence[int]) -> str:

@@ -205,9 +205,9 @@ class Pool:
         return self._handed()
 
     def exchange(self, streams: Sequence[Lane] | Sequence[int] | Array, frames: Any) -> Exchange:
-        """One pulse of each of these streams, in one call: much quicker than lane by lane where there are thousands.
+        """A pulse of each of these streams, in one call: much quicker than lane by lane where there are thousands.
 
-            made = pool.exchange(slots, frames)     frames: as a session of so many streams takes them, one pulse
+            made = pool.exchange(slots, frames)     frames: as a session of so many streams takes them, a pulse or a few
             made.frames, made.real, made.of(row)    all of them; which are the streams'; those of one
 
         streams: lanes, or their slots (`Lane.slot`) as an array. Frames are an array (by name if there are several

@@ -60,9 +60,8 @@ def copied(value: Any) -> Any:
     return value.clone() if is_tensor(value) else value.copy()
 
 
-def emptied(like: Any, count: int) -> Any:
-    """So many rows of the same kind, nothing in them yet."""
-    shape = (count, *like.shape[1:])
+def emptied(like: Any, shape: tuple[int, ...]) -> Any:
+    """Of the same kind, nothing in it yet."""
     return like.new_empty(shape) if is_tensor(like) else np.empty(shape, like.dtype)
 
 

@@ -7,7 +7,6 @@ go), and frames of any number, perhaps the last (`pushes`). What a stream's fail
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from pulsify.api import Stream
 from pulsify.backends.seam import Own, parted, stream_axis
 from pulsify.core.errors import InvalidArgument, PulsifyError
-from pulsify.core.spec import Output, Spec, concrete
+from pulsify.core.spec import Spec, concrete
 from pulsify.runtime.lane import Lane
 from pulsify.runtime.many import Exchange
 from pulsify.runtime.pool import Pool
@@ -68,66 +67,33 @@ class Pooled:
             place.close()
 
     def pulses(self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int = 1) -> list[Made]:
-        """One call a pulse; whoever makes it fail is found by halves."""
+        """One call; whoever makes it fail is found by halves, and where in what it gave."""
         given = {name: np.concatenate([f[name] for f in feeds], axis) for name, axis in self._axes.items()}
-        slots, parts = np.array([lane.slot for lane in places]), list[Exchange]()
+        try:
+            made = self.pool.exchange(np.array([lane.slot for lane in places]), given)
+        except PulsifyError as error:
+            half = len(places) // 2
+            if half:
+                return self.pulses(places[:half], feeds[:half], count) + self.pulses(places[half:], feeds[half:], count)
+            return [self._until(places[0], feeds[0], count) if count > 1 else ({}, error)]
+        if made.whole and not made.failures:
+            rows = {o.name: parted(_frames(made, o.name), o.dims, len(places)) for o in self._timed}
+            return [({name: each[i] for name, each in rows.items()}, None) for i in range(len(places))]
+        return [(named(self.spec, made.of(i)), made.failures.get(i)) for i in range(len(places))]
+
+    def _until(self, place: Lane, chunks: Chunks, count: int) -> Made:
+        """Pulse by pulse, up to the one that fails."""
+        out: Chunks = {}
         for at in range(count):
-            try:
-                parts.append(self.pool.exchange(slots, given if count == 1 else self._cut(given, at, at + 1)))
-            except PulsifyError as error:
-                rest = [self._cut(f, at, count) for f in feeds]
-                return self._then(parts, self._halves(places, rest, count - at, error))
-            if parts[-1].failures:
-                rest = [self._cut(f, at + 1, count) for f in feeds]
-                return self._then(parts, self._without(places, rest, count - at - 1, parts[-1].failures))
-        return self._then(parts, [({}, None)] * len(places))
+            ((made, error),) = self.pulses([place], [self._pulse(chunks, at)])
+            out = joined(self.spec, out, made)
+            if error is not None:
+                return out, error
+        return out, None
 
-    def _cut(self, chunks: Chunks, first: int, last: int) -> Chunks:
-        """From one pulse to another."""
-        out = {}
-        for i in self.spec.inputs:
-            part = slice(first * i.frames, last * i.frames)
-            out[i.name] = chunks[i.name][(*(slice(None),) * (i.axis or 0), part)]
-        return out
-
-    def _halves(
-        self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int, error: PulsifyError
-    ) -> list[Made]:  # fmt: skip
-        half = len(places) // 2
-        if not half:
-            return [({}, error)]
-        return [*self.pulses(places[:half], feeds[:half], count), *self.pulses(places[half:], feeds[half:], count)]
-
-    def _without(
-        self, places: Sequence[Lane], feeds: Sequence[Chunks], count: int, failed: Mapping[int, PulsifyError]
-    ) -> list[Made]:
-        left = [i for i in range(len(places)) if i not in failed]
-        made = self.pulses([places[i] for i in left], [feeds[i] for i in left], count) if left and count else []
-        later = dict(zip(left, made))
-        return [({}, failed[i]) if i in failed else later.get(i, ({}, None)) for i in range(len(places))]
-
-    def _then(self, parts: Sequence[Exchange], rest: Sequence[Made]) -> list[Made]:
-        """What exchanges gave, stream by stream, and what comes after it."""
-        count = len(rest)
-        if all(part.whole and not part.failures for part in parts):
-            rows = {o.name: self._rows(parts, o, count) for o in self._timed} if parts else {}
-            first = [{name: each[i] for name, each in rows.items()} for i in range(count)]
-        else:
-            first = [self._real(parts, i) for i in range(count)]
-        return [
-            (made if not more else joined(self.spec, made, more), error)
-            for made, (more, error) in zip(first, rest, strict=True)
-        ]
-
-    def _rows(self, parts: Sequence[Exchange], o: Output, count: int) -> Array:
-        """[streams, *shape for one], all parts one after the other."""
-        rows = [parted(_frames(part, o.name), o.dims, count) for part in parts]
-        return rows[0] if len(rows) == 1 else np.concatenate(rows, (o.axis or 0) + 1)
-
-    def _real(self, parts: Sequence[Exchange], row: int) -> Chunks:
-        """A stream's real frames; none of a part in which it failed."""
-        made = [named(self.spec, part.of(row)) for part in parts if row not in part.failures]
-        return reduce(partial(joined, self.spec), made) if made else {}
+    def _pulse(self, chunks: Chunks, at: int) -> Chunks:
+        cuts = {i.name: (*(slice(None),) * i.axis, slice(at * i.frames, (at + 1) * i.frames)) for i in self.spec.inputs}
+        return {name: chunks[name][cut] for name, cut in cuts.items()}
 
     def pushes(self, given: Sequence[Push]) -> list[Made]:
         refused: dict[Lane, PulsifyError] = {}

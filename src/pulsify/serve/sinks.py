@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pulsify.asr.sound import shape_sound
+from pulsify.asr.sound import one_channel, shape_sound
 from pulsify.core.spec import Input, Output
 from pulsify.serve import sound
 from pulsify.serve.engine import Array, Chunks, shape_of
@@ -63,11 +63,21 @@ class Source:
         shape = shape_of(port, port.frames)
         return {self.sizes[name] * port.frames: (name, port.name, little(port.dtype), shape, port.frames)}
 
+    @cached_property
+    def _sound(self) -> list[int] | None:
+        """The shape of samples as they are read, where that is all there is to do."""
+        port = self.ports[0]
+        alone = len(self.ports) == 1 and self.form != "raw" and port.dtype == np.float32 and one_channel(port)
+        return [-1 if axis == port.axis else 1 for axis in range(len(port.dims))] if alone else None
+
     def read(self, data: bytes | memoryview) -> tuple[str, str, Array, int]:
         """Which port, what the first stage calls it, the chunk, and how many frames it has."""
         if (whole := self._whole.get(len(data))) is not None:
             name, feeds, dtype, shape, frames = whole
             return name, feeds, np.frombuffer(data, dtype).reshape(shape), frames
+        if self._sound is not None:
+            samples = sound.read(data, self.form)
+            return self.names[0], self.ports[0].name, samples.reshape(self._sound), len(samples)
         at = 0
         if len(self.ports) > 1:
             at = int.from_bytes(data[:HEAD], "little") if len(data) >= HEAD else -1

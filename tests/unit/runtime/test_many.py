@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def held(p: Pool) -> list[int]:
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_exchanges_and_lanes_in_any_order_are_each_stream(data: Any) -> None:
-    """Whole pulses of some at once, odd chunks of one, snapshots, forks, resets: always the stream's frames."""
+    """A pulse or a few of some at once, odd chunks of one, snapshots, forks, resets: always the stream's frames."""
     p, lanes = opened(4)
     x, sent, out = frames(4, 2, 60), [0] * 4, [list[Array]() for _ in range(4)]
 
@@ -46,8 +47,10 @@ def test_exchanges_and_lanes_in_any_order_are_each_stream(data: Any) -> None:
         kind = data.draw(st.sampled_from(["exchange", "exchange", "push", "move", "again"]))
         i = data.draw(st.integers(0, 3))
         if kind == "exchange":
-            who = [k for k in data.draw(st.permutations(range(4))) if sent[k] <= 56][: data.draw(st.integers(0, 4))]
-            chunk = np.concatenate([cut(k, 4) for k in who]) if who else np.zeros((0, 2, 4), np.float32)
+            size = 4 * data.draw(st.integers(1, 3))
+            order = data.draw(st.permutations(range(4)))
+            who = [k for k in order if sent[k] + size <= 60][: data.draw(st.integers(0, 4))]
+            chunk = np.concatenate([cut(k, size) for k in who]) if who else np.zeros((0, 2, size), np.float32)
             made = p.exchange([lanes[k] for k in who], chunk)
             for row, k in enumerate(who):
                 out[k].append(made.of(row))
@@ -86,6 +89,38 @@ def test_none_at_all() -> None:
     p, _ = opened()
     made = p.exchange([], np.zeros((0, 2, 4), np.float32))
     assert made.frames.shape == (0, 3, 4) and made.real.shape == (0, 2) and made.whole
+
+
+def test_several_pulses_of_each_in_one_call() -> None:
+    p, lanes = opened()
+    x = frames(3, 2, 24)
+    first = p.exchange(lanes[:2], x[:2, :, :12])
+    assert first.pulses == 3 and first.whole and first.real.tolist() == [[0, 12], [0, 12]]
+    second = p.exchange(lanes, np.stack([x[0, :, 12:20], x[1, :, 12:20], x[2, :, :8]]))
+    close(np.concatenate([first.of(0), second.of(0)], 2), remembered(x[:1, :, :20]))
+    close(second.of(2), remembered(x[2:, :, :8]))
+    lanes[1].push(x[1:2, :, 20:23])
+    lanes[1].flush()
+    close(p.run()[lanes[1]], remembered(x[1:2, :, :23])[..., 20:])
+
+
+def test_several_pulses_behind_a_delay_are_real_from_where_they_are() -> None:
+    p = Pool(Source(outputs=(replace(Source().spec.outputs[0], delay=6),)), 2)
+    lanes = [p.open(), p.open()]
+    made = p.exchange(lanes, frames(2, 2, 12))
+    assert made.real.tolist() == [[6, 12], [6, 12]] and not made.whole and made.of(1).shape == (1, 3, 6)
+    assert p.exchange(lanes, frames(2, 2, 8)).whole
+
+
+def test_several_pulses_behind_frames_that_wait() -> None:
+    p, (a, b, _) = opened()
+    x = frames(2, 2, 16)
+    a.push(x[:1, :, :3])
+    made = p.exchange([a, b], np.concatenate([x[:1, :, 3:15], x[1:, :, :12]]))
+    close(made.frames, remembered(x[..., :12]))
+    assert held(p)[:2] == [LANE, HERE]
+    a.push(x[:1, :, 15:])
+    close(p.run()[a], remembered(x[:1])[..., 12:16])
 
 
 def test_frames_that_wait_in_a_lane_come_first() -> None:
@@ -155,7 +190,9 @@ def test_streams_of_another_pool_or_closed() -> None:
     ("chunk", "said"),
     [
         (frames(2, 2, 4), r"a pulse of 3 streams is float32 \[3, 2, 4\], got float32 \[2, 2, 4\]"),
-        (frames(3, 2, 5), r"got float32 \[3, 2, 5\]"),
+        (frames(3, 2, 5), r"a pulse of 3 streams is float32 \[3, 2, 4\], got float32 \[3, 2, 5\]"),
+        (frames(3, 2, 0), r"a pulse of 3 streams is float32 \[3, 2, 4\], got float32 \[3, 2, 0\]"),
+        (frames(3, 3, 8), r"2 pulses of 3 streams are float32 \[3, 2, 8\], got float32 \[3, 3, 8\]"),
         (frames(3, 2, 4).astype(np.float64), "got float64"),
         ({"z": frames(3, 2, 4)}, r"a pulse of every input: \['x'\], got \['z'\]"),
         (None, "got object"),
@@ -234,6 +271,27 @@ def test_a_stream_that_fails_fails_alone() -> None:
     everyone = p.exchange([lanes[0]], np.full((1, 2, 4), 99, np.float32))
     assert set(everyone.failures) == {0} and everyone.frames.shape == (1, 3, 4)
     assert len(p) == 2
+
+
+def test_one_that_fails_in_a_later_pulse_keeps_those_before() -> None:
+    p, lanes = opened(4)
+    x, run = frames(4, 2, 16), p._slots.run
+
+    def strict(slots: Array, positions: Array, lengths: Any, fed: Any) -> Any:
+        if (fed["x"] > 90).any():
+            raise RuntimeError("too loud")
+        return run(slots, positions, lengths, fed)
+
+    p._slots.run = strict  # type: ignore[method-assign]
+    loud = x.copy()
+    loud[1, 0, 5], loud[3, 0, 15] = 99, 99
+    made = p.exchange(lanes, loud)
+    assert set(made.failures) == {1, 3} and made.real.tolist() == [[0, 16], [0, 4], [0, 16], [0, 12]]
+    for i, count in enumerate((16, 4, 16, 12)):
+        close(made.of(i), remembered(loud[i : i + 1])[..., :count])
+    assert held(p) == [HERE, FREE, HERE, FREE] and not made.whole
+    x = np.concatenate([x, x], 2)
+    close(p.exchange([lanes[0], lanes[2]], x[[0, 2], :, 16:]).frames, remembered(x[[0, 2]])[..., 16:])
 
 
 def test_interrupted_streams_say_so_and_others_do_not_notice() -> None:
@@ -330,6 +388,16 @@ def test_counters_are_set_back_stream_by_stream() -> None:
     assert asked == [1, 2], "only the first stream's are looked at"
     for row in range(2):
         close(np.concatenate([made.of(row) for made in parts], 2), remembered(x[row : row + 1]))
+
+
+def test_more_pulses_than_the_counter_holds_are_refused() -> None:
+    p = Pool(Source(), 1)
+    a = p.open()
+    p.exchange([a], frames(1, 2, 4))
+    p.spec = replace(p.spec, position="at")
+    p._standing.pulses[0], p._standing.until[0] = p.spec.unknown_length // 4 - 2, p.spec.unknown_length
+    with pytest.raises(InvalidArgument, match="4 pulses at once are too many for the counter"):
+        p.exchange([a], frames(1, 2, 16))
 
 
 def test_a_table_that_ends_is_said_before_anything_is_taken() -> None:

@@ -38,7 +38,7 @@ def test_where_the_first_is() -> None:
 
 def test_rows() -> None:
     for like in (np.zeros((3, 2), np.float32), torch.zeros(3, 2)):
-        assert tuple(emptied(like, 5).shape) == (5, 2)
+        assert tuple(emptied(like, (5, 2)).shape) == (5, 2)
         own = copied(like)
         own[1, 0] = np.nan
         assert finite_rows(own).tolist() == [True, False, True] and finite_rows(like).all()
