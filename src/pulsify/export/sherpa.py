@@ -22,6 +22,7 @@ import onnx_ir as ir
 from pulsify.backends.registry import backend
 from pulsify.backends.seam import Options, plain
 from pulsify.core.errors import InvalidArgument, NotSupported
+from pulsify.core.progress import counted
 from pulsify.core.runner import open_model
 from pulsify.core.spec import Input, Output, Spec, State
 from pulsify.core.weights import write
@@ -194,7 +195,7 @@ def _check(made: ir.Model, model: ir.Model, spec: Spec, given: Input, out: Outpu
     size = sum(s.nbytes for s in _kept(spec)) // 4
     states = [np.zeros((1, 1, 1, max(size, 1)), np.float32), np.zeros((1, 1, 1, 1), np.float32), np.zeros(1, np.int64)]
     parts = []
-    for chunk in np.split(x, pulses, 2):
+    for chunk in counted("checking pulse", np.split(x, pulses, 2)):
         scores, _, *states = runner.run(None, dict(zip(names, [chunk, np.array([spec.pulse]), *states], strict=True)))
         parts.append(scores)
     time = 1 if kind == "ctc" else 2

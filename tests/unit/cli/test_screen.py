@@ -14,6 +14,7 @@ import rich.status
 import pulsify
 from pulsify.cli.main import main
 from tests import models
+from tests.unit.export import test_sherpa
 
 BRIEFLY = ["--seconds", "0.01"]
 COMMANDS = {
@@ -43,9 +44,15 @@ COMMANDS = {
         ["writing {out}: as C", "writing {out}: compiling it to WebAssembly"],
     ),
     "triton": (["export", "{stream}", "--to", "triton", "-o", "{out}"], ["writing {out}: trying whether streams"]),
+    "fp16": (["export", "{stream}", "--to", "onnx", "--fp16", "-o", "{file}"], ["computing stream 1 of"]),
+    "sherpa": (
+        ["export", "{heard}", "--to", "sherpa-onnx", "--tokens", "{tokens}", "-o", "{out}"],
+        ["writing {out}: checking pulse 1 of"],
+    ),
+    "serve": (["serve", "{batch}", "--sample-rate", "16000"], ["opening the models: node 1 of"]),
     "opset": (["export", "{stream}", "--to", "onnx", "--opset", "16", "-o", "{file}"], ["computing stream 1 of"]),
 }  # fmt: skip
-NEEDS = {"openvino": "openvino", "web": "ziglang"}
+NEEDS = {"openvino": "openvino", "web": "ziglang", "serve": "uvicorn"}
 
 
 class Screen(io.StringIO):
@@ -67,7 +74,8 @@ def places(tmp_path: Path) -> dict[str, str]:
     shape = [d.dim_value or 50 for d in batch.graph.input[0].type.tensor_type.shape.dim]
     np.save(tmp_path / "in.npy", models.frames(*shape))
     names = {"batch": "batch.onnx", "stream": "stream.onnx", "sound": "in.npy", "page": "r.html", "file": "f.onnx"}
-    return {key: str(tmp_path / name) for key, name in {**names, "out": "out"}.items()}
+    names |= {"heard": "ctc.onnx", "tokens": "units.txt", "out": "out"}
+    return {key: str(tmp_path / name) for key, name in names.items()}
 
 
 def ran(arguments: list[str], terminal: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], str]:
@@ -95,6 +103,11 @@ def test_a_terminal_is_told_what_is_done_and_how_far(
 ) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"pip install {NEEDS[name]}")
+    if name == "sherpa":
+        pulsify.stream(test_sherpa.ctc(), pulse=test_sherpa.PULSE, verify=False).save(places["heard"])
+        test_sherpa.tokens(Path(places["tokens"]).parent)
+    if name == "serve":
+        monkeypatch.setattr("pulsify.serve.running.run", lambda *opened: None)
     arguments, wanted = COMMANDS[name]
     said, shown = ran([a.format(**places) for a in arguments], True, monkeypatch)
     for text in wanted:
