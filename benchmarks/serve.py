@@ -152,6 +152,7 @@ class Held:
     batch: float
     stream_bytes: float
     errors: int
+    client: float  # cores that the client took, of the same machine
 
     @property
     def fine(self) -> bool:
@@ -176,6 +177,7 @@ def hold(running: Running, bench: Bench, streams: int, seconds: float) -> Held:
         1 - model / cpu if cpu and "model" in after else float("nan"),
         (after.get("pulses", 0) - before.get("pulses", 0)) / rounds,
         (seen.server_bytes - empty["rss"]) / streams if seen.server_bytes else float("nan"), seen.errors,
+        seen.cpu / max(seen.lasted, 1e-9),
     )  # fmt: skip
 
 
@@ -249,24 +251,23 @@ def exchanged(pool: Any, stage: Any, count: int) -> float:
 
 def _process_stream(name: str, seconds: float, pipe: Any) -> None:
     """One stream, one process."""
-    served = MODELS[name].served()
-    sessions = [s.session() for s in served.streams]
-    session, first = sessions[0], served.streams[0]
-    x = np.zeros(_shape(first), first.inputs[0].dtype)
-    for _ in range(10):
-        session.push(x)
-    start, count = time.process_time(), 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        session.push(x)
-        count += 1
-    pipe.send(((time.process_time() - start) / count, resident()))
-
-
-def _shape(stream: Any) -> tuple[int, ...]:
     from pulsify.serve.engine import shape_of
 
-    return shape_of(stream.inputs[0], stream.inputs[0].frames)
+    served = MODELS[name].served()
+    assert served.pulses_seconds is not None
+    took = 0.0  # of a pulse of the first stage, and of the others their share
+    for stream, lasts in zip(served.streams, served.pulses_seconds, strict=True):
+        session, port = stream.session(), stream.inputs[0]
+        x = np.zeros(shape_of(port, port.frames), port.dtype)
+        for _ in range(10):
+            session.push(x)
+        start, count = time.process_time(), 0
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            session.push(x)
+            count += 1
+        took += (time.process_time() - start) / count * served.pulses_seconds[0] / lasts
+    pipe.send((took, resident()))
 
 
 def process_per_stream(name: str, bench: Bench) -> Facts:
@@ -286,8 +287,8 @@ def process_per_stream(name: str, bench: Bench) -> Facts:
 def shown(held: Held) -> str:
     return (
         f"{held.streams:5d} streams: p50 {held.p50_ms:6.1f} ms, p99 {held.p99_ms:7.1f} ms ({held.p99_pulses:5.2f} "
-        f"pulses), missing {held.late:6.2%}, {held.cpu:4.2f} cores, Python {held.python:4.0%}, "
-        f"{held.batch:5.1f} a batch, {held.stream_bytes / 1024:6.0f} KiB a stream, {held.errors} errors"
+        f"pulses), missing {held.late:6.2%}, {held.cpu:4.2f} cores (client {held.client:4.2f}), "
+        f"Python {held.python:4.0%}, {held.batch:5.1f} a batch, {held.stream_bytes / 1024:6.0f} KiB a stream, {held.errors} errors"
     )
 
 

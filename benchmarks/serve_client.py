@@ -40,6 +40,7 @@ class Seen:
     streams: int = 0
     lasted: float = 0.0
     server_bytes: int = 0
+    cpu: float = 0.0  # seconds that the client itself took
 
 
 @dataclass(frozen=True)
@@ -290,4 +291,7 @@ def _server_bytes(port: int) -> int:
 
 
 def drive(load: Load) -> Seen:
-    return asyncio.run(_drive(load))
+    start = time.process_time()
+    seen = asyncio.run(_drive(load))
+    seen.cpu = time.process_time() - start
+    return seen
