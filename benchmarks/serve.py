@@ -288,7 +288,8 @@ def shown(held: Held) -> str:
     return (
         f"{held.streams:5d} streams: p50 {held.p50_ms:6.1f} ms, p99 {held.p99_ms:7.1f} ms ({held.p99_pulses:5.2f} "
         f"pulses), missing {held.late:6.2%}, {held.cpu:4.2f} cores (client {held.client:4.2f}), "
-        f"Python {held.python:4.0%}, {held.batch:5.1f} a batch, {held.stream_bytes / 1024:6.0f} KiB a stream, {held.errors} errors"
+        f"Python {held.python:4.0%}, {held.batch:5.1f} a batch, {held.stream_bytes / 1024:6.0f} KiB a stream, "
+        f"{held.errors} errors"
     )
 
 
