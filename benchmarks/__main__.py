@@ -19,7 +19,7 @@ from benchmarks import long, many, report
 from benchmarks.cases import CASES, Case, prepare
 from benchmarks.runners import PULSIFY, line_up
 from benchmarks.turns import figures, measure
-from pulsify.report.render import pyplot
+from pulsify.report.render_speed import pyplot
 
 Facts = dict[str, Any]
 Say = Callable[[str], None]

@@ -22,7 +22,7 @@ from benchmarks.runners import (
     TRACT,
     TRACT_BARE,
 )  # fmt: skip
-from pulsify.report.render import pyplot
+from pulsify.report.render_speed import pyplot
 
 Facts = dict[str, Any]
 ORDER = (PULSIFY, STEP, NATIVE, NATIVE_STEP, OTHERWISE, TRACT, TRACT_BARE, BY_HAND, SLIDING, CLOSE, BATCH)

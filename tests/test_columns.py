@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from pulsify.cli.main import main
 from pulsify.demo.model import build
-from pulsify.report.render import bench_table, picture, port_table, state_table, summary, sweep_table
+from pulsify.report.render import port_table, state_table, summary
+from pulsify.report.render_speed import bench_table, picture, sweep_table
 from pulsify.report.sheet import Column, Sheet, shortened
 from tests.models import model, node, weights
 

@@ -20,13 +20,13 @@ from pulsify.report.render import (
     count,
     delay_text,
     lengths_text,
-    ratio_text,
     size,
     state_table,
     stream_tables,
     traced_shape,
     window_table,
 )
+from pulsify.report.render_speed import ratio_text
 from pulsify.report.stages import open_batch, time_figures, trace_figures, window_figures
 from pulsify.report.timeline import timeline
 from pulsify.report.timing import looks

@@ -87,7 +87,8 @@ def bench(
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from pulsify.report.render import bench_table, looks_text, stream_lines, summary
+    from pulsify.report.render import stream_lines, summary
+    from pulsify.report.render_speed import bench_table, looks_text
 
     kept = [line for line in stream_lines(facts["stream_figures"]) if line[0] in ("pulse", "state", "step graph")]
     lines = [("model", facts["model"]), *kept, ("looks", looks_text(facts))]
@@ -107,7 +108,8 @@ def _sweep(
     with working(f"converting {short(model)}", as_json) as say:
         from pulsify.core.runner import open_model
         from pulsify.report.figures import verified_figures
-        from pulsify.report.render import pyplot, summary, sweep_chart, sweep_lines, sweep_plot, sweep_table
+        from pulsify.report.render import summary
+        from pulsify.report.render_speed import pyplot, sweep_chart, sweep_lines, sweep_plot, sweep_table
         from pulsify.report.timing import sweep_figures
         from pulsify.verify.check import quick
 

@@ -62,7 +62,8 @@ def _recognise() -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from pulsify.report.render import bench_table, exact_table, picture, stream_lines, summary
+    from pulsify.report.render import exact_table, stream_lines, summary
+    from pulsify.report.render_speed import bench_table, picture
 
     made, bench, drawn = facts["stream"], facts["bench"], facts["timeline"]
     head = (

@@ -25,7 +25,8 @@ from pulsify.convert.trail import Span
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import CannotRun, Trace
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import CannotRun
 
 FAR = 1 << 40  # frames: no stream is as long
 MOST_LOOKED = 1 << 14  # frames of streams that are looked at for how far rows see

@@ -43,8 +43,8 @@ from pulsify.core.spec import Condition, Filled, Output, Spec, latency
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import CannotRun, TooLarge
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
+from pulsify.trace.traced import CannotRun, TooLarge
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at

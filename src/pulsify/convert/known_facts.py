@@ -21,8 +21,9 @@ from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, 
 from pulsify.convert.proof.numbers import length_of, runs_from, size_length
 from pulsify.convert.proof.values import known_at
 from pulsify.core.errors import NotStreamable
-from pulsify.trace.evaluate import Array, Trace, same
+from pulsify.trace.evaluate import Trace
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.traced import Array, same
 
 if TYPE_CHECKING:
     from pulsify.convert.context import Context

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pulsify.core.traits import traits
-from pulsify.trace.evaluate import Array
+from pulsify.trace.traced import Array
 
 ADDED = 5000.0  # data must lie so far below the best of a row to have no weight: a bias may fall off with the distance
 FILLED = 500.0  # and constants so far: exp(-500) is nothing beside any score in use

@@ -14,8 +14,8 @@ from pulsify.convert.ledger import Ledger
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Model, Node
-from pulsify.trace.evaluate import Array, Traced
 from pulsify.trace.lengths import BATCHES, Traces
+from pulsify.trace.traced import Array, Traced
 
 JOINED = (
     "use the value of every frame (a running mean, a bounded window); or give it out, and do the rest in a second model"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pulsify.trace.evaluate import Array
+from pulsify.trace.traced import Array
 
 
 @dataclass(frozen=True, eq=False)

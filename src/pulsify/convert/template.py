@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pulsify.convert.facts import Window, Windows
-from pulsify.trace.evaluate import Array
+from pulsify.trace.traced import Array
 
 MOST_PHASES = 256
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from pulsify.core.errors import InvalidArgument
 from pulsify.core.report import exact_text
 from pulsify.report.figures import Figures, shape_text
 from pulsify.report.sheet import Column, Sheet, shortened
@@ -23,14 +21,14 @@ KEY = 20  # characters of a key in a summary
 
 
 def backend_table(facts: Figures) -> Sheet:
-    table = _table("back end", "", "")
+    table = sheet("back end", "", "")
     for b in facts["backends"]:
         table.add(b["name"], "works" if b["works"] else f"no: {b['why_not']}", b["about"])
     return table
 
 
 def extra_table(facts: Figures) -> Sheet:
-    table = _table("optional", "version", "for", "")
+    table = sheet("optional", "version", "for", "")
     for e in facts["extras"]:
         table.add(e["name"], e["version"] or "none", e["for"], "" if e["version"] else e["install"])
     return table
@@ -116,12 +114,12 @@ def delay_lines(facts: Figures) -> list[tuple[str, str]]:
 def delay_table(d: Figures) -> Sheet:
     """What each layer adds, from the input to the output; the last line is the delay."""
     timed = d["delay_ms"] is not None
-    table = _table(">adds", "node", "op", "because it", *([">input frames", ">ms"] if timed else [">input frames"]))
+    table = sheet(">adds", "node", "op", "because it", *([">input frames", ">ms"] if timed else [">input frames"]))
     for w in d["waits"]:
-        late = [_rounded(w["added_ms"])] if timed else []
+        late = [rounded(w["added_ms"])] if timed else []
         table.add(_frames(w["added"]), w["node"], w["op"], w["says"], f"{w['added_input_frames']:,}", *late)
     table.add()
-    total = [_rounded(d["delay_ms"])] if timed else []
+    total = [rounded(d["delay_ms"])] if timed else []
     table.add("", f"output {d['output']}", "", "in all", f"{d['delay_input_frames']:,}", *total)
     return table
 
@@ -152,7 +150,7 @@ def lengths_text(lengths: Figures) -> str:
 
 def port_table(facts: Figures) -> Sheet:
     timed = facts["sample_rate"] is not None
-    table = _table("", "name", "type", "shape of a pulse", "time axis", ">rate", ">frames", ">delay")
+    table = sheet("", "name", "type", "shape of a pulse", "time axis", ">rate", ">frames", ">delay")
     if timed:
         table.columns.append(Column("delay ms", "number"))
     for i in facts["inputs"]:
@@ -164,13 +162,13 @@ def port_table(facts: Figures) -> Sheet:
         if o["axis"] is None:
             table.add(*row, "at the end")
             continue
-        late = [_rounded(o["delay_ms"])] if timed else []
+        late = [rounded(o["delay_ms"])] if timed else []
         table.add(*row, str(o["axis"]), o["rate"], str(o["frames"]), str(o["delay"]), *late)
     return table
 
 
 def state_table(facts: Figures) -> Sheet:
-    table = _table("state", "type", "shape", ">bytes", "for node")
+    table = sheet("state", "type", "shape", ">bytes", "for node")
     for s in facts["states"][:MOST_ROWS]:
         table.add(s["name"], s["dtype"], shape_text(s["shape"]), f"{s['bytes']:,}", s["node"])
     _rest(table, len(facts["states"]))
@@ -189,7 +187,7 @@ def verified_text(verified: Figures | None) -> str:
 
 
 def verified_table(verified: Figures) -> Sheet:
-    table = _table("output", ">largest error", ">mean", ">limit", ">at frame", ">of length", "pushed as", "")
+    table = sheet("output", ">largest error", ">mean", ">limit", ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
         seen = bool(o["error"])
         table.add(
@@ -215,7 +213,7 @@ def _verdict(ok: bool) -> Text:
 
 def node_table(facts: Figures) -> Sheet:
     """The worst of all nodes, and those that leave the range of their operator."""
-    table = _table("node", "op", "step", "on", ">largest error", ">limit", ">at pulse", "")
+    table = sheet("node", "op", "step", "on", ">largest error", ">limit", ">at pulse", "")
     worst = facts["nodes"][:MOST_ROWS]
     for n in [*worst, *(n for n in facts["outside"] if n not in worst)]:
         outside = "" if n["outside"] is None else f"from {n['outside'][0]} to {n['outside'][1]}"
@@ -250,7 +248,7 @@ def node_lines(facts: Figures) -> list[tuple[str, str]]:
 
 
 def exact_table(rows: Sequence[Figures]) -> Sheet:
-    table = _table(">length", ">streams", ">largest relative error", "")
+    table = sheet(">length", ">streams", ">largest relative error", "")
     for row in rows:
         fine = isinstance(row["error"], float) and row["error"] <= row["limit"]
         word = "bit for bit" if row["error"] == 0 else "equal" if fine else "WRONG"
@@ -292,7 +290,7 @@ def trace_line(trace: Figures) -> str:
 
 def trace_table(trace: Figures) -> Sheet:
     """Every node: data or known; sizes that change with the length are given for each one traced."""
-    table = _table("op", "node", "", "shape", "value")
+    table = sheet("op", "node", "", "shape", "value")
     for row in trace["values"]:
         style = "" if row["data"] else "dim"
         what = "data" if row["data"] else "known"
@@ -342,7 +340,7 @@ KINDS = {
 
 def window_table(wires: Sequence[Figures], cut: bool = False) -> Sheet:
     """One line a wire: at pulse n it holds frames [n*p + start, n*p + end)."""
-    table = _table("wire", "op", ">rate", ">p", "window", ">delay", ">kept")
+    table = sheet("wire", "op", ">rate", ">p", "window", ">delay", ">kept")
     shown = wires[:MOST_ROWS] if cut else wires
     for w in shown:
         if w["kind"] == "stream":
@@ -356,119 +354,6 @@ def window_table(wires: Sequence[Figures], cut: bool = False) -> Sheet:
     return table
 
 
-# ---- speed and pictures
-
-
-def bench_table(bench: Figures) -> Sheet:
-    table = _table("", "runs on", ">p50 us", ">p99 us", ">us a frame", ">stream is")
-    pulse, window, length = bench["pulse"], bench["sliding"]["window"], bench["batch"]["length"]
-    native = bench.get("native", {})
-    rows = [
-        ("stream", count(pulse, "frame") + " (one pulse)", bench["stream"]),
-        *([("stream, as C", count(pulse, "frame") + " (one pulse)", native)] if "p50_us" in native else []),
-        ("batch, every pulse anew", f"{count(window, 'frame')} (window)", bench["sliding"]),
-        ("batch, at the end", f"{count(length, 'frame')} (everything)", bench["batch"]),
-    ]
-    for label, what, t in rows:
-        ratio = t["per_frame_us"] / bench["stream"]["per_frame_us"]
-        times = [f"{t['p50_us']:,.1f}", f"{t['p99_us']:,.1f}", f"{t['per_frame_us']:.3f}"]
-        table.add(label, what, *times, "" if t is bench["stream"] else ratio_text(ratio))
-    return table
-
-
-def ratio_text(ratio: float) -> str:
-    return f"{ratio:.1f}x faster" if ratio >= 1 else f"{1 / ratio:.1f}x slower"
-
-
-def looks_text(bench: Figures) -> str:
-    back, ahead = bench["sliding"]["looks_back"], bench["sliding"]["looks_ahead"]
-    if back is None:
-        return "back without end: no sliding window gives the batch model's output, the one timed is a guess"
-    return (
-        f"{count(back, 'frame')} back, {ahead} ahead (measured to the last bit, which a recurrence remembers for long)"
-    )
-
-
-def sweep_table(facts: Figures) -> Sheet:
-    """One line a pulse, frames being those of the first input; `load` is the work's share of real time."""
-    timed, chosen = facts["sample_rate"] is not None, facts["choice"]["pulse"]
-    late = [">ms", ">total ms", ">load"] if timed else [">frames/s"]
-    table = _table("", ">pulse", ">delay", ">latency", ">p50 us", ">p99 us", ">us a frame", *late, ">state")
-    for p in facts["sweep"]:
-        mark = Text(">", "green") if p["pulse"] == chosen else ""
-        cells = [f"{p['pulse']:,}", f"{p['delay_frames']:,}", f"{p['latency_frames']:,}"]
-        cells += [f"{p['p50_us']:,.1f}", f"{p['p99_us']:,.1f}", f"{p['per_frame_us']:.3g}"]
-        if timed:
-            cells += [_rounded(p["latency_ms"]), _rounded(p["total_ms"]), f"{p['real_time_factor']:.2%}"]
-        else:
-            cells.append(f"{p['frames_per_second']:,.0f}")
-        table.add(mark, *cells, size(p["state_bytes"]))
-    return table
-
-
-def sweep_chart(facts: Figures, width: int = 40) -> Sheet:
-    """Latency (# pulse, = delay, . work) and work per frame (*), a bar each, at the scale of the longest."""
-    points, timed = facts["sweep"], facts["sample_rate"] is not None
-    table = _table(">pulse", "latency: # pulse, = delay" + ", . work" * timed, "work per frame")
-    top = max(p["total_ms"] if timed else p["latency_frames"] for p in points)
-    dear = max(p["per_frame_us"] for p in points)
-    for p in points:
-        whole = p["latency_ms"] if timed else p["latency_frames"]
-        pulse = whole * (1 - p["delay_frames"] / p["latency_frames"])
-        ends = [round(width * part / top) for part in (pulse, whole, p["total_ms"] if timed else whole)]
-        bar = "#" * max(ends[0], 1) + "=" * (ends[1] - ends[0]) + "." * (ends[2] - ends[1])
-        table.add(f"{p['pulse']:,}", bar, "*" * max(round(width * p["per_frame_us"] / dear / 2), 1))
-    return table
-
-
-def sweep_lines(facts: Figures) -> list[tuple[str, str]]:
-    grain, choice = facts["granularity"], facts["choice"]
-    lines = [("granularity", "any pulse works" if grain == 1 else f"pulses are multiples of {grain}")]
-    if facts["sample_rate"]:
-        lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
-    for reason in dict.fromkeys(o["reason"] for o in facts["left_out"]):
-        pulses = ", ".join(str(o["pulse"]) for o in facts["left_out"] if o["reason"] == reason)
-        lines.append(("left out", f"{pulses}: {reason}"))
-    return [*lines, ("choose", f"pulse {choice['pulse']}: {choice['why']}")]
-
-
-def sweep_plot(facts: Figures, path: str) -> None:
-    """Work per frame over latency, a point a pulse, as an image."""
-    plots, points = pyplot(), facts["sweep"]
-    timed = facts["sample_rate"] is not None
-    figure, axes = plots.subplots(figsize=(7, 4.5), layout="constrained")
-    late = [p["total_ms"] if timed else p["latency_frames"] for p in points]
-    axes.plot(late, [p["per_frame_us"] for p in points], "o-", color="#1b6ca8")
-    axes.vlines(late, [p["per_frame_us"] for p in points], [p["p99_us"] / p["pulse"] for p in points], color="#bbbbbb")
-    for x, p in zip(late, points, strict=True):
-        chosen = p["pulse"] == facts["choice"]["pulse"]
-        axes.annotate(f" {p['pulse']}", (x, p["per_frame_us"]), weight="bold" if chosen else "normal")
-    axes.set(xscale="log", yscale="log", ylabel="µs of work a frame: p50, and up to p99")
-    axes.set_xlabel("total latency, ms (pulse + delay + work)" if timed else "latency, frames (pulse + delay)")
-    axes.set_title(f"by pulse; chosen: {facts['choice']['pulse']}")
-    axes.grid(which="both", alpha=0.2)
-    figure.savefig(path, dpi=150)
-    plots.close(figure)
-
-
-def pyplot() -> Any:
-    """matplotlib, without a screen; it is an extra."""
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError:
-        raise InvalidArgument("a plot needs matplotlib: pip install 'pulsify[bench]'") from None
-    matplotlib.use("agg")
-    return importlib.import_module("matplotlib.pyplot")
-
-
-def picture(rows: Sequence[tuple[str, str, str]]) -> Sheet:
-    """A timeline, as `timeline` drew it."""
-    sheet = Sheet([Column("", "fixed", style) for style in ("bold", "", "dim")], headed=False, margin=1)
-    for label, bar, note in rows:
-        sheet.add(label, bar, note)
-    return sheet
-
-
 # ---- small things
 
 
@@ -479,7 +364,7 @@ def summary(lines: Sequence[tuple[str, str]]) -> Sheet:
     return sheet
 
 
-def _table(*columns: str) -> Sheet:
+def sheet(*columns: str) -> Sheet:
     """A header that starts with '>' makes a column of numbers; names are labels, all else is text."""
     return Sheet([_column(name) for name in columns])
 
@@ -512,8 +397,8 @@ def error_text(error: float | str) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "" if value is None else f" = {_rounded(value)} ms"
+    return "" if value is None else f" = {rounded(value)} ms"
 
 
-def _rounded(value: float) -> str:
+def rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -7,7 +7,6 @@ is ever computed: a node whose inputs are known is executed, of any other only t
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,107 +23,14 @@ from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
 from pulsify.trace.one_node import CLAMPED, alike, runner_of, single_node_model
+from pulsify.trace.shapes import check_shapes, no_larger, own_shape, pooled
+from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, TooLarge, Traced, known, lazy, unknown
 
-EAGER_ELEMENTS = 1 << 16  # known values up to this size are computed at once, larger ones when asked for
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
-COORDINATES = "coordinate_transformation_mode"
 COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
-SAME_SHAPE = ("MeanVarianceNormalization", "GroupNormalization")  # as their input; inference does not know them
-Array = np.ndarray
 
 
-class CannotRun(Exception):
-    """The model cannot run at this length: which node, what it says, and what the node was given."""
-
-    def __init__(self, node: Node, reason: str) -> None:
-        self.node, self.reason = node, reason
-        self.read: list[Traced] = []
-        super().__init__(f"{node.op} '{node.name}': {reason}")
-
-
-class TooLarge(CannotRun):
-    """It may well run there, but not here."""
-
-
-class Recent:
-    """The large arrays used last, up to so many bytes in all: they can be computed again."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._bytes = most, 0
-        self._arrays: OrderedDict[Traced, Array] = OrderedDict()
-
-    def get(self, key: Traced) -> Array | None:
-        array = self._arrays.get(key)
-        if array is not None:
-            self._arrays.move_to_end(key)
-        return array
-
-    def put(self, key: Traced, array: Array) -> None:
-        self._arrays[key] = array
-        self._bytes += array.nbytes
-        while self._bytes > self._most and len(self._arrays) > 1:
-            _, old = self._arrays.popitem(last=False)
-            self._bytes -= old.nbytes
-
-    def clear(self) -> None:
-        self._arrays.clear()
-        self._bytes = 0
-
-
-RECENT = Recent(1 << 27)
 AT_ONCE = 1 << 20  # elements of large values that are made by entries are worked out so many at a time
-
-
-@dataclass(eq=False)
-class Traced:
-    """What is known of one value at one length."""
-
-    dtype: ir.DataType
-    dims: tuple[int, ...]
-    known: bool
-    _array: Array | None = None
-    _thunk: Callable[[], Array] | None = None
-    _rows: Callable[[int, slice], Array] | None = None  # along an axis counted from the last
-
-    def cut(self, axis: int | None, rows: slice) -> Array:
-        """Some rows along an axis; all, where it has no such axis, or a single one."""
-        if axis is None or rows == slice(None) or self.dims[axis] == 1:
-            return self.array
-        found = RECENT.get(self) if self._array is None else self._array
-        if found is None and self._rows is not None:
-            return self._rows(axis - len(self.dims), rows)
-        return (self.array if found is None else found)[(slice(None),) * axis + (rows,)]
-
-    @property
-    def array(self) -> Array:
-        if self._array is not None:
-            return self._array
-        assert self.known
-        assert self._thunk is not None
-        found = RECENT.get(self)
-        if found is None:
-            found = self._thunk()
-            if found.size > EAGER_ELEMENTS:
-                RECENT.put(self, found)
-            else:
-                self._array = found
-        return found
-
-
-def known(array: Array) -> Traced:
-    return Traced(ir.DataType.from_numpy(array.dtype), array.shape, True, array)
-
-
-def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array]) -> Traced:
-    return Traced(dtype, dims, True, None, thunk)
-
-
-def unknown(value: Traced, without: int | None = None) -> Traced:
-    """A value of this type and shape (or of the shape without one axis)."""
-    dims = list(value.dims)
-    if without is not None:
-        del dims[without]
-    return Traced(value.dtype, tuple(dims), False)
 
 
 def iterations(node: Node, values: Mapping[str, Traced]) -> int:
@@ -285,7 +191,7 @@ class Evaluator:
     def _large(self, node: Node, ins: list[Traced | None]) -> bool:
         """Worth computing only when asked for: large itself, or made of much (every frame against every other)."""
         elements = sum(math.prod(v.dims) for v in ins if v is not None)
-        if elements > EAGER_ELEMENTS or elements < 512 or _no_larger(node, ins):
+        if elements > EAGER_ELEMENTS or elements < 512 or no_larger(node, ins):
             return elements > EAGER_ELEMENTS
         return any(math.prod(dims) > EAGER_ELEMENTS for _, dims in self._infer(node, ins).values())
 
@@ -339,8 +245,8 @@ class Evaluator:
             types[name] = helper.make_tensor_type_proto(int(v.dtype), v.dims)
             if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
                 data[name] = numpy_helper.from_array(np.asarray(v.array, order="C"), name)
-        _check_shapes(node, ins)
-        own = _own_shape(node, ins)
+        check_shapes(node, ins)
+        own = own_shape(node, ins)
         if own is not None and ins[0] is not None:
             return {name: (ins[0].dtype, own) for name in node.outputs if name}
         inferred = _infer_types(self.model, node, types, data)
@@ -364,7 +270,7 @@ class Evaluator:
                     op=node.op,
                     hint="cut, pad and shape by amounts that are constant or follow from the length",
                 )
-            dims = _pooled(node, ins, dims)
+            dims = pooled(node, ins, dims)
             if min(dims, default=1) < 0 or (0 in dims and not self._idle(name)):
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
@@ -376,109 +282,6 @@ class Evaluator:
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 # Operators whose output shape depends on the value of a non-integer input.
 BY_VALUE = {"Range", "Resize", "Upsample", "NonZero", "Unique", "Compress", "OneHot", "ConstantOfShape", "If", "Loop"}
-
-
-def _pooled(node: Node, ins: list[Traced | None], dims: tuple[int, ...]) -> tuple[int, ...]:
-    """With ceil_mode, shape inference counts a window that starts past the end; the runtime does not."""
-    if not node.op.endswith("Pool") or not node.attr("ceil_mode", 0) or ins[0] is None:
-        return dims
-    n, sizes = len(dims) - 2, ins[0].dims[2:]
-    strides, pads = node.attr("strides", (1,) * n), node.attr("pads", (0,) * (2 * n))
-    kept = [d - ((d - 1) * s >= size + p) for d, s, size, p in zip(dims[2:], strides, sizes, pads, strict=False)]
-    return (*dims[:2], *kept)
-
-
-def _check_shapes(node: Node, ins: list[Traced | None]) -> None:
-    """What shape inference lets pass and the runtime does not."""
-    if traits(node.op, node.domain).elementwise:
-        try:
-            np.broadcast_shapes(*(v.dims for v in ins if v is not None))
-        except ValueError as error:
-            raise CannotRun(node, str(error)[:200]) from error
-    elif node.op == "Concat":
-        axis = node.attr("axis")
-        kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
-        if len(kept) > 1:
-            raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
-    elif node.op == "Gather":
-        x, index = ins[0], ins[1]
-        if x is not None and index is not None and index.known and index.array.size:
-            size = x.dims[node.attr("axis", 0)]
-            if not -size <= index.array.min() <= index.array.max() < size:
-                raise CannotRun(node, f"an index is outside of its table of {size}")
-    elif node.op in ("Conv", "MaxPool", "AveragePool", "LpPool") and ins[0] is not None:
-        _check_kernel(node, ins[0], ins[1].dims[2:] if node.op == "Conv" and ins[1] else node.attr("kernel_shape"))
-    elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
-        x, pads = ins[0], ins[1]
-        if x is not None and pads is not None and pads.known and len(ins) < 4:
-            amounts = pads.array.reshape(2, -1)
-            if any(int(a) >= max(d, 1) for row in amounts for a, d in zip(row, x.dims, strict=True)):
-                raise CannotRun(node, "it reflects more frames than there are")
-
-
-def _own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
-    """Shapes that inference does not know, or gets wrong."""
-    x = ins[0]
-    if x is not None and node.op in ("Resize", "Upsample"):
-        return _scaled(node, x, ins[1:])
-    if x is not None and node.op == "ConvTranspose" and node.attr("output_shape") and ins[1] is not None:
-        fixed = tuple(node.attr("output_shape"))[2 - len(x.dims) :]
-        return (x.dims[0], ins[1].dims[1] * node.attr("group", 1), *fixed)
-    if x is not None and node.op == "ConvTranspose" and node.attr("auto_pad", "").startswith("SAME"):
-        assert ins[1] is not None
-        return _transposed(node, x.dims, ins[1].dims)
-    if x is None or node.op not in (*SAME_SHAPE, "STFT"):
-        return None
-    if node.op in SAME_SHAPE:
-        return x.dims
-    hop, window, size = ins[1], ins[2] if len(ins) > 2 else None, ins[3] if len(ins) > 3 else None
-    if hop is None or not hop.known or (size is not None and not size.known):
-        raise NotStreamable(
-            "its hop or frame length depends on the data", node=node.name, op=node.op, hint="make them constants"
-        )
-    frame = int(size.array.reshape(-1)[0]) if size is not None else window.dims[0] if window is not None else 0
-    if x.dims[1] < frame:
-        raise CannotRun(node, f"its frame of {frame} is longer than its input of {x.dims[1]}")
-    frames = (x.dims[1] - frame) // int(hop.array.reshape(-1)[0]) + 1
-    return (x.dims[0], frames, frame // 2 + 1 if node.attr("onesided", 1) else frame, 2)
-
-
-def _transposed(node: Node, dims: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """SAME makes stride times the input, where the kernel makes so many; inference adds output_padding once more."""
-    n = len(dims) - 2
-    strides, dilations, more = (
-        node.attr(k) or (d,) * n for k, d in (("strides", 1), ("dilations", 1), ("output_padding", 0))
-    )
-    made = [
-        min((size - 1) * s + (k - 1) * d + 1 + e, size * s)
-        for size, k, s, d, e in zip(dims[2:], kernel[2:], strides, dilations, more, strict=True)
-    ]
-    return (dims[0], kernel[1] * node.attr("group", 1), *made)
-
-
-def _scaled(node: Node, x: Traced, ins: list[Traced | None]) -> tuple[int, ...] | None:
-    """Sizes by scales are worked out in float32; inference does it in double, and finds one frame fewer at times."""
-    at = 0 if node.op == "Upsample" else 1
-    scales = ins[at] if len(ins) > at else None
-    if scales is None or not scales.known or not scales.array.size or "crop" in node.attr(COORDINATES, ""):
-        return None
-    out = list(x.dims)
-    for axis, scale in zip(node.attr("axes") or range(len(out)), scales.array.reshape(-1), strict=True):
-        out[axis] = int(np.float32(out[axis]) * np.float32(scale))
-    if min(out) <= 0:
-        raise CannotRun(node, f"the output would have shape {out}")
-    return tuple(out)
-
-
-def _check_kernel(node: Node, x: Traced, kernel: Sequence[int]) -> None:
-    """Inference rounds towards zero, and so finds a frame where the kernel is longer than its input."""
-    n = len(kernel)
-    if node.attr("auto_pad", "NOTSET").startswith("SAME") or node.attr("ceil_mode", 0):
-        return
-    pads, dilations = node.attr("pads", (0,) * (2 * n)), node.attr("dilations", (1,) * n)
-    for i, (size, k) in enumerate(zip(x.dims[2:], kernel, strict=True)):
-        if size + pads[i] + pads[i + n] < (k - 1) * dilations[i] + 1:
-            raise CannotRun(node, f"its kernel is longer than its input of {size}")
 
 
 def _constant(t: ir.TensorProtocol) -> Traced:
@@ -562,27 +365,3 @@ def _check_apart(node: Node, arrays: Sequence[Array]) -> None:
             op=node.op,
             hint="compare positions, or leave some room between what is compared",
         )
-
-
-def _no_larger(node: Node, ins: list[Traced | None]) -> bool:
-    """Its output has no more elements than its inputs: no shape has to be inferred to say so."""
-    own = traits(node.op, node.domain)
-    if not own.elementwise:
-        one = node.op == "Gather" and ins[1] is not None and math.prod(ins[1].dims) <= 1
-        kept = node.op in ("Slice", "Transpose", "ScatterND", "ScatterElements")
-        return one or kept or own.regroups or own.keeps_size
-    largest = max((v.dims for v in ins if v is not None), key=math.prod)
-    return all(v is None or _fits(v.dims, largest) for v in ins)
-
-
-def _fits(dims: tuple[int, ...], into: tuple[int, ...]) -> bool:
-    """Does it broadcast to the other shape, which stays as it is?"""
-    return len(dims) <= len(into) and all(d in (1, n) for d, n in zip(reversed(dims), reversed(into), strict=False))
-
-
-def same(x: Array, y: Array) -> bool:
-    """Equal in type, shape and values. Axes that are mere repetition in both are looked at once."""
-    if x.shape == y.shape:
-        once = tuple(slice(0, 1) if a == b == 0 else slice(None) for a, b in zip(x.strides, y.strides, strict=True))
-        x, y = x[once], y[once]
-    return x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y, equal_nan=x.dtype.kind == "f")

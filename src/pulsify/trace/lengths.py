@@ -10,9 +10,10 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.progress import tell
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.evaluate import RECENT, CannotRun, Evaluator, Trace, Traced, known
+from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
 from pulsify.trace.tied import tied
+from pulsify.trace.traced import RECENT, CannotRun, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Evaluator, Traced
+from pulsify.trace.evaluate import Evaluator
+from pulsify.trace.traced import Traced
 
 FEW = 64  # elements of values that are compared with each other
 SMALL = 1 << 15  # bytes: values up to this size are always kept

@@ -21,9 +21,10 @@ from pulsify.frontend.load import plain_node
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node, make_node
 from pulsify.frontend.time import Lengths, TimeSpec
-from pulsify.trace.evaluate import CannotRun, Evaluator, Traced, iterations
+from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 from pulsify.trace.tied import tied
+from pulsify.trace.traced import CannotRun, Traced
 from pulsify.trace.unroll import first_turn, unrolled
 
 DECIDED = "the branch that is taken is written out; that it is taken at every length is proven"

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pulsify.core.errors import NotStreamable
-from pulsify.trace.evaluate import CannotRun
+from pulsify.trace.traced import CannotRun
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
 WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT", "Pad")  # they may just need more frames

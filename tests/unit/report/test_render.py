@@ -14,22 +14,19 @@ from pulsify.report.render import (
     delay_text,
     error_text,
     lengths_text,
-    looks_text,
-    picture,
     proof_text,
-    ratio_text,
     size,
     state_table,
     stream_lines,
     stream_tables,
     summary,
-    sweep_lines,
     time_lines,
     traced_shape,
     verified_table,
     verified_text,
     window_table,
 )
+from pulsify.report.render_speed import looks_text, picture, ratio_text, sweep_lines
 from pulsify.report.sheet import Sheet
 from tests.unit.specs import a_state, a_stream, remembers
 

@@ -17,7 +17,8 @@ from pulsify.core.custom import Shaped
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.trace import evaluate
-from pulsify.trace.evaluate import CannotRun, Evaluator, Recent, Trace, Traced, known, lazy, same, unknown
+from pulsify.trace.evaluate import Evaluator, Trace
+from pulsify.trace.traced import CannotRun, Recent, Traced, known, lazy, same, unknown
 from tests.models import Array, Dims, frames, model, node, run_batch, weights
 from tests.unit.build import traced
 from tests.unit.graphs import parsed

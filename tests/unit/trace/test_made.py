@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pulsify.trace import made as under_test
-from pulsify.trace.evaluate import Traced, known
 from pulsify.trace.made import Made
+from pulsify.trace.traced import Traced, known
 from tests.models import model, node
 from tests.unit.build import traced
 

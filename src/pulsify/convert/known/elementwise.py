@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
+from pulsify.convert.known import whole
 from pulsify.convert.known.choices import as_extreme
 from pulsify.convert.known.curves import Curve, Number, curved
 from pulsify.convert.known.floats import Drift, digits_of
@@ -21,7 +22,7 @@ from pulsify.convert.known.places import met, moved_axes
 from pulsify.convert.known.series import Series, Unsure
 from pulsify.convert.known.spread import Spread
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import known
+from pulsify.trace.traced import known
 
 Array = np.ndarray[Any, Any]
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
@@ -155,7 +156,7 @@ def divide(f: Follower, node: Node, ins: list[Value]) -> Value:
     def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
         if not _one_number(b):
             return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf, grain=None)
-        return many.divided(_beside_number(sizes, a, b), Fraction(b.lo))
+        return whole.divided(_beside_number(sizes, a, b), Fraction(b.lo))
 
     return _binary(f, ins, few, spread)
 
@@ -178,7 +179,7 @@ def mod(f: Follower, node: Node, ins: list[Value]) -> Value:
     def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
         if not _one_number(b):
             return many.joint(sizes, many.exactly(a), many.exactly(b), lo=-math.inf, hi=math.inf, grain=None)
-        return many.remaining(_beside_number(sizes, a, b), Fraction(b.lo), back)
+        return whole.remaining(_beside_number(sizes, a, b), Fraction(b.lo), back)
 
     return _binary(f, ins, lambda a, b: one.remainder(plain(a), plain(b), back), spread)
 
@@ -307,7 +308,7 @@ def _count(s: Series) -> Series:
 @follows(*ROUNDINGS)
 def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        return many.cut(ins[0])
+        return whole.cut(ins[0])
 
     def few(a: Number) -> Number:
         if isinstance(a, Curve):
@@ -327,7 +328,7 @@ def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
             return many.decided(v)
         if kind == "f":
             return _as_float(v, digits_of(to))
-        return replace(many.cut(v, towards_zero=True), floating=False, drift=Drift(), grain=None)
+        return replace(whole.cut(v, towards_zero=True), floating=False, drift=Drift(), grain=None)
     digits = digits_of(to) if kind == "f" else None
 
     def few(a: Number) -> Number:

@@ -24,7 +24,8 @@ from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, exactly,
 from pulsify.frontend.model import Model, Node
 
 if TYPE_CHECKING:
-    from pulsify.trace.evaluate import Evaluator, Traced
+    from pulsify.trace.evaluate import Evaluator
+    from pulsify.trace.traced import Traced
 
 Array = np.ndarray[Any, Any]
 FEW = 64  # numbers that are followed one by one
@@ -225,7 +226,7 @@ class Follower:
         return Few(_cells(made).reshape(dims), value.floating)
 
     def evaluated(self, name: str, length: int) -> Array | None:
-        from pulsify.trace.evaluate import CannotRun
+        from pulsify.trace.traced import CannotRun
 
         try:
             return self.at(name, length).array

@@ -22,7 +22,7 @@ def sample(at: Callable[[int], Array], unit: int = 1) -> list[Array]:
 
 
 def _quietly(at: Callable[[int], Array], length: int) -> Array | None:
-    from pulsify.trace.evaluate import CannotRun
+    from pulsify.trace.traced import CannotRun
 
     try:
         return np.asarray(at(length))

@@ -340,7 +340,7 @@ def _hidden(v: Spread, lowest: float, factor: float) -> dict[str, Any]:
     return {"hide": v.hide if known else None, "apart": v.apart * abs(factor)}
 
 
-def _cleared(v: Spread, points: Fraction | None) -> Spread:
+def cleared(v: Spread, points: Fraction | None) -> Spread:
     """The same for streams so short that rounding does not carry it across zero, or (points) across a multiple of that.
 
     Unsure if there are none.
@@ -365,11 +365,11 @@ def decided(v: Spread) -> Spread:
     far = most(v)
     if not math.isfinite(far):
         v = exactly(v)
-        v = _cleared(v, None) if v.rough else v
+        v = cleared(v, None) if v.rough else v
     elif (alone := _alone(v)) is not None:  # rounding matters near where it is zero, and there everything is looked at
         far = alone
     else:
-        v = _cleared(v, None)
+        v = cleared(v, None)
     near = with_near(v, plane(v, far)).near
     return replace(
         v, near=near, slope={}, lo=0.0, hi=1.0, floating=False, final=None, hide=None, rises=False, least=-FAR,
@@ -386,58 +386,6 @@ def _alone(v: Spread) -> float | None:
     if not v.drift.noise < steep / 2 or not math.isfinite(v.drift.fuzz):
         return None
     return (most(v) + v.drift.fuzz) / (steep - v.drift.noise) * steep + steep
-
-
-def repeating(v: Spread, whole: Fraction) -> int:
-    """The period after which the slope's part has changed by a multiple of `whole`, whichever coordinate moves on."""
-    period = v.period
-    for q in streamwise(v).values():
-        period *= (q * period / whole).denominator
-    if period > MOST:
-        raise TooFar(period)
-    return period
-
-
-def cut(v: Spread, towards_zero: bool = False) -> Spread:
-    """Rounded to whole numbers, in whichever direction; halves may go to the even one."""
-    if not v.floating:
-        return v
-    if not math.isfinite(most(v)):
-        out = exactly(v)
-        out = _cleared(out, None) if out.rough else out
-        return replace(out, final=None, hide=None, rises=False, drift=Drift(v.drift.digits), grain=Fraction(1))
-    v = _cleared(v, Fraction(1, 2))
-    if towards_zero:
-        v = with_near(v, plane(v, most(v) + 1))
-    return replace(
-        v, period=repeating(v, Fraction(2)), lo=v.lo - 1, hi=v.hi + 1, drift=Drift(v.drift.digits), grain=Fraction(1),
-        final=None, hide=None, rises=False, least=math.floor(v.least) if math.isfinite(v.least) else -FAR,
-    )  # fmt: skip
-
-
-def divided(v: Spread, by: Fraction) -> Spread:
-    """Of whole numbers, towards zero: what it does changes where the sign does."""
-    if v.floating:
-        return scaled(v, 1 / by)
-    period = repeating(v, abs(by))
-    signs = with_near(v, plane(v, most(v)))
-    out = replace(scaled(signs, 1 / by), period=period, final=None, hide=None, rises=False)
-    return replace(out, lo=out.lo - 1, hi=out.hi + 1, least=min(v.least, 0.0) if by > 0 else -FAR)
-
-
-def remaining(v: Spread, by: Fraction, towards_zero: bool) -> Spread:
-    period = repeating(v, abs(by))
-    if towards_zero:
-        v = with_near(v, plane(v, most(v)))
-    size = float(abs(by))
-    lo, hi = (-size, size) if towards_zero else (0.0, size) if by > 0 else (-size, 0.0)
-    if v.floating and not v.drift.none:
-        if v.drift.fits < 1:
-            raise Unsure("it is the remainder of a rounded number")
-        v = replace(v, limit=min(v.limit, v.drift.fits), drift=Drift(v.drift.digits))
-    grain = common(v.step, abs(by)) if v.floating else None
-    v = replace(v, final=None, hide=None, rises=False)
-    return replace(v, period=period, slope={}, lo=lo, hi=hi, grain=grain, least=lo)
 
 
 def lowest(v: Spread) -> float:

@@ -13,8 +13,9 @@ from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import Drift, binary
 from pulsify.convert.known.follow import LOOKS, Few, Fixed, Follower, Value, follows
-from pulsify.convert.known.moves import axes_of, numbers_of
+from pulsify.convert.known.moves import numbers_of
 from pulsify.convert.known.places import met, moved_axes
+from pulsify.convert.known.reshaping import axes_of
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T
 from pulsify.frontend.model import Node

@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pulsify.convert.known.follow import OPERATORS, Few, Fixed, Follower, Value
-from pulsify.convert.known.moves import alike
+from pulsify.convert.known.reshaping import alike
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, Spread
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
-from pulsify.trace.evaluate import Traced
+from pulsify.trace.traced import Traced
 
 IN_GRAPH = (
     "Add",

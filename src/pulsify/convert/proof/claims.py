@@ -19,7 +19,7 @@ from pulsify.convert.proof.failing import failing
 from pulsify.convert.proof.numbers import SHORT, Looked, follower, longest, otherwise, shortest_taken, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Questions, Unclear
-from pulsify.trace.evaluate import Array, CannotRun, TooLarge, same
+from pulsify.trace.traced import Array, CannotRun, TooLarge, same
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node

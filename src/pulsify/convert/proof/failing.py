@@ -25,7 +25,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, Table
 from pulsify.core.spec import Condition
 from pulsify.core.traits import traits
-from pulsify.trace.evaluate import Array, CannotRun, TooLarge
+from pulsify.trace.traced import Array, CannotRun, TooLarge
 
 if TYPE_CHECKING:
     from pulsify.convert.questions import Questions

@@ -17,6 +17,7 @@ import numpy as np
 import pulsify.convert.known.elementwise
 import pulsify.convert.known.kept
 import pulsify.convert.known.moves
+import pulsify.convert.known.reshaping
 import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
 from pulsify.convert.facts import Field, Prefix, Wire
 from pulsify.convert.known import series as one
@@ -30,7 +31,8 @@ from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.traits import traits
-from pulsify.trace.evaluate import Array, CannotRun, Trace, Traced, unknown
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 
 if TYPE_CHECKING:
     from pulsify.convert.questions import Questions

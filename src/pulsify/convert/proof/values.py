@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pulsify.convert.facts import Prefix, Static, Wire
-from pulsify.trace.evaluate import CannotRun, Traced
+from pulsify.trace.traced import CannotRun, Traced
 
 if TYPE_CHECKING:
     from pulsify.convert.questions import Questions

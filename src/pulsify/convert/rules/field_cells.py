@@ -18,7 +18,8 @@ from pulsify.convert.rules.field_operand import Operand, parts
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, Trace, known
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun, known
 
 
 class AllRows(Exception):

@@ -27,7 +27,8 @@ from pulsify.convert.rules.axismap import AxisMap
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace, same
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, same
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.field_view import Over, certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.pointwise import clone
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array
+from pulsify.trace.traced import Array
 
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
 PLACES = ("ArgMax", "ArgMin")

@@ -22,7 +22,8 @@ from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.growing import growing_template
 from pulsify.convert.template import Template, find, in_step
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, Trace, same
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun, same
 
 PULSES = 34  # that are looked at beyond the windows of one
 FOLDED_HEADS = (

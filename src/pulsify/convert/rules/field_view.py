@@ -28,7 +28,8 @@ from pulsify.convert.trail import Look, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array
 
 REPEATS, FAR = 4, 1 << 18  # periods of the length at whose ends rows are looked at, if one is no longer than so many
 MOST_CELLS = 400_000_000  # looked at there, in all

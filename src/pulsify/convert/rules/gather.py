@@ -27,7 +27,8 @@ from pulsify.convert.rules.slice import not_folded, table_rows
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, Trace
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun
 
 
 @rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")

@@ -30,7 +30,8 @@ from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from pulsify.convert.proof.numbers import Looked, follower
 from pulsify.convert.proof.values import known_at
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, known
+from pulsify.trace.traced import Array, known
 
 Places = Mapping[int, Mapping[int, int]]  # by length and offset, the row of the table
 

@@ -28,7 +28,8 @@ from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, Trace
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array
 
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")

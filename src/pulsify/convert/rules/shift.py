@@ -29,7 +29,7 @@ from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, unce
 from pulsify.convert.proof.pinned import Settles, pinned
 from pulsify.core.length import Length
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array, CannotRun, known
+from pulsify.trace.traced import Array, CannotRun, known
 
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
 MOST_KINDS = 2_000  # of lengths

@@ -21,7 +21,7 @@ from pulsify.convert.rules.offsets import by_offset
 from pulsify.convert.rules.shift import Moves, everywhere, lengths_and_places
 from pulsify.core.roles import SHIFTED, mark
 from pulsify.frontend.model import Node
-from pulsify.trace.evaluate import Array
+from pulsify.trace.traced import Array
 
 LOOKED = 24  # frames back at which offsets are looked at, of a past that grows
 

@@ -23,7 +23,7 @@ from pulsify.convert.questions import Questions
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.frontend.model import Decision
-from pulsify.trace.evaluate import CannotRun
+from pulsify.trace.traced import CannotRun
 from tests.models import Array, model, node, weights
 from tests.unit.convert.contexts import opened
 
