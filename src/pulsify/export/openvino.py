@@ -22,6 +22,7 @@ from pulsify.core.spec import Spec
 from pulsify.export import portable
 from pulsify.export.clients.frames import whole
 from pulsify.export.clients.openvino_client import opened
+from pulsify.export.doubles import computes_double
 from pulsify.export.known import hold, known_streams
 from pulsify.export.registry import Target
 
@@ -29,6 +30,10 @@ from pulsify.export.registry import Target
 EXACT: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 # in the order in which they are tried: OpenVINO 2026.4 fuses some masked attention wrongly, by its snippets
 SETTINGS = (EXACT, {**EXACT, "SNIPPETS_MODE": "DISABLE"})
+HINT = "export to onnx or c instead"
+NARROWER = 1 << 6  # twice a position fits into 30 bits (`Spec.unknown_length`), and float32 has 24
+WIDE = 1 << 30  # of whole numbers wider than OpenVINO's: what it is tried with, and what the client takes
+LONG = 1 << 13  # pulses of a stream whose sums are doubles, which OpenVINO computes in float32
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,32 @@ class OpenVino:
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
         portable.refuse_growing(spec, "OpenVINO")
         made = stateful(model, spec)
-        facts = portable.facts(spec)
+        facts = limited(portable.facts(spec), spec)
+        if computes_double(model):
+            facts["most"] = min(facts["most"], LONG * spec.pulse)  # errors add up: so long a stream was found right
         facts["compile"] = _settings(made, model, spec, facts)
         with portable.folder(path, "openvino") as place:
             ov.save_model(made, place / "stream.xml", compress_to_fp16=False)  # its default would round the weights
             portable.put(place, {portable.FACTS: portable.as_json(facts), **portable.client("openvino")})
+
+
+def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
+    """With what keeps numbers where OpenVINO has them exactly: it compares whole ones in float32, and has 32 bits.
+
+    counter: from which position on the client sets it back, by a multiple of what. Where it must not be set back, or
+    the start of a stream goes on for long, streams end there.
+    """
+    for port in (*facts["inputs"], *facts["statics"].values()):
+        if port["dtype"] in ("int64", "uint64", "uint32"):
+            port["limit"] = WIDE
+    counted = spec.unknown_length // NARROWER  # that is how far positions times the fastest rate are exact
+    start = max(spec.proof.horizon, spec.latency, *spec.proof.critical)
+    if spec.position is not None and spec.rebase and max(spec.rebase, start) < counted // 8:
+        variable = spec.position + spec.after(spec.position)
+        return {**facts, "counter": {"variable": variable, "from": counted // 2, "multiple": spec.rebase}}
+    if spec.position is not None or spec.length is not None:
+        facts["most"] = min(facts["most"], max(counted - spec.pulse - spec.latency, spec.shortest))
+    return {**facts, "counter": None}
 
 
 def stateful(model: ir.Model, spec: Spec) -> Any:
@@ -67,7 +93,7 @@ def stateful(model: ir.Model, spec: Spec) -> Any:
             raise NotSupported(
                 f"OpenVINO does not take the step: {_said(error)}",
                 target="OpenVINO",
-                hint="export to onnx or c instead",
+                hint=HINT,
             ) from error
         ov.serialize(made, Path(place, "own.xml"))  # weights are read from the step's file until they are its own
         return ov.Core().read_model(Path(place, "own.xml").read_bytes(), Path(place, "own.bin").read_bytes())
@@ -85,22 +111,35 @@ def _said(error: RuntimeError) -> str:
 
 def _settings(made: Any, model: ir.Model, spec: Spec, facts: dict[str, Any]) -> dict[str, Any]:
     """Those with which it gives what the stream gives, to the last frame, or NotSupported."""
-    wanted = list(known_streams(model, spec))
+    wanted = list(known_streams(model, spec, wide=WIDE, long=LONG if computes_double(model) else 0))
     for settings in SETTINGS:
         try:
             tell("compiling it with OpenVINO")
             compiled = ov.Core().compile_model(made, "CPU", settings)
+            _shapes(compiled, spec)
             for known in counted("checking stream", wanted):
-                hold(whole(opened(compiled, facts, known.statics), known.inputs), known, "OpenVINO")
+                hold(whole(opened(compiled, facts, known.statics), known.inputs), known, "OpenVINO", HINT)
             return settings
         except NotSupported:
             if settings == SETTINGS[-1]:
                 raise
         except RuntimeError as error:
             raise NotSupported(
-                f"OpenVINO does not run the step: {_said(error)}", target="OpenVINO", hint="export to onnx or c instead"
+                f"OpenVINO does not run the step: {_said(error)}", target="OpenVINO", hint=HINT
             ) from error
     raise AssertionError("the last settings hold or raise")
+
+
+def _shapes(compiled: Any, spec: Spec) -> None:
+    """NotSupported if an output has not the axes it should have."""
+    for o in spec.outputs:
+        shape = compiled.output(o.name).partial_shape
+        if shape.rank.is_static and shape.rank.get_length() != len(o.dims):
+            raise NotSupported(
+                f"OpenVINO gives '{o.name}' as {shape}, where the stream gives {portable.one(o.dims)}",
+                target="OpenVINO",
+                hint=HINT,
+            )
 
 
 TARGET: Target = OpenVino()

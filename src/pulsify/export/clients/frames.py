@@ -8,6 +8,8 @@ whole(stream, inputs)                   all of it, for a file that is there
 
 from __future__ import annotations
 
+import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +26,31 @@ def evaluated(e: Any, total: int) -> Any:
     return total if e == "S" else e
 
 
+def checked(port: Mapping[str, Any], array: Any) -> Array:
+    """The array if the port takes it as it is, or ValueError. A port without an axis of time is static."""
+    value, name, axis = np.asarray(array), port["name"], port.get("axis")
+    if str(value.dtype) != port["dtype"]:
+        raise ValueError(f"{name} takes {port['dtype']}, got {value.dtype}: convert it, and scale sound to -1 to 1")
+    wanted = [n if a != axis else None for a, n in enumerate(port["shape"])]
+    if value.ndim != len(wanted) or any(w not in (None, n) for w, n in zip(wanted, value.shape)):
+        time = "" if axis is None else f" but for time, axis {axis}"
+        raise ValueError(f"{name} is {port['shape']}{time}; got {list(value.shape)}")
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        raise ValueError(f"{name} has a number that is not finite; nothing was taken")
+    limit = port.get("limit")
+    if limit is not None and value.size and (int(value.max()) > limit or int(value.min()) < -limit):
+        raise ValueError(f"{name} has a whole number beyond {limit}: this model takes {-limit} to {limit}")
+    return value
+
+
+def fixed(facts: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Array]:
+    """The static inputs, all of them, or ValueError."""
+    wanted = facts["statics"]
+    if set(given) != set(wanted):
+        raise ValueError(f"the static inputs are {sorted(wanted)}; got {sorted(given)}")
+    return {name: checked({"name": name, **port}, given[name]) for name, port in wanted.items()}
+
+
 class Frames:
     """One stream."""
 
@@ -31,30 +58,36 @@ class Frames:
         self.inputs, self.outputs, self.facts, self.step = facts["inputs"], facts["outputs"], facts, step
         self.waiting = {i["name"]: np.zeros(self._shape(i, 0), i["dtype"]) for i in self.inputs}
         self.fed = {i["name"]: np.zeros(self._shape(i, i["frames"]), i["dtype"]) for i in self.inputs}
-        self.received, self.pulses = dict.fromkeys(self.waiting, 0), 0
+        self.received, self.pulses, self.over = dict.fromkeys(self.waiting, 0), 0, False
 
     def push(self, chunks: Mapping[str, Array]) -> dict[str, Array]:
-        """The frames that these complete, by output. Inputs may come at their own pace."""
-        for i in self.inputs:
-            chunk = np.asarray(chunks.get(i["name"], self._none(i)), i["dtype"])
-            if self._shape(i, chunk.shape[i["axis"]]) != list(chunk.shape):
-                raise ValueError(f"{i['name']} is {i['shape']} but for time, axis {i['axis']}; got {chunk.shape}")
-            self.received[i["name"]] += chunk.shape[i["axis"]]
-            self.waiting[i["name"]] = np.concatenate([self.waiting[i["name"]], chunk], i["axis"])
-        if self._total() > self.facts["most"]:
+        """The frames that these complete, by output. Inputs may come at their own pace. A refused one takes nothing."""
+        self._open()
+        ports = {i["name"]: i for i in self.inputs}
+        if unknown := sorted(set(chunks) - set(ports)):
+            raise ValueError(f"no streamed input is called {unknown}; they are {sorted(ports)}")
+        given = {name: checked(ports[name], chunk) for name, chunk in chunks.items()}
+        received = {n: c + (given[n].shape[ports[n]["axis"]] if n in given else 0) for n, c in self.received.items()}
+        if self._total(received) > self.facts["most"]:
             raise ValueError(f"no stream may be longer than {self.facts['most']} frames: end this one, begin another")
+        self.received = received
+        for name, chunk in given.items():
+            self.waiting[name] = np.concatenate([self.waiting[name], chunk], ports[name]["axis"])
         return self._run(self._whole(), None)
 
     def flush(self) -> dict[str, Array]:
         """The rest. The model is told the length, and gets as many pulses of padding as its delays need."""
-        total = self._total()
+        self._open()
+        total = self._total(self.received)
         if any(self.received[i["name"]] != total * i["rate"] for i in self.inputs):
             raise ValueError(f"the inputs have not the same length: {self.received}")
         if total and not evaluated(self.facts["takes"], total):
             raise ValueError(f"{total} frames are no length this model takes: {self.facts['lengths']}")
         whole = self._whole()
         late = [-(-(self._count(o, total) + o["delay"]) // o["frames"]) for o in self.outputs if o["frames"]]
-        return self._run(whole + max(1, max(late, default=0) - self.pulses - whole) if total else 0, total)
+        made = self._run(whole + max(1, max(late, default=0) - self.pulses - whole) if total else 0, total)
+        self.over = True
+        return made
 
     def _run(self, pulses: int, total: int | None) -> dict[str, Array]:
         parts: dict[str, list[Array]] = {o["name"]: [] for o in self.outputs}
@@ -92,11 +125,12 @@ class Frames:
     def _whole(self) -> int:
         return min(int(self.waiting[i["name"]].shape[i["axis"]]) // int(i["frames"]) for i in self.inputs)
 
-    def _total(self) -> int:
-        return min(int(self.received[i["name"]]) // int(i["rate"]) for i in self.inputs)
+    def _total(self, received: Mapping[str, int]) -> int:
+        return min(int(received[i["name"]]) // int(i["rate"]) for i in self.inputs)
 
-    def _none(self, i: Mapping[str, Any]) -> Array:
-        return np.zeros(self._shape(i, 0), i["dtype"])
+    def _open(self) -> None:
+        if self.over:
+            raise ValueError("this stream has been flushed: open another one")
 
     @staticmethod
     def _count(o: Mapping[str, Any], total: int) -> int:
@@ -123,6 +157,32 @@ def whole(stream: Frames, inputs: Mapping[str, Array], chunk: int = 1000) -> dic
 
 def read(source: str, facts: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
     """The arrays of a file, streamed ones and static ones: .npz has them by name, .npy is the only one."""
-    given = np.load(source)
-    arrays = {facts["inputs"][0]["name"]: given} if isinstance(given, np.ndarray) else dict(given)
-    return {i["name"]: arrays[i["name"]] for i in facts["inputs"]}, {n: arrays[n] for n in facts["statics"]}
+    names = [i["name"] for i in facts["inputs"]]
+    try:
+        given = np.load(source)
+    except (ValueError, EOFError) as error:  # NumPy takes what it does not know for a pickle
+        raise ValueError(f"{source} is no .npy or .npz file") from error
+    arrays = {names[0]: given} if isinstance(given, np.ndarray) else dict(given)
+    if missing := sorted({*names, *facts["statics"]} - set(arrays)):
+        raise ValueError(f"{source} has {sorted(arrays)}; {missing} is missing: take an .npz file, by input")
+    inputs = {i["name"]: checked(i, arrays[i["name"]]) for i in facts["inputs"]}
+    return inputs, fixed(facts, {n: arrays[n] for n in facts["statics"]})
+
+
+def write(target: str, arrays: Mapping[str, Array]) -> None:
+    """An .npz file: what np.savez writes, which has names of its own that an output must not have."""
+    with zipfile.ZipFile(target if target.endswith(".npz") else f"{target}.npz", "w") as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+
+
+def command(main: Callable[..., None], usage: str, most: int) -> None:
+    """main with what the command line has, between two arguments and this many; what is wrong with them is one line."""
+    given = sys.argv[1:]
+    if not 2 <= len(given) <= most:
+        sys.exit(f"usage: python client.py {usage}")
+    try:
+        main(*given)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

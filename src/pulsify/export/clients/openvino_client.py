@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,29 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from pulsify.export.clients.frames import Array, Frames, read, whole
+from pulsify.export.clients.frames import Array, Frames, command, fixed, read, whole, write
 
 HERE = Path(__file__).parent
 
 
 def opened(compiled: ov.CompiledModel, facts: Mapping[str, Any], statics: Mapping[str, Array]) -> Frames:
     """A stream on an inference request of its own, which begins with zeros. statics: inputs that stay the same."""
-    request = compiled.create_infer_request()
+    request, given, counter, back = compiled.create_infer_request(), fixed(facts, statics), facts["counter"], 0
 
     def step(inputs: dict[str, Array], total: int | None, last: bool) -> dict[str, Array]:
-        length = np.full((1, 1), facts["unknown_length"] if total is None else total, np.int32)
-        made = request.infer({**statics, **inputs, **({facts["length"]: length} if facts["length"] else {})})
+        nonlocal back
+        at = stream.pulses * facts["pulse"] - back
+        if counter is not None and at >= counter["from"]:  # positions are compared in float32: they must stay small
+            less = at // 2 // counter["multiple"] * counter["multiple"]
+            variable = next(s for s in request.query_state() if s.name == counter["variable"])
+            variable.state = ov.Tensor(variable.state.data - np.int32(less))
+            back += less
+        length = np.full((1, 1), facts["unknown_length"] if total is None else total - back, np.int32)
+        made = request.infer({**given, **inputs, **({facts["length"]: length} if facts["length"] else {})})
         return {o["name"]: made[o["name"]].copy() for o in facts["outputs"]}
 
-    return Frames(facts, step)
+    stream = Frames(facts, step)
+    return stream
 
 
 def main(source: str, target: str) -> None:
@@ -34,9 +41,8 @@ def main(source: str, target: str) -> None:
     compiled = ov.Core().compile_model(
         HERE / "stream.xml", "CPU", facts["compile"]
     )  # once; every stream is a request of it
-    made: dict[str, Any] = whole(opened(compiled, facts, statics), inputs)
-    np.savez(target, **made)
+    write(target, whole(opened(compiled, facts, statics), inputs))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    command(main, "IN.npy OUT.npz", 2)

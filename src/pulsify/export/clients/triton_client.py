@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,19 @@ import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
-from pulsify.export.clients.frames import Array, Frames, read, whole
+from pulsify.export.clients.frames import Array, Frames, command, fixed, read, whole, write
 
 HERE = Path(__file__).parent
 
 
 def opened(server: Any, facts: Mapping[str, Any], statics: Mapping[str, Array]) -> Frames:
     """A stream of its own on the server: a sequence, begun with its first pulse and ended with its last."""
-    sequence, wires = random.randrange(1, 1 << 63), facts["wires"]
+    sequence, wires, given = random.randrange(1, 1 << 63), facts["wires"], fixed(facts, statics)
 
     def step(inputs: dict[str, Array], total: int | None, last: bool) -> dict[str, Array]:
         length = np.full((1, 1), facts["unknown_length"] if total is None else total, np.int32)
         tensors = []
-        for name, value in {**statics, **inputs, **({facts["length"]: length} if facts["length"] else {})}.items():
+        for name, value in {**given, **inputs, **({facts["length"]: length} if facts["length"] else {})}.items():
             tensors.append(triton.InferInput(name, wires[name], np_to_triton_dtype(value.dtype)))
             tensors[-1].set_data_from_numpy(np.ascontiguousarray(value).reshape(wires[name]))
         first = not stream.pulses
@@ -42,9 +41,8 @@ def opened(server: Any, facts: Mapping[str, Any], statics: Mapping[str, Array]) 
 def main(source: str, target: str, url: str = "localhost:8001") -> None:
     facts = json.loads((HERE / "stream.json").read_text())
     inputs, statics = read(source, facts)
-    made: dict[str, Any] = whole(opened(triton.InferenceServerClient(url), facts, statics), inputs)
-    np.savez(target, **made)
+    write(target, whole(opened(triton.InferenceServerClient(url), facts, statics), inputs))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    command(main, "IN.npy OUT.npz [HOST:PORT]", 3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pulsify.export import portable
 from pulsify.export.clients import frames as client
-from pulsify.export.clients.frames import Frames, evaluated, read, whole
+from pulsify.export.clients.frames import Frames, evaluated, fixed, read, whole, write
 from tests import models
 from tests.models import close, frames, run_batch
 from tests.unit.export.running import ZOO, converted, is_batch, stepping, zoo
@@ -93,3 +94,61 @@ def test_a_stream_longer_than_its_counters_is_turned_down() -> None:
     facts = portable.facts(converted(models.causal()).spec) | {"most": 10}
     with pytest.raises(ValueError, match="longer than 10 frames: end this one"):
         Frames(facts, lambda inputs, total, last: {}).push({"x": frames(1, 2, 11)})
+
+
+def two() -> tuple[dict[str, Any], client.Step]:
+    """a + b, frame by frame."""
+    source = models.model([models.node("Add", "a b", "y")], {"a": [1, 1, "T"], "b": [1, 1, "T"]}, ["y"])
+    stream = converted(source)
+    return portable.facts(stream.spec), stepping(stream)
+
+
+def test_a_refused_push_takes_nothing() -> None:
+    facts, step = two()
+    own, a, b = Frames(facts, step), frames(1, 1, 8), frames(1, 1, 8, seed=2)
+    wrong = {
+        "b is .* but for time, axis 2": {"a": a, "b": frames(1, 2, 8)},
+        "b takes float32, got float64": {"a": a, "b": b.astype(np.float64)},
+        "b has a number that is not finite": {"a": a, "b": b * np.nan},
+        r"no streamed input is called \['c'\]; they are \['a', 'b'\]": {"a": a, "c": b},
+    }
+    for says, chunks in wrong.items():
+        with pytest.raises(ValueError, match=says):
+            own.push(chunks)
+    close(own.push({"a": a, "b": b})["y"], a + b)
+
+
+def test_a_stream_that_was_flushed_is_over() -> None:
+    facts, step = two()
+    own, a = Frames(facts, step), frames(1, 1, 5)
+    own.push({"a": a, "b": a})
+    own.flush()
+    for again in (own.flush, lambda: own.push({"a": a, "b": a})):
+        with pytest.raises(ValueError, match="has been flushed: open another one"):
+            again()
+
+
+def test_whole_numbers_are_not_cut_off_floats() -> None:
+    facts = portable.facts(converted(models.tokens()).spec)
+    with pytest.raises(ValueError, match="x takes int64, got float32"):
+        Frames(facts, lambda inputs, total, last: {}).push({"x": np.full((1, 9), 1.9, np.float32)})
+
+
+def test_static_inputs_are_all_there_and_as_they_should_be() -> None:
+    facts = portable.facts(converted(models.conditioned(1)).spec)
+    scale = frames(1, 3, 1)
+    assert np.array_equal(fixed(facts, {"scale": scale})["scale"], scale)
+    for given, says in (
+        ({}, r"the static inputs are \['scale'\]; got \[\]"),
+        ({"scale": scale[:, :2]}, r"scale is \[1, 3, 1\]; got \[1, 2, 1\]"),
+        ({"scale": scale.astype(np.int32)}, "scale takes float32"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            fixed(facts, given)
+
+
+def test_outputs_may_be_called_what_numpy_calls_its_options(tmp_path: Path) -> None:
+    made = {"file": frames(1, 2), "allow_pickle": frames(3), "a/b": np.array(7)}
+    write(str(tmp_path / "y"), made)
+    found = np.load(tmp_path / "y.npz")
+    assert set(found) == set(made) and all(np.array_equal(found[n], made[n]) for n in made)
