@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import onnx_ir as ir
 
@@ -378,12 +378,16 @@ class Stream:
 
         options: the target's own, docs/export.md has them all. c: weights ("source", or "file": one binary), name (of
         the functions). Any target takes merge_front_end, a file (an ONNX model from samples to this stream's input),
-        and with it model, the batch model this stream is of: the two are converted as one.
+        and with it model, the batch model this stream is of: the two are converted as one; sample_rate is that of its
+        samples, where this stream's does not say it.
         """
         if "merge_front_end" in options:
             front, batch = (str(options.pop(name, "")) for name in ("merge_front_end", "model"))
-            _with_front_end(self, front, batch).export(path, target, **options)
+            rate: Any = options.pop("sample_rate", None)
+            _with_front_end(self, front, batch, rate).export(path, target, **options)
             return
+        if alone := [said for said in ("model=FILE", "sample_rate=N") if said.partition("=")[0] in options]:
+            raise InvalidArgument(f"{alone[0]} goes with merge_front_end, a model to run in front of this stream")
         chosen = with_opening(target, with_options(target, options), self._first())
         chosen.write(self.model, self.spec, Path(path))
 
@@ -608,13 +612,17 @@ def verify(
     )  # fmt: skip
 
 
-def _with_front_end(made: Stream, front: str, batch: str) -> Stream:
+def _with_front_end(made: Stream, front: str, batch: str, rate: float | None) -> Stream:
     """Samples to what the stream gives: both batch models converted as one, which is checked as any other."""
     from pulsify.export.front_end import chained, pulse_for
 
     whole = chained(front, batch, made.spec)
-    pulse = pulse_for(made.spec, stream(front, verify=False).spec)
-    return stream(whole, pulse=pulse, opening=made.opening is not None)
+    ahead = stream(front, verify=False).spec
+    pulse = pulse_for(made.spec, ahead)
+    if rate is None and made.sample_rate is not None:  # frames of the stream's own a second: the same time in samples
+        units = pulse / made.pulse * float(ahead.inputs[0].rate / made.inputs[0].rate)
+        rate = made.sample_rate * units
+    return stream(whole, pulse=pulse, opening=made.opening is not None, sample_rate=rate)
 
 
 def _own(stream: Stream) -> Stream:

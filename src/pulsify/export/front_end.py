@@ -30,7 +30,13 @@ def chained(front: str, batch: str, spec: Spec) -> ir.Model:
             f"this stream is exact up to {spec.exact_up_to} frames only (unbounded=N): "
             "chain the models with pulsify.chain and convert that with the same N"
         )
-    return chain(front, batch)
+    try:
+        return chain(front, batch)
+    except InvalidArgument as error:
+        said = str(error).partition(": say which outputs")[0]  # that is for who chains them
+        raise InvalidArgument(
+            f"the front end does not fit: {said}; pulsify.chain takes connect=... and gives a model to convert"
+        ) from error
 
 
 def pulse_for(spec: Spec, front: Spec) -> int:

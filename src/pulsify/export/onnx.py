@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from pulsify.backends.seam import Opening
 from pulsify.core.errors import InvalidArgument, NotSupported
-from pulsify.core.runner import IN_MEMORY, embedded_bytes
+from pulsify.core.runner import IN_MEMORY, embedded_bytes, open_model
 from pulsify.core.spec import OPENING, Spec
 from pulsify.core.weights import write
 from pulsify.export.registry import Target
@@ -43,6 +43,8 @@ class Onnx:
     opening: Opening | None = None
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
+        if path.is_dir():
+            raise InvalidArgument(f"{path} is a folder: onnx takes a file")
         if self.ort_format and path.suffix != ".ort":
             raise InvalidArgument(f"{path.name!r}: a file in ONNX Runtime's own format is called *.ort")
         if not (self.fp16 or self.opset or self.ort_format):
@@ -133,8 +135,14 @@ def _halved(model: ir.Model, spec: Spec, opening: Opening | None) -> tuple[ir.Mo
 
 def rounding(path: Path) -> Mapping[str, float]:
     """What a file in half precision says of itself; nothing if it is none."""
-    props = {p.key: p.value for p in onnx.load(path, load_external_data=False).metadata_props}
-    return {o["name"]: o["error"] for o in json.loads(props.get(ROUNDED, "[]"))}
+    return {o["name"]: o["error"] for o in json.loads(said(path).get(ROUNDED, "[]"))}
+
+
+def said(path: Path) -> Mapping[str, str]:
+    """What a file says of itself, in ONNX or in ONNX Runtime's own format."""
+    if path.suffix == ".ort":
+        return open_model(str(path)).get_modelmeta().custom_metadata_map
+    return {p.key: p.value for p in onnx.load(path, load_external_data=False).metadata_props}
 
 
 def _at_opset(model: ir.Model, opset: int) -> ir.Model:

@@ -49,7 +49,7 @@ class OpenVino:
         facts["compile"] = _settings(made, model, spec, facts)
         with portable.folder(path, "openvino") as place:
             ov.save_model(made, place / "stream.xml", compress_to_fp16=False)  # its default would round the weights
-            portable.put(place, {portable.FACTS: portable.as_json(facts), **portable.client("openvino")})
+            portable.put(place, {portable.FACTS: portable.as_json(facts, "openvino"), **portable.client("openvino")})
 
 
 def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -30,7 +29,7 @@ def refuse_growing(spec: Spec, target: str) -> None:
                 node=state.node,
                 op="cache",
                 target=target,
-                hint="convert with unbounded=N: the last N frames are kept, which is exact up to `spec.exact_up_to`",
+                hint="convert with unbounded=N: the last N frames are kept, which is exact up to a length that is told",
             )
 
 
@@ -130,19 +129,42 @@ def client(name: str) -> dict[str, str]:
     return {"frames.py": (here / "frames.py").read_text(), "client.py": text}
 
 
-def as_json(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, indent=1) + "\n"
+def as_json(found: Mapping[str, Any], target: str) -> str:
+    """The facts as they are written, and whose they are."""
+    return json.dumps({"target": target, **found}, indent=1) + "\n"
 
 
 @contextlib.contextmanager
 def folder(path: Path, what: str) -> Iterator[Path]:
-    """A place to write to: all of its files come to `path`, or none."""
+    """A place to write to: all of its files come to `path`, or none. What else lies there stays, as it is."""
     if path.exists() and not path.is_dir():
         raise InvalidArgument(f"{path} is a file: {what} takes a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as place:
+    refuse_other(path, what)
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=path.parent))
+        except OSError as error:  # it names a folder of ours, or one above
+            why = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            raise InvalidArgument(f"{what} cannot be written to {path}: {why}") from error
         yield Path(place)
-        shutil.copytree(place, path, dirs_exist_ok=True)
+        path.mkdir(exist_ok=True)  # not moved here: a temporary folder is for one user only
+        for source in sorted(Path(place).rglob("*")):
+            to = path / source.relative_to(place)
+            if source.is_dir():
+                to.mkdir(exist_ok=True)
+            else:
+                source.replace(to)
+
+
+def refuse_other(path: Path, target: str) -> None:
+    """InvalidArgument if the folder is another target's: files of the same name would be this one's then."""
+    try:
+        found = json.loads((path / FACTS).read_text()).get("target", target)
+    except (OSError, ValueError, AttributeError):
+        return
+    if found != target:
+        raise InvalidArgument(f"{path} holds an export to {found!r}: {target} takes a folder of its own")
 
 
 def put(place: Path, files: Files) -> None:

@@ -14,7 +14,7 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.core.named import Entry, imported
 from pulsify.core.spec import Spec
 
-Option = str | int | bool
+Option = str | int | float | bool
 KINDS: dict[str, type[Option]] = {"str": str, "int": int, "bool": bool}  # as fields are annotated
 WORDS: dict[type[Option], str] = {str: "text", int: "a whole number", bool: "True or False"}
 
@@ -54,12 +54,15 @@ def target(name: str) -> Target:
     return cast(Target, imported("target", "TARGET", _ENTRIES, name))
 
 
+def options_of(name: str) -> dict[str, type[Option]]:
+    """What a target takes, by name."""
+    found = target(name)
+    return {f.name: KINDS[str(f.type)] for f in fields(found) if f.type in KINDS} if is_dataclass(found) else {}
+
+
 def with_options(name: str, options: Mapping[str, Option]) -> Target:
     """The target with settings of its own: those of its fields that are strings, whole numbers or truth values."""
-    found = target(name)
-    known: dict[str, type[Option]] = {}
-    if is_dataclass(found):
-        known = {f.name: KINDS[str(f.type)] for f in fields(found) if f.type in KINDS}
+    found, known = target(name), options_of(name)
     if unknown := sorted(set(options) - set(known)):
         has = f"takes {', '.join(known)}" if known else "has no options of its own"
         raise InvalidArgument(f"unknown {unknown}: the target {name!r} {has}")

@@ -11,6 +11,7 @@ and an encoder of a transducer must have no delay.
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ from pulsify.runtime.session import Session
 
 KINDS = ("ctc", "transducer")
 BLANKS = ("<blk>", "<eps>", "<blank>")  # what sherpa looks for, in this order
+FEATURES = 80  # log-mel bands that sherpa makes of sound
 NEVER = -1e30  # a score that no greedy search takes
 F32, I64 = ir.DataType.FLOAT, ir.DataType.INT64
 
@@ -101,6 +103,14 @@ class Sherpa:
             raise InvalidArgument(
                 "a transducer takes decoder=FILE, joiner=FILE, hidden=N (and layers=N) of the decoder"
             )
+        if given.dims[3 - given.axis] != FEATURES:
+            raise _missing(
+                f"{FEATURES} features, which it makes itself; '{given.name}' has {given.dims[3 - given.axis]}"
+            )
+        if isinstance(given.dims[0], int) and given.dims[0] != 1:
+            raise _missing(
+                f"one stream a row; '{given.name}' has {given.dims[0]}", "convert it with a free batch, or 1"
+            )
         return given, out
 
     def _said(self, spec: Spec, out: Output, units: int) -> dict[str, str]:
@@ -126,9 +136,20 @@ def _missing(what: str, hint: str = "") -> NotSupported:
 def _units(file: str) -> list[str]:
     if not file:
         raise InvalidArgument("tokens=FILE is missing: one unit a line, in the order of the scores")
-    lines = [line for line in Path(file).read_text(encoding="utf-8").split("\n") if line.strip()]
-    numbered = all(line.rsplit(" ", 1)[-1] == str(i) and " " in line for i, line in enumerate(lines))
-    units = [line.rsplit(" ", 1)[0] if numbered else line.strip() for line in lines]
+    try:
+        text = Path(file).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"tokens={Path(file).name!r} is not in UTF-8, which sherpa-onnx reads") from error
+    lines = [line for line in text.split("\n") if line.strip()]
+    numbered = [re.fullmatch(r"(.+)[ \t](\d+)\s*", line) for line in lines]
+    units = [line.strip() for line in lines]
+    if all(numbered):
+        found = {int(line[2]): line[1] for line in numbered if line}
+        if sorted(found) != list(range(len(lines))):
+            raise InvalidArgument(
+                f"tokens={Path(file).name!r}: units are numbered from 0 to {len(lines) - 1}, each once"
+            )
+        units = [found[i] for i in range(len(lines))]
     if not any(blank in units for blank in BLANKS):
         raise InvalidArgument(f"tokens={Path(file).name!r} has no blank: call it <blk> there")
     return units

@@ -10,6 +10,8 @@ whether that changes one of them is tried before it is allowed.
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +57,7 @@ class Triton:
     sequences: int = 256
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
-        name = self.name or re.sub(r"[^\w.-]+", "_", path.name)
+        name = self.name or re.sub(r"[^\w.-]+", "_", path.resolve().name)
         self._check(name)
         portable.refuse_growing(spec, "Triton")
         _check_ports(spec)
@@ -63,17 +65,20 @@ class Triton:
             tell("trying whether streams of a batch show each other")
             rows = rows_are_streams(model, spec)
             ports = dims_by_port(spec)
-            made = streams_in_front(model, ports) if rows else model
+            made = streams_in_front(model, ports) if rows else _without_scalars(model)
+            ready = _free(made.graph, READY)
             if rows and self.strategy == "direct":
-                _count_from_zero(made.graph, [s.name for s in spec.states if s.dtype.kind != "f"])
-            wires = {n: [1, *row(d)] if rows else portable.one(d) for n, d in ports.items()}
+                _count_from_zero(made.graph, ready, [s.name for s in spec.states if s.dtype.kind != "f"])
+            wires = {n: [1, *row(d)] if rows else portable.one(d) or [1] for n, d in ports.items()}
             facts = {"model": name, **portable.facts(spec), "wires": {n: wires[n] for n in _asked(spec)}}
-            config = self._config(name, spec, {n: w[1:] if rows else w for n, w in wires.items()}, rows)
+            config = self._config(name, spec, {n: w[1:] if rows else w for n, w in wires.items()}, rows, ready)
             with portable.folder(path, "triton") as place:
-                portable.put(place, {f"models/{name}/config.pbtxt": config, portable.FACTS: portable.as_json(facts)})
+                told = portable.as_json(facts, "triton")
+                portable.put(place, {f"models/{name}/config.pbtxt": config, portable.FACTS: told})
                 portable.put(place, portable.client("triton"))
                 (place / "models" / name / "1").mkdir()
                 write({place / "models" / name / "1" / "model.onnx": made}, share=False)
+                _opens(place / "models" / name / "1" / "model.onnx")
 
     def _check(self, name: str) -> None:
         if self.strategy not in STRATEGIES:
@@ -84,7 +89,7 @@ class Triton:
             if value < 1:
                 raise InvalidArgument(f"{field}={value}: expected a whole number from 1 on")
 
-    def _config(self, name: str, spec: Spec, dims: dict[str, list[int]], rows: bool) -> str:
+    def _config(self, name: str, spec: Spec, dims: dict[str, list[int]], rows: bool, ready: str) -> str:
         types = _types(spec)
         outputs = [o.name for o in spec.outputs]
         inputs = [n for n in _asked(spec) if n not in outputs]
@@ -97,17 +102,17 @@ class Triton:
             "instance_group [ { kind: KIND_CPU count: 1 } ]  # on a card TF32 would round: see docs/export.md",
             "sequence_batching {",
             f"  max_sequence_idle_microseconds: {IDLE}",
-            *self._strategy(rows),
+            *self._strategy(rows, ready),
             *(line for s in spec.states for line in _state(s.name, s.after, s.dtype, dims[s.name])),
             "}",
             "",
         ])  # fmt: skip
 
-    def _strategy(self, rows: bool) -> list[str]:
+    def _strategy(self, rows: bool, ready: str) -> list[str]:
         if self.strategy == "direct":
-            ready = f'name: "{READY}" control {{ kind: CONTROL_SEQUENCE_READY int32_false_true: [0, 1] }}'
+            control = f"name: {_quoted(ready)} control {{ kind: CONTROL_SEQUENCE_READY int32_false_true: [0, 1] }}"
             said = ["  direct { }  # a sequence keeps its row; rows that are not ready are computed for nothing"]
-            return [*said, f"  control_input {{ {ready} }}"] if rows else said
+            return [*said, f"  control_input {{ {control} }}"] if rows else said
         return [
             f"  oldest {{ max_candidate_sequences: {self.sequences} }}"
             "  # only what is ready is computed; states are Triton's, so no row must stay where it is"
@@ -142,12 +147,49 @@ def _check_ports(spec: Spec) -> None:
         )
 
 
-def _count_from_zero(graph: ir.Graph, states: Sequence[str]) -> None:
+def _free(graph: ir.Graph, name: str) -> str:
+    """The name, or one like it that no value has."""
+    taken = {v.name for node in graph for v in node.outputs} | {v.name for v in graph.inputs} | set(graph.initializers)
+    numbered = (f"{name}_{n}" for n in itertools.count(1))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def _without_scalars(model: ir.Model) -> ir.Model:
+    """The same step with ports of one axis at least: Triton's have no fewer."""
+    if all(v.shape is None or len(v.shape) for v in (*model.graph.inputs, *model.graph.outputs)):
+        return model
+    made = model.clone()
+    graph = made.graph
+    for inner in [v for v in graph.inputs if v.shape is not None and not len(v.shape)]:
+        outer = ir.Value(name=inner.name, shape=ir.Shape([1]), type=inner.type)
+        inner.name = f"{inner.name}/inside"
+        graph.inputs[graph.inputs.index(inner)] = outer
+        at = Builder(graph, graph[0])
+        none = at.constant(f"{outer.name}/scalar", np.zeros(0, np.int64))
+        inner.replace_all_uses_with(at.op("Reshape", [outer, none], [], inner.dtype))
+    for inner in [v for v in graph.outputs if v.shape is not None and not len(v.shape)]:
+        name, inner.name = inner.name, f"{inner.name}/inside"
+        at = Builder(graph)
+        outer = at.op("Reshape", [inner, at.ints(1)], [1], inner.dtype)
+        outer.name, outer.type = name, inner.type
+        graph.outputs[graph.outputs.index(inner)] = outer
+    return made
+
+
+def _opens(file: Path) -> None:
+    """NotSupported if ONNX Runtime does not take what was written: then the server does not either."""
+    try:
+        open_model(str(file), as_others=True)
+    except Exception as error:  # it has no class of its own for it
+        raise NotSupported(f"ONNX Runtime does not open the step: {str(error)[:300]}", target="Triton") from error
+
+
+def _count_from_zero(graph: ir.Graph, name: str, states: Sequence[str]) -> None:
     """Rows that are not ready have states of any bits, and a position that is none may be no place in a table.
 
     Floats may be anything: that they stay in their row is tried.
     """
-    ready = ir.Value(name=READY, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["B", 1]))
+    ready = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["B", 1]))
     graph.inputs.append(ready)
     at = Builder(graph, graph[0])
     real = at.op("Cast", [ready], ["B", 1], ir.DataType.BOOL, to=ir.DataType.BOOL)
@@ -155,10 +197,21 @@ def _count_from_zero(graph: ir.Graph, states: Sequence[str]) -> None:
         users = list(value.uses())
         assert value.dtype is not None and value.shape is not None
         here = at.op("Reshape", [real, at.ints(-1, *[1] * (len(value.shape) - 1))], None, ir.DataType.BOOL)
-        zero = at.constant(f"{value.name}/zero", np.zeros((), value.dtype.numpy()))
-        held = at.op("Where", [here, value, zero], value.shape, value.dtype)
+        held = _held(at, here, value)
         for node, place in users:
             node.replace_input_with(place, held)
+
+
+def _held(at: Builder, here: ir.Value, value: ir.Value) -> ir.Value:
+    """The value where it is real, else zero. ONNX Runtime chooses between numbers of some types only."""
+    assert value.dtype is not None
+    if value.dtype == ir.DataType.BOOL:
+        return at.op("And", [here, value], value.shape, value.dtype)
+    through = ir.DataType.INT64 if value.dtype == ir.DataType.UINT64 else value.dtype  # the same bits
+    given = value if through == value.dtype else at.op("Cast", [value], value.shape, through, to=through)
+    zero = at.constant(f"{value.name}/zero", np.zeros((), through.numpy()))
+    held = at.op("Where", [here, given, zero], value.shape, through)
+    return held if through == value.dtype else at.op("Cast", [held], value.shape, value.dtype, to=value.dtype)
 
 
 def rows_are_streams(model: ir.Model, spec: Spec) -> bool:
@@ -184,14 +237,20 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 def _state(before: str, after: str, dtype: np.dtype[Any], dims: Sequence[int]) -> list[str]:
     return [
         "  state {",
-        f'    input_name: "{before}" output_name: "{after}" data_type: TYPE_{TYPES[str(dtype)]} dims: {list(dims)}',
+        f"    input_name: {_quoted(before)} output_name: {_quoted(after)} "
+        f"data_type: TYPE_{TYPES[str(dtype)]} dims: {list(dims)}",
         f"    initial_state {{ {_tensor('zeros', dtype, dims)} zero_data: true }}",
         "  }",
     ]
 
 
 def _tensor(name: str, dtype: np.dtype[Any], dims: Sequence[int]) -> str:
-    return f'name: "{name}" data_type: TYPE_{TYPES[str(dtype)]} dims: {list(dims)}'
+    return f"name: {_quoted(name)} data_type: TYPE_{TYPES[str(dtype)]} dims: {list(dims)}"
+
+
+def _quoted(name: str) -> str:
+    """As protobuf's text has it, which escapes what JSON escapes."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 TARGET: Target = Triton()

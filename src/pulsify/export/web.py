@@ -26,12 +26,14 @@ from pulsify.core.cache import user_cache
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.progress import tell
 from pulsify.core.spec import Input, Output, Spec
+from pulsify.core.weights import SHARED, weight_bytes
 from pulsify.export import portable, wasm
 from pulsify.export.c_frames import most_frames
 from pulsify.export.registry import Target
 
 RUNTIME = "1.30.0"  # of onnxruntime-web: what the page was tested with
 PARTS = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+MOST = 2_000_000_000  # bytes of weights: a protobuf ends at 2 GiB
 BLOCK = 128  # samples that the audio thread takes at a time: a render quantum
 TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
 
@@ -52,7 +54,11 @@ class Web:
         portable.refuse_growing(spec, "web")
         _refuse_types(spec)
         facts = {**web_facts(spec), **(live_facts(spec) if self.native else {})}
-        files = {portable.FACTS: portable.as_json(facts), **_page(), **_page("native" if self.native else "onnx")}
+        files = {
+            portable.FACTS: portable.as_json(facts, "web"),
+            **_page(),
+            **_page("native" if self.native else "onnx"),
+        }
         if self.native:
             files["stream.wasm"] = wasm.module(model, spec)
         else:
@@ -61,7 +67,20 @@ class Web:
             portable.put(place, files)
             if not self.native:
                 with portable.told_the_length(model, spec):
-                    ir.save(model, place / "stream.onnx")
+                    write_model(model, place / "stream.onnx")
+
+
+def write_model(model: ir.Model, path: Path) -> None:
+    """One file with all weights: a browser opens no other beside it."""
+    size = weight_bytes(model)
+    if size > MOST:
+        raise NotSupported(
+            f"its weights are {size:,} bytes, and a file that a browser opens holds {MOST:,}", target="web",
+            hint="take a smaller model, or serve it: docs/serve.md",
+        )  # fmt: skip
+    made = ir.external_data.load_to_model(model.clone())
+    made.metadata_props.pop(SHARED, None)
+    ir.save(made, path)
 
 
 def web_facts(spec: Spec) -> dict[str, Any]:
@@ -97,7 +116,7 @@ def _refuse_types(spec: Spec) -> None:
     for port in ports:
         if str(port.dtype) not in TYPES:
             raise NotSupported(
-                f"'{port.name}' is of type {port.dtype}, which browsers have no arrays for", node=port.name, op="port",
+                f"'{port.name}' is of type {port.dtype}, which the page has no arrays for", node=port.name, op="port",
                 target="web", hint="cast it to float32 in the model",
             )  # fmt: skip
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import pulsify
@@ -13,6 +15,7 @@ from pulsify.core.length import Length, Table
 from pulsify.core.spec import Condition, Proof
 from pulsify.export import portable
 from pulsify.export.clients.frames import evaluated
+from pulsify.export.doubles import computes_double
 from pulsify.export.known import Known, departure, hold, known_streams
 from tests import models
 from tests.unit.export.running import converted
@@ -75,6 +78,47 @@ def test_a_folder_has_all_files_or_none(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_is_for_everybody_and_keeps_what_it_was(tmp_path: Path) -> None:
+    """As new files are: temporary folders are for one user, and a server's is another."""
+    asked = os.umask(0o022)
+    try:
+        (tmp_path / "there").mkdir(mode=0o775)
+        (tmp_path / "there").chmod(0o775)
+        (tmp_path / "there" / "own").write_text("mine")
+        for name in ("new", "there"):
+            with portable.folder(tmp_path / name, "x") as place:
+                portable.put(place, {"a": "text", "1/b": b"bytes"})
+    finally:
+        os.umask(asked)
+    modes = {n: (tmp_path / n).stat().st_mode & 0o777 for n in ("new", "there", "new/1", "new/a", "there/1/b")}
+    assert modes == {"new": 0o755, "there": 0o775, "new/1": 0o755, "new/a": 0o644, "there/1/b": 0o644}
+    assert (tmp_path / "there" / "own").read_text() == "mine"
+
+
+def test_a_folder_of_another_target_is_left_alone(tmp_path: Path) -> None:
+    for _ in range(2):  # its own it may write again
+        with portable.folder(tmp_path, "web") as place:
+            portable.put(place, {portable.FACTS: portable.as_json({"pulse": 4}, "web")})
+    said = r"holds an export to 'web': triton takes a folder of its own"
+    with pytest.raises(InvalidArgument, match=said), portable.folder(tmp_path, "triton"):
+        pass
+    (tmp_path / portable.FACTS).write_text("[]")  # somebody else's
+    with portable.folder(tmp_path, "triton"):
+        pass
+
+
+def test_a_place_that_cannot_be_written_to_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_text("")
+    said = r"web cannot be written to .*m.onnx/sub: a file is in the way"
+    with pytest.raises(InvalidArgument, match=said), portable.folder(tmp_path / "m.onnx" / "sub", "web"):
+        pass
+    with (
+        pytest.raises(InvalidArgument, match=r"web cannot be written to /proc/x: "),
+        portable.folder(Path("/proc/x"), "web"),
+    ):
+        pass
+
+
 def test_known_streams_are_short_ragged_and_long_and_what_departs_is_refused() -> None:
     model, spec = remembers()
     found = list(known_streams(model, spec))
@@ -96,3 +140,27 @@ def test_a_departure_is_of_the_outputs_scale() -> None:
 def test_an_unknown_target_lists_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(pulsify.InvalidArgument, match="there are onnx, c, openvino"):
         pulsify.export(converted(models.causal()), "tflite", tmp_path)
+
+
+def test_streams_of_whole_numbers_go_as_far_as_the_types_and_the_model_do() -> None:
+    node, kinds = models.node, {"x": np.int64, "y": np.int64}
+    stream = converted(models.model([node("Neg", "x", "y")], {"x": [1, "T"]}, ["y"], dtypes=kinds))
+    found = list(known_streams(stream.model, stream.spec, wide=1 << 30))
+    plain = list(known_streams(stream.model, stream.spec))
+    assert [np.abs(k.inputs["x"]).max() for k in plain] == [1] * len(plain) and len(found) == len(plain) + 2
+    assert found[-1].inputs["x"].min() >= 0 and found[-2].inputs["x"].min() == -found[-1].inputs["x"].max() < -(1 << 29)
+    tokens = converted(models.tokens())  # what is no index fails in the model itself
+    assert len(list(known_streams(tokens.model, tokens.spec, wide=1 << 30))) == len(plain)
+
+
+def test_a_double_that_float32_was_cast_to_is_held_to_float32() -> None:
+    node, double = models.node, onnx.TensorProto.DOUBLE
+    nodes = [node("Neg", "x", "n"), node("Cast", "n", "y", to=double), node("Mul", "y y", "z")]
+    kinds = {"y": np.float64, "z": np.float64}
+    stream = converted(models.model(nodes, {"x": [1, "T"]}, ["y", "z"], dtypes=kinds))
+    first = next(known_streams(stream.model, stream.spec))
+    assert first.computed == {"y": "float32"} and computes_double(stream.model)
+    assert not computes_double(converted(models.look_ahead()).model)
+    near = {n: v * (1 + 1e-7) for n, v in first.outputs.items()}
+    with pytest.raises(NotSupported, match="'z' of a stream"):
+        hold(near, first, "X")

@@ -337,3 +337,45 @@ def test_what_computes_otherwise_is_not_written(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(pulsify.NotSupported, match=r"sherpa-onnx computes otherwise: 'logits' .* nothing was written"):
         exported(ctc(), tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def small(features: int = 80, batch: int | str = 1) -> onnx.ModelProto:
+    nodes = [node("Conv", "x w", "c", pads=[1, 1]), node("Transpose", "c", "y", perm=[0, 2, 1])]
+    return model(nodes, {"x": [batch, features, "T"]}, ["y"], {"w": weights(len(UNITS), features, 3) / 9})
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (small(40), "sherpa-onnx takes 80 features, which it makes itself; 'x' has 40"),
+        (small(80, 2), r"sherpa-onnx takes one stream a row; 'x' has 2(.|\n)*hint: convert it with a free batch"),
+    ],
+)
+def test_what_sherpa_could_not_call_is_not_written(source: onnx.ModelProto, says: str, tmp_path: Path) -> None:
+    with pytest.raises(pulsify.NotSupported, match=says):
+        exported(source, tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("between", [" ", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_units_may_be_numbered_in_any_order(mark: str, between: str, end: str, tmp_path: Path) -> None:
+    lines = [f"{unit}{between}{i}{end}" for i, unit in enumerate(UNITS)]
+    (tmp_path / "t.txt").write_bytes((mark + "".join(reversed(lines))).encode())
+    converted(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))
+    wanted = "".join(f"{unit} {i}\n" for i, unit in enumerate(UNITS))
+    assert (tmp_path / "out" / "tokens.txt").read_text() == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<blk>\n\xe9\n".encode("latin-1"), "tokens='t.txt' is not in UTF-8"),
+        (b"<blk> 0\na 1\nb 1\n", "units are numbered from 0 to 2, each once"),
+    ],
+)
+def test_units_that_are_none_say_why(text: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(text)
+    with pytest.raises(pulsify.InvalidArgument, match=says):
+        converted(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))

@@ -279,3 +279,54 @@ def test_what_triton_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(pulsify.InvalidArgument, match=r"'triton' takes one graph.*opening=False"):
         opening.export(tmp_path / "out", "triton")
     assert not (tmp_path / "out").exists()
+
+
+# ---- ports that are not like others
+
+
+def through(folder: Path, source: onnx.ModelProto, given: dict[str, Array], strategy: str) -> dict[str, Array]:
+    exported(source, folder, strategy=strategy)
+    facts = json.loads((folder / "stream.json").read_text())
+    return whole(stepping(Server(folder / "models" / "net"), facts, {}, 1), given, 3)
+
+
+@pytest.mark.parametrize("strategy", ["oldest", "direct"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint32, np.int64, np.uint64])
+def test_states_of_every_type_are_kept(dtype: Any, strategy: str, tmp_path: Path) -> None:
+    """A delay of six frames, over all the type has."""
+    nodes = [models.node("Pad", "x p", "q"), models.node("Slice", "q s0 s1 s2", "y")]
+    fixed = {"p": np.array([0, 6, 0, 0]), "s0": np.array([0]), "s1": np.array([-6]), "s2": np.array([1])}
+    source = models.model(nodes, {"x": ["B", "T"]}, ["y"], fixed, dtypes={"x": dtype, "y": dtype})
+    rng, bits = np.random.default_rng(0), np.dtype(dtype).itemsize * 8
+    x = rng.integers(0, 2, (1, 37)).astype(dtype) if dtype is np.bool_ else rng.bytes(37 * bits // 8)
+    x = np.frombuffer(x, dtype).reshape(1, 37) if isinstance(x, bytes) else x
+    got = through(tmp_path, source, {"x": x}, strategy)["y"]
+    assert got.dtype == x.dtype and np.array_equal(got, run_batch(source, {"x": x})["y"])
+
+
+@pytest.mark.parametrize("strategy", ["oldest", "direct"])
+@pytest.mark.parametrize(
+    ("given", "made"), [("READY", "y"), ("x", "READY"), ('a"b', "y\\"), ("x", "y\n2"), ("x", 'y" dims: [3] #')]
+)
+def test_any_name_is_a_name(given: str, made: str, strategy: str, tmp_path: Path) -> None:
+    conv = onnx.helper.make_node("Conv", [given, "w"], [made], name="conv", pads=[2, 2])
+    source = models.model([conv], {given: ["B", 1, "T"]}, [made], {"w": models.weights(1, 1, 5)})
+    x = {given: frames(1, 1, 21)}
+    close(through(tmp_path, source, x, strategy)[made], run_batch(source, x)[made])
+
+
+def test_a_scalar_has_one_element_and_an_axis(tmp_path: Path) -> None:
+    source = models.model([models.node("ReduceSum", "x", "y", keepdims=0)], {"x": [1, 1, "T"]}, ["y"])
+    x = {"x": frames(1, 1, 21)}
+    got = through(tmp_path, source, x, "oldest")["y"]
+    assert got.shape == () and np.allclose(got, run_batch(source, x)["y"], rtol=1e-6)
+    assert "dims: []" not in (tmp_path / "models" / "net" / "config.pbtxt").read_text()
+
+
+def test_what_onnx_runtime_does_not_open_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulsify.export import triton as target
+
+    monkeypatch.setattr(target, "write", lambda files, share: [p.write_bytes(b"no model") for p in files])
+    with pytest.raises(pulsify.NotSupported, match="ONNX Runtime does not open the step"):
+        exported(models.causal("B"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
