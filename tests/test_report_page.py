@@ -141,6 +141,9 @@ def test_another_output_frame_moves_what_is_read(browser: Any, pages: dict[str, 
     assert told["layers"][3]["node"] in page.inner_text(".told")
     page.hover(".lane >> nth=1")
     assert told["layers"][1]["node"] in page.inner_text(".told")
+    assert "needs what it gives at the time of input frame" in page.inner_text(".told")
+    page.hover(".lane >> nth=-1")
+    assert "is at the time of input frame" in page.inner_text(".told"), "of the output itself nothing is needed"
     page.fill(".time input", str(len(told["frames"]) - 1))
     drawn(len(told["frames"]) - 1)
 

@@ -19,10 +19,14 @@ for (const part of document.querySelectorAll(".time")) {
     const layer = facts.layers[i], frame = facts.frames[at], read = frame.read[i];
     const first = layer.op === "input" ? `Of ${layer.node}` : `${layer.node} (${layer.op})`;
     if (!read) return `${first}: nothing of it is needed for output frame ${count(frame.frame)}.`;
-    const from = `input frames ${count(Math.floor(read[0]))} to`, all = read[2] ? ", and by way of a state all before them" : "";
+    const [from, to] = [count(Math.floor(read[0])), count(Math.ceil(read[1]) - 1)];
+    const time = from === to ? `input frame ${from}` : `input frames ${from} to ${to}`;
+    const all = read[2] ? `, and by way of a state all before ${from === to ? "it" : "them"}` : "";
+    const what = layer.op === "input" ? `needs ${time}` : i === lanes.length - 1 ? `is at the time of ${time}`
+      : `needs what it gives at the time of ${time}`;
     const late = layer.late_input_frames ? `It is ${lasts(layer.late_input_frames)} behind the input` : "It is not behind the input";
     const own = layer.added_input_frames ? `, ${lasts(layer.added_input_frames)} of them its own` : "";
-    return `${first}: output frame ${count(frame.frame)} needs ${from} ${count(Math.ceil(read[1]) - 1)}${all}. ${late}${own}.`;
+    return `${first}: output frame ${count(frame.frame)} ${what}${all}. ${late}${own}.`;
   };
   const draw = () => {
     const frame = facts.frames[at];

@@ -134,8 +134,7 @@ def _cards(facts: Figures) -> str:
     cards.append(
         ("State", bytes_text(stream["state_bytes"]), f"remembered between calls, {len(stream['states'])} tensors")
     )
-    if facts["cost"]:
-        us = facts["cost"]["total_us"]
+    if (us := _push_us(facts)) is not None:
         share = f": {us / 10 / stream['pulse_ms']:.2g} % of its time" if rate else ""
         cards.append(("Work", us_text(us), f"a pulse, one thread here{share}"))
     if facts["check"] and facts["check"]["worst"]:
@@ -148,6 +147,12 @@ def _cards(facts: Figures) -> str:
         for card in cards
     )
     return tag("ul", "".join(made), class_="cards")
+
+
+def _push_us(facts: Figures) -> float | None:
+    """What a call takes as a whole; the nodes' sum leaves out what lies between them."""
+    points = facts["pulses"]["sweep"] if facts["pulses"] else []
+    return next((float(p["p50_us"]) for p in points if p["pulse"] == facts["stream"]["pulse"]), None)
 
 
 def _in_ms(ms: float | None) -> str:
@@ -231,9 +236,11 @@ def _cost(facts: Figures) -> str:
         for o in found["operators"]
     ]
     heads = ("operator", ">nodes", "share", ">µs", ">of a pulse")
+    us = _push_us(facts)
+    whole = "" if us is None else f" A whole call takes {us_text(us)}: the rest lies between the nodes and around them."
     says = (
-        f"{us_text(total)} for {frames(facts['stream']['pulse'])}, by ONNX Runtime's profiler on the form that "
-        "sessions run. What the profiler itself takes at every node has been taken off."
+        f"{us_text(total)} inside the nodes for {frames(facts['stream']['pulse'])}, by ONNX Runtime's profiler on the "
+        f"form that sessions run. What the profiler itself takes at every node has been taken off.{whole}"
     )
     nodes = [
         [name(n["node"], n["op"]), text(n["op"]), _share(n["us"], total, n["node"]), f"{n['us']:.3g}"]

@@ -72,7 +72,7 @@ def _place(error: NotStreamable, tracer: Tracer) -> Place:
     wires = {w["wire"]: w for w in _wires(tracer)}
     reads = [_read(wires, n) for n in node.inputs if n in wires]
     return Place(
-        [_step(model, wires, n) for n in path_to(model, node, set(tracer.time.streams))],
+        [_step(model, wires, n) for n in path_to(model, node, set(tracer.time.streams), _whole(reads))],
         reads,
         [r["wire"] for r in reads if r["kind"] == "stream" and r["wire"] in model.producers],
         [o for o in model.outputs if not _needs(model, o, node)],
@@ -89,9 +89,15 @@ def _wires(tracer: Tracer) -> list[Figures]:
         return []
 
 
-def path_to(model: Model, node: Node, inputs: set[str]) -> list[str]:
-    """Wires from an input of the stream to what a node makes, the fewest there are."""
-    todo: deque[tuple[str, ...]] = deque((i, node.outputs[0]) for i in node.reads if i)
+def _whole(reads: list[Figures]) -> set[str]:
+    """Those that are about the whole stream: it is they that a node must wait for."""
+    return {r["wire"] for r in reads if r["kind"] in ("fold", "late")}
+
+
+def path_to(model: Model, node: Node, inputs: set[str], through: set[str] | None = None) -> list[str]:
+    """Wires from an input of the stream to what a node makes, the fewest there are; the last but one of `through`."""
+    last = [i for i in node.reads if i in (through or ())] or [i for i in node.reads if i]
+    todo: deque[tuple[str, ...]] = deque((i, node.outputs[0]) for i in last)
     seen = set[str]()
     while todo:
         path = todo.popleft()

@@ -126,3 +126,15 @@ def test_small_pieces() -> None:
     assert (error_text(0.0), error_text("inf"), error_text(3.2e-7)) == ("none", "inf", "3.2e-07")
     assert (decades(0.0, 1e-4), decades(1e-4, 1e-4), decades("inf", 1e-4)) == (0.0, 1.0, 1.0)
     assert bar([(1, "a"), (3, "b")], 4, "x").count("<rect") == 2
+
+
+def test_the_card_says_of_work_what_the_table_of_pulses_says(tmp_path: Path) -> None:
+    """A whole call, not the nodes alone: those are told as such."""
+    onnx.save(look_ahead(), tmp_path / "m.onnx")
+    facts = report_figures(Asked(str(tmp_path / "m.onnx"), seconds=0.02, sample_rate=100))
+    (own,) = (p for p in facts["pulses"]["sweep"] if p["pulse"] == facts["stream"]["pulse"])
+    own["p50_us"], facts["cost"]["total_us"] = 4321.0, 5.0
+    reader = Reader()
+    reader.feed(page(facts))
+    read = " ".join("".join(reader.read).split())
+    assert "Work4.32 msa pulse" in read and "5 µs inside the nodes for" in read and "A whole call takes 4.32 ms" in read

@@ -81,6 +81,7 @@ def test_another_output_and_a_cut_in_front_are_tried(tmp_path: Path) -> None:
     (front,) = (w for t, w in ways.items() if t.startswith("Cut the model"))
     assert front["ok"] and "extract_model('two.onnx', 'cut.onnx', ['x'], ['h'])" in front["code"]
     assert {r["wire"]: r["kind"] for r in found["reads"]} == {"h": "stream", "m": "fold"}
+    assert [s["wire"] for s in found["path"]] == ["x", "h", "m", "z"], "by what it waits for, not by the shortest way"
 
 
 def test_what_is_said_to_cut_a_model_cuts_it(tmp_path: Path) -> None:
