@@ -61,6 +61,9 @@ def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
     for port in (*facts["inputs"], *facts["statics"].values()):
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = WIDE
+    for port in facts["outputs"]:
+        if port["dtype"] in ("int64", "uint64", "uint32"):
+            port["limit"] = (1 << 31) - 2  # what has no room is the least number of 32 bits, or the largest
     counted = spec.unknown_length // NARROWER  # that is how far positions times the fastest rate are exact
     start = max(spec.proof.horizon, spec.latency, *spec.proof.critical)
     if spec.position is not None and spec.rebase and max(spec.rebase, start) < counted // 8:
@@ -103,7 +106,7 @@ def _shape(port: Any, shapes: dict[str, Any]) -> list[int]:
     return portable.one(shapes[port.any_name]) if port.any_name in shapes else [1, 1]
 
 
-def _said(error: RuntimeError) -> str:
+def _said(error: Exception) -> str:
     """The line that says what, without places in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(line for line in lines if "src/" not in line and not line.startswith("Exception from"))[:300]
@@ -123,7 +126,7 @@ def _settings(made: Any, model: ir.Model, spec: Spec, facts: dict[str, Any]) -> 
         except NotSupported:
             if settings == SETTINGS[-1]:
                 raise
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise NotSupported(
                 f"OpenVINO does not run the step: {_said(error)}", target="OpenVINO", hint=HINT
             ) from error

@@ -166,9 +166,11 @@ def test_positions_are_set_back_before_float32_mistakes_them(length: int, tmp_pa
 
 def test_a_position_that_must_not_be_set_back_ends_the_stream() -> None:
     absolute = a_stream(pulse=4, position="p", rebase=0)
-    assert target.limited({"inputs": [], "statics": {}, "most": 1 << 29}, absolute)["most"] <= (1 << 24) - 4
+    assert (
+        target.limited({"inputs": [], "outputs": [], "statics": {}, "most": 1 << 29}, absolute)["most"] <= (1 << 24) - 4
+    )
     free = a_stream(pulse=4, position=None, length=None)
-    assert target.limited({"inputs": [], "statics": {}, "most": 1 << 29}, free)["most"] == 1 << 29
+    assert target.limited({"inputs": [], "outputs": [], "statics": {}, "most": 1 << 29}, free)["most"] == 1 << 29
 
 
 @pytest.mark.slow
@@ -219,6 +221,17 @@ def test_the_client_turns_down_whole_numbers_that_are_cut(tmp_path: Path) -> Non
     np.testing.assert_array_equal(run({"x": x}, {})["y"], run_batch(source, {"x": x})["y"])
     with pytest.raises(ValueError, match=f"x has a whole number beyond {most}: this model takes -{most} to {most}"):
         run({"x": np.array([[most + 1]])}, {})
+
+
+def test_the_client_turns_down_what_has_come_to_a_number_that_is_cut(tmp_path: Path) -> None:
+    cast = node("Cast", "x", "y", to=onnx.TensorProto.INT64)
+    source = model([cast], {"x": [1, "T"]}, ["y"], dtypes={"y": np.int64})
+    converted(source).export(tmp_path / "out", "openvino")
+    run, x = runner(tmp_path / "out"), np.array([[1.5, -7e8, 2e9]], np.float32)
+    np.testing.assert_array_equal(run({"x": x}, {})["y"], run_batch(source, x)["y"])
+    for sign in (1, -1):
+        with pytest.raises(ValueError, match="y has come to a whole number beyond 2147483646"):
+            run({"x": sign * np.array([[1.0, 3e9]], np.float32)}, {})
 
 
 def test_indices_are_still_taken(tmp_path: Path) -> None:

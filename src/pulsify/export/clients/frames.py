@@ -37,10 +37,15 @@ def checked(port: Mapping[str, Any], array: Any) -> Array:
         raise ValueError(f"{name} is {port['shape']}{time}; got {list(value.shape)}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise ValueError(f"{name} has a number that is not finite; nothing was taken")
-    limit = port.get("limit")
-    if limit is not None and value.size and (int(value.max()) > limit or int(value.min()) < -limit):
+    if _beyond(port, value):
+        limit = port["limit"]
         raise ValueError(f"{name} has a whole number beyond {limit}: this model takes {-limit} to {limit}")
     return value
+
+
+def _beyond(port: Mapping[str, Any], value: Array) -> bool:
+    limit = port.get("limit")
+    return limit is not None and value.size > 0 and (int(value.max()) > limit or int(value.min()) < -limit)
 
 
 def fixed(facts: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Array]:
@@ -118,9 +123,12 @@ class Frames:
         return self.fed[name]
 
     def _joined(self, o: Mapping[str, Any], parts: list[Array]) -> Array:
-        if parts:
-            return parts[0] if o["axis"] is None else np.concatenate(parts, o["axis"])
-        return np.zeros(self._shape(o, 0), o["dtype"])
+        if not parts:
+            return np.zeros(self._shape(o, 0), o["dtype"])
+        made = parts[0] if o["axis"] is None else np.concatenate(parts, o["axis"])
+        if _beyond(o, made):
+            raise ValueError(f"{o['name']} has come to a whole number beyond {o['limit']}, which may be cut: end here")
+        return made
 
     def _whole(self) -> int:
         return min(int(self.waiting[i["name"]].shape[i["axis"]]) // int(i["frames"]) for i in self.inputs)
