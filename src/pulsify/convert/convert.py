@@ -436,7 +436,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     unit = math.lcm(
         *ctx.ask.ledger.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse
     )
-    fastest = max((math.ceil(n.rate) for n in lengths), default=1)
+    fastest = max((math.ceil(n.steepest) for n in (*lengths, *ctx.clock.told)), default=1)
     unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
     graph, named = assemble(ctx, outputs, states, unknown)
     given = {*time.streams, *time.bound, *time.filled}
