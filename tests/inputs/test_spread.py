@@ -172,6 +172,40 @@ def test_five_frames_of_six(every: int, then: str) -> None:
     check(proto, every, range(2, 40))
 
 
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize(("made_of", "each"), [(147, 160), (160, 147)])
+def test_frames_by_a_table_of_a_long_period(made_of: int, each: int, clipped: bool) -> None:
+    """At a pulse of one frame the table was looked at for less than its period: numpy's own error came out."""
+    nodes = [
+        node("Mul", "T many", "scaled"), node("Div", "scaled over", "N"), node("Squeeze", "N", "frames"),
+        node("Range", "scalar frames first", "at"), node("Mul", "at over_one", "up"), node("Div", "up many_one", "i"),
+        node("Squeeze", "T", "end"), node("Sub", "end first", "last"), node("Min", "i last", "inside"),
+        node("Gather", "x inside" if clipped else "x i", "y", axis=1),
+    ]  # fmt: skip
+    known = {"many": np.array([made_of]), "over": np.array([each]), "many_one": np.array(made_of)}
+    proto = model([*SIZES, *nodes], {"x": [1, "T", CHANNELS]}, ["y"], {**KNOWN, **known, "over_one": np.array(each)})
+    assert check(proto, None, [2, 146, 147, 160, 161, 330]).pulse == each
+
+
+def test_counters_that_cannot_be_set_back_in_time_never_are() -> None:
+    """Chunks of seven sizes repeat together after 10^10 frames: that ran over 32 bits."""
+    sizes = [17, 19, 23, 29, 31, 37, 11]
+    nodes, last = list(POSITIONS), "x"
+    for n in sizes:
+        nodes += [
+            node("Div", f"places size{n}", f"c{n}"), node("Unsqueeze", f"c{n} zero", f"r{n}"),
+            node("Unsqueeze", f"c{n} one", f"q{n}"), node("Equal", f"r{n} q{n}", f"ok{n}"),
+            node("Transpose", "x", f"t{n}", perm=[0, 2, 1]), node("MatMul", f"x t{n}", f"s{n}"),
+            node("Where", f"ok{n} s{n} low", f"m{n}"), node("Softmax", f"m{n}", f"w{n}", axis=-1),
+            node("MatMul", f"w{n} x", f"v{n}"), node("Add", f"{last} v{n}", f"y{n}"),
+        ]  # fmt: skip
+        last = f"y{n}"
+    known = {f"size{n}": np.array(n) for n in sizes} | {"low": np.array(-1e9, np.float32)}
+    proto = model([*SIZES, *nodes], {"x": [1, "T", CHANNELS]}, [last], {**KNOWN, **known})
+    spec = check(proto, 1, [1, 40, 120]).spec
+    assert spec.rebase == 0 and spec.unknown_length < 1 << 31
+
+
 # ---- the check itself
 
 
