@@ -64,7 +64,7 @@ def browser() -> Iterator[Any]:
 
 
 def runner(page: Any, stream: pulsify.Stream) -> Run:
-    """By the files of the export; ports go by their number: JavaScript's objects have names and an order of their own."""
+    """By the files of the export. Ports go by number: JavaScript's objects have names and an order of their own."""
     rng = np.random.default_rng(0)
 
     def plain(ports: Sequence[Any], arrays: Mapping[str, Array]) -> list[dict[str, Any]]:

@@ -175,6 +175,12 @@ function wav(samples, rate) {
   return out.buffer;
 }
 
+// ---- files
+
+const bytes = (file) => file.arrayBuffer().catch(() => {
+  throw new Error(`${file.name} cannot be read; if it was written again since you chose it, choose it again`);
+});
+
 // ---- static inputs: a .npy file for each
 
 /** A field for each, and what they hold, by name. */
@@ -193,8 +199,8 @@ async function given() {
   const fields = [...at("statics").querySelectorAll("input")], found = [];
   for (const [k, s] of facts.statics.entries()) {
     const [file] = fields[k].files;
-    if (!file) throw new Error(`the static input '${s.name}' is missing: ${wanted(s)}, give a .npy file above`);
-    found.push([s.name, readNpy(await file.arrayBuffer(), s)]);
+    if (!file) throw new Error(`a static input is missing: ${wanted(s)}, give a .npy file above`);
+    found.push([s.name, readNpy(await bytes(file), s)]);
   }
   return Object.fromEntries(found);
 }
@@ -228,9 +234,9 @@ async function live(run, sound) {
   const context = new AudioContext({ sampleRate: facts.sample_rate });
   let tail = 0;  // seconds until the last sample is heard
   run.closing.push(() => setTimeout(() => context.close(), run.dropped ? 0 : 1000 * tail));
-  const bytes = await (await fetched("stream.wasm")).arrayBuffer();
+  const code = await (await fetched("stream.wasm")).arrayBuffer();
   await context.audioWorklet.addModule("worklet.js");
-  const processorOptions = { bytes, facts, live: !sound };
+  const processorOptions = { bytes: code, facts, live: !sound };
   const node = new AudioWorkletNode(context, "stream", { outputChannelCount: [1], processorOptions });
   const speaker = new GainNode(context, { gain: Number(at("listen").checked) });
   at("listen").onchange = () => { speaker.gain.value = Number(at("listen").checked); };
@@ -288,7 +294,7 @@ async function pieces(run, arrays) {
 }
 
 async function fromFile(run, file) {
-  const blob = await file.arrayBuffer();
+  const blob = await bytes(file);
   const [port, ...others] = facts.inputs;
   if (others.length) {
     throw new Error(`this model has several inputs (${facts.inputs.map(wanted).join("; ")}), a file holds one: push them in code, docs/export.md`);
