@@ -52,9 +52,10 @@ export function cut(tensor, axis, from, to) {
   return { data: out, shape: shape.map((n, a) => (a === axis ? frames : n)) };
 }
 
-/** Tensors one behind the other along an axis. */
-export function joined(parts, axis) {
-  if (parts.length === 1) return parts[0];
+/** Tensors one behind the other along an axis; where only one has frames, that one itself. */
+export function joined(all, axis) {
+  const parts = all.filter((p) => p.shape[axis]);
+  if (parts.length <= 1) return parts[0] ?? all[0];
   const shape = parts[0].shape.slice();
   const inner = size(shape.slice(axis + 1)), outer = size(shape.slice(0, axis));
   shape[axis] = parts.reduce((sum, p) => sum + p.shape[axis], 0);
