@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,18 @@ def test_a_page_without_a_host_or_with_files_missing_says_so(browser: Any, tmp_p
             (folder / gone).unlink()
             assert words in says(url), gone
             (folder / gone).write_bytes(kept)
+
+
+def test_a_run_that_fails_leaves_the_microphone(browser: Any, tmp_path: Path) -> None:
+    stream = converted(models.model([models.node("Tanh", "x", "y")], {"x": [1, 1, "T"]}, ["y"]), sample_rate=16000)
+    exported(stream, tmp_path / "web", native=False)
+    facts = json.loads((tmp_path / "web" / "stream.json").read_text())
+    (tmp_path / "web" / "stream.json").write_text(json.dumps({**facts, "most": 2000}))
+    with shown(browser, tmp_path / "web") as page:
+        page.evaluate(TRACKS)
+        page.click("#microphone")
+        page.wait_for_selector("body[data-state=failed]", timeout=60_000)
+        assert page.inner_text("#status").startswith("no stream may be longer than 2000 frames")
+        assert page.is_disabled("#stop")
+        assert page.evaluate("window.tracks.map((t) => t.readyState)") == ["ended"]
+        assert told(page, saved(tmp_path / "a.npy", frames(100))).startswith("done: 100 frames in")
