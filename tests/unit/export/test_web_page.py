@@ -196,15 +196,19 @@ def test_a_source_ends_before_the_next_begins(native: bool, browser: Any, tmp_pa
     nodes = [models.node("Conv", "x k", "y", pads=[2, 2])]
     proto = models.model(nodes, {"x": [1, 1, "T"]}, ["y"], {"k": models.weights(1, 1, 5)})
     exported(pulsify.stream(proto, pulse=128, sample_rate=16000, verify=False, opening=False), tmp_path / "web", native)
-    long, short = (frames(1, 1, n, seed=n) * np.float32(0.1) for n in (160_000, 9_000))
-    for name, sound in (("long", long), ("short", short)):
-        write_wav(str(tmp_path / f"{name}.wav"), sound.ravel(), 16000)
+    sounds = {n: frames(1, 1, n, seed=n) * np.float32(0.1) for n in (9_000, 16_000, 30_000, 160_000)}
+    for n, sound in sounds.items():
+        write_wav(str(tmp_path / f"{n}.wav"), sound.ravel(), 16000)
+    batch = {n: run_batch(proto, sound)["y"].ravel() for n, sound in sounds.items()}
     running = "body[data-state=running] #stop:not([disabled])"
 
-    def is_short(page: Any) -> None:
+    def start(page: Any, n: int) -> None:
+        page.set_input_files("#file", tmp_path / f"{n}.wav")
+
+    def ends_as(page: Any, n: int) -> None:
         page.wait_for_selector(running, timeout=60_000)
         page.wait_for_selector("body[data-state=done]", timeout=60_000)
-        made, want = page.evaluate("window.results.y.data"), run_batch(proto, short)["y"].ravel()
+        made, want = page.evaluate("window.results.y.data"), batch[n]
         assert len(made) == want.size and np.abs(made - want).max() <= 1e-3 * np.abs(want).max()
         assert page.locator("#out a").count() == 1 and page.is_disabled("#stop")
 
@@ -213,22 +217,22 @@ def test_a_source_ends_before_the_next_begins(native: bool, browser: Any, tmp_pa
 
     with shown(browser, tmp_path / "web") as page:
         page.evaluate(TRACKS)
-        page.set_input_files("#file", tmp_path / "long.wav")
+        start(page, 16_000)
         heard(page)
-        page.set_input_files("#file", tmp_path / "short.wav")
-        is_short(page)
+        start(page, 30_000)  # would be over after the first
+        ends_as(page, 30_000)
         page.click("#microphone")
         heard(page)
-        page.set_input_files("#file", tmp_path / "long.wav")
+        start(page, 160_000)
         page.click("#noise")  # three at once: the last one counts
-        page.set_input_files("#file", tmp_path / "short.wav")
-        is_short(page)
-        page.set_input_files("#file", tmp_path / "long.wav")
+        start(page, 9_000)
+        ends_as(page, 9_000)
+        start(page, 160_000)
         page.wait_for_selector(running)
         heard(page)
         page.click("#stop")
         page.wait_for_selector("body[data-state=done]", timeout=60_000)
-        made, want = page.evaluate("window.results.y.data"), run_batch(proto, long)["y"].ravel()
+        made, want = page.evaluate("window.results.y.data"), batch[160_000]
         assert 0 < len(made) < 160_000 and np.abs(made[:-2] - want[: len(made) - 2]).max() <= 1e-3 * np.abs(want).max()
         page.click("#microphone")
         heard(page)
@@ -237,8 +241,8 @@ def test_a_source_ends_before_the_next_begins(native: bool, browser: Any, tmp_pa
         assert page.evaluate("window.tracks.map((t) => t.readyState)") == ["ended", "ended"]
         page.evaluate("() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }")  # nobody answers
         page.click("#microphone")
-        page.set_input_files("#file", tmp_path / "short.wav")
-        is_short(page)
+        start(page, 9_000)
+        ends_as(page, 9_000)
 
 
 def test_a_page_without_a_host_or_with_files_missing_says_so(browser: Any, tmp_path: Path) -> None:
