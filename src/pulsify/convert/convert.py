@@ -436,8 +436,10 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     unit = math.lcm(
         *ctx.ask.ledger.denominators, *(n.period for n in lengths), *(n * pulse for n in ctx.clock.phases), pulse
     )
-    fastest = max((math.ceil(n.rate) for n in lengths), default=1)
-    unknown = max(LARGEST // max(fastest, 1) // unit, 1) * unit
+    fastest = max((math.ceil(n.steepest) for n in (*lengths, *ctx.clock.told)), default=1)
+    most = LARGEST // max(fastest, 1)
+    whole = unit if 4 * unit <= most else pulse  # counters could not be set back in time by so much
+    unknown = max(most // whole, 1) * whole
     graph, named = assemble(ctx, outputs, states, unknown)
     given = {*time.streams, *time.bound, *time.filled}
     static = [p.name for p in ctx.ask.model.inputs if p.name not in given]
@@ -456,7 +458,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         length=None if ctx.clock.length is None else str(ctx.clock.length.name),
         unknown_length=unknown,
         position=next((str(s.before.name) for s in named if s.kind == "clock"), None),
-        rebase=0 if ctx.clock.absolute else unit,
+        rebase=0 if ctx.clock.absolute or whole != unit else unit,
         source="",
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
         proof=ctx.ask.ledger.proof(),

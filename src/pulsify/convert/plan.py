@@ -76,6 +76,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         return
     latches = _latches(ctx, node, plan)
     if all(r.wire.end is None for r in plan.reads):
+        if plan.exact:  # such frames are made anew for whoever reads them, a state is carried once
+            ctx.ask.refuse(
+                node, "it carries a state over frames that no input has a part in",
+                "add the frames of an input times zero to what it reads",
+            )  # fmt: skip
         _file_formula(ctx, node, plan, _known_end(ctx, plan), first=latches)
         return
     if not latches and _before_mirror(plan):
@@ -230,8 +235,10 @@ def _before_mirror(plan: Plan) -> bool:
         return False
     read = plan.reads[0]
     mirror, wire = read.wire.mirror, read.wire
-    if mirror is None or mirror.source.end is None or wire.length is None or wire.layout.folded:
+    if mirror is None or mirror.source.end is None or wire.length is None:
         return False
+    if any(at.folded for at in (wire.layout, *plan.layouts) if at is not None):
+        return False  # frames are shown again along an axis of their own
     # what is filled in or put behind it is none of the frames shown again
     return read.reach.pointwise and read.fill is None and not overrun(read.reach, wire.length, plan.length)
 

@@ -135,6 +135,15 @@ class Length:
         return r
 
     @property
+    def steepest(self) -> Fraction:
+        """The largest rate between two of its steps."""
+        r = most = Fraction(self.table.growth, self.table.period) if self.table else Fraction(1)
+        for m, _, d in self.steps:
+            r *= Fraction(m, d)
+            most = max(most, r)
+        return most
+
+    @property
     def period(self) -> int:
         """Adding this many frames to S adds `period * rate` to the length, exactly."""
         return _period(self)

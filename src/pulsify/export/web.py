@@ -3,6 +3,7 @@
 index.html, style.css, app.js   the page: microphone and file in, plots and sound out
 worker.js, stream.js, frames.js the stream, away from the page's own thread; flush included
 capture.js                      what hears the microphone, in the audio thread
+host.js, unhosted.js            files of the folder, and what to do where they are missing or the page has no host
 stream.json                     ports, delays, states
 stream.onnx, ort/               the step; onnxruntime-web, pinned: one thread, so it needs no cross-origin isolation
 stream.wasm, worklet.js         native instead: the stream as C compiled to WebAssembly, in the audio thread for sound
@@ -53,6 +54,8 @@ class Web:
             raise InvalidArgument("native and runtime: a native page does not use onnxruntime-web; give one of them")
         portable.refuse_growing(spec, "web")
         _refuse_types(spec)
+        if not self.native:
+            _refuse_names(spec)
         facts = {**web_facts(spec), **(live_facts(spec) if self.native else {})}
         files = {
             portable.FACTS: portable.as_json(facts, "web"),
@@ -88,7 +91,10 @@ def web_facts(spec: Spec) -> dict[str, Any]:
     states = [
         {"name": s.name, "after": s.after, "shape": portable.one(s.shape), "dtype": str(s.dtype)} for s in spec.states
     ]
-    return {**portable.facts(spec), "states": states, "sample_rate": spec.sample_rate, "live": False}
+    # a list: JavaScript's objects have keys such as "10" in an order of their own
+    statics = [{"name": s.name, "shape": portable.one(s.dims), "dtype": str(s.dtype)} for s in spec.statics]
+    facts = portable.facts(spec)
+    return {**facts, "statics": statics, "states": states, "sample_rate": spec.sample_rate, "live": False}
 
 
 def live_facts(spec: Spec) -> dict[str, Any]:
@@ -119,6 +125,15 @@ def _refuse_types(spec: Spec) -> None:
                 f"'{port.name}' is of type {port.dtype}, which the page has no arrays for", node=port.name, op="port",
                 target="web", hint="cast it to float32 in the model",
             )  # fmt: skip
+
+
+def _refuse_names(spec: Spec) -> None:
+    """onnxruntime-web puts what a model gives into a plain object, where this one name is not kept."""
+    if "__proto__" in {o.name for o in spec.outputs} | {s.after for s in spec.states}:
+        raise NotSupported(
+            "an output called '__proto__' is lost in onnxruntime-web", node="__proto__", op="port", target="web",
+            hint="rename it in the model, or give --native",
+        )  # fmt: skip
 
 
 def _page(*under: str) -> dict[str, str | bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,13 +20,15 @@ from pulsify.core.progress import counted
 from pulsify.core.report import Deviation, Report, exact_text, low_text
 from pulsify.core.runner import error_text, open_model, output_names, run_model
 from pulsify.core.spec import concrete
-from pulsify.runtime.whole import run_whole
+from pulsify.runtime.whole import batch_of, run_whole
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
 
 NOISE = "{}: nothing but rounding, by which batch and stream may differ"
 ROUNDINGS = 16  # times an output moves with its inputs' last digit: what two ways of computing it may differ by
+SEVERAL = 3  # streams, where their number is free: checked once
+SEVERAL_TEXT = f"{SEVERAL} streams side by side"
 UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
 Run = tuple[int, Arrays, Arrays]  # length, inputs, outputs
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
@@ -159,14 +162,25 @@ def _compared(
     on: Machine,
     noise: Mapping[str, float] | None = None,
 ) -> Report:
-    seen = Seen(tuple(length for length, _, _ in runs), on.low, noise or {})
-    for how in sorted(chunkings, key=lambda how: how != "pulses"):
+    seen = Seen(tuple(dict.fromkeys(length for length, _, _ in runs)), on.low, noise or {})
+    hows = sorted(chunkings, key=lambda how: how != "pulses")
+    for how in hows:
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
         for length, feeds, reference in counted(f"by {how}, stream", runs):
-            got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
+            several = batch_of(stream.spec, feeds)
+            if several > 1 and how != hows[-1]:
+                continue  # once is enough
+            try:
+                got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
+            except PulsifyError as error:
+                if several == 1:
+                    raise
+                raise Mismatch(
+                    f"{several} streams side by side fail: {error}\n{_alone(stream)}", seen.report
+                ) from error
             seen.runs += 1
-            _compare(seen, stream, got, reference, length, how, tolerance)
+            _compare(seen, stream, got, reference, length, how if several == 1 else f"{how}, {SEVERAL_TEXT}", tolerance)
         if portable:
             stream.release_portable(more_than=HELD_TWICE)
     return seen.report
@@ -240,6 +254,10 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
                 f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
+    if runs and any(isinstance(d, str) for i in stream.spec.inputs for d in i.dims):
+        length = runs[-1][0]
+        with suppress(Exception):  # it may take one stream only, whatever it declares: nothing to compare with
+            runs.append((length, *_run_finite(batch, make_inputs(batch, stream, length, rng, SEVERAL))))
     return runs
 
 
@@ -340,30 +358,32 @@ def _exact(stream: Subject, wished: list[int]) -> list[int]:
     return [] if longest is None else sorted({min(valid_length(stream, w) or longest, longest) for w in wished})
 
 
-def make_inputs(batch: Any, stream: Subject, length: int, rng: np.random.Generator) -> dict[str, Array]:
-    """Random inputs of one length for the batch model."""
+def make_inputs(
+    batch: Any, stream: Subject, length: int, rng: np.random.Generator, streams: int = 1
+) -> dict[str, Array]:
+    """Random inputs of one length for the batch model, of one stream or several."""
     spec = stream.spec
-    streams = {i.name: i for i in spec.inputs}
+    timed = {i.name: i for i in spec.inputs}
     statics = {s.name: s for s in spec.statics}
     filled = {f.name: f for f in spec.filled}
     feeds = {}
     for port in batch.get_inputs():
-        if port.name in streams:
-            i = streams[port.name]
-            dims = list(concrete(i.dims, 1))
+        if port.name in timed:
+            i = timed[port.name]
+            dims = list(concrete(i.dims, streams))
             dims[i.axis] = int(length * i.rate)
             feeds[port.name] = random_array(dims, i.dtype, rng)
         elif port.name in statics:
             s = statics[port.name]
-            feeds[port.name] = random_array(concrete(s.dims, 1), s.dtype, rng)
+            feeds[port.name] = random_array(concrete(s.dims, streams), s.dtype, rng)
         elif port.name in filled:
             f = filled[port.name]
-            dims = [d if isinstance(d, int) else 1 for d in port.shape]
+            dims = [d if isinstance(d, int) else streams for d in port.shape]
             dims[f.axis] = int(length * f.rate)
             feeds[port.name] = np.full(dims, f.value, f.dtype)
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
-            feeds[port.name] = np.full([1] * len(port.shape), length, dtype)
+            feeds[port.name] = np.full([1 if isinstance(d, int) else streams for d in port.shape], length, dtype)
     return feeds
 
 
@@ -383,8 +403,8 @@ def run_stream(
     """The whole stream, chunk by chunk, with NaN where no real frame is."""
     spec = stream.spec
     session = stream.session(
-        padding=float("nan"), statics={s.name: feeds[s.name] for s in spec.statics}, fuse_quantised=False,
-        portable=portable, backend=on.backend, options=on.options,
+        batch=batch_of(spec, feeds), padding=float("nan"), statics={s.name: feeds[s.name] for s in spec.statics},
+        fuse_quantised=False, portable=portable, backend=on.backend, options=on.options,
     )  # fmt: skip
     return run_whole(session, spec, feeds, sizes)
 
@@ -453,7 +473,14 @@ def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generato
     except Exception:  # finding the wire is a courtesy; the mismatch is the news
         departs = None
     report = replace(report, departs=departs)
-    raise Mismatch(f"the stream is not the batch model:\n{report}", report)
+    more = f"\n{_alone(stream)}" if any(SEVERAL_TEXT in d.chunks for d in report.wrong) else ""
+    raise Mismatch(f"the stream is not the batch model:\n{report}{more}", report)
+
+
+def _alone(stream: Subject) -> str:
+    """A way out where several streams are not what they are in batch."""
+    free = next(d for i in stream.spec.inputs for d in i.dims if isinstance(d, str))
+    return f'  hint: fix how many streams there are: set={{"{free.rpartition("*")[2]}": 1}}'
 
 
 def _on_the_machine(stream: Subject, on: Machine) -> str | None:

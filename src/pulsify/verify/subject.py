@@ -35,8 +35,8 @@ class Subject(Protocol):
     def warm(self) -> int: ...
 
     def session(
-        self, *, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool, portable: bool, backend: str,
-        options: Mapping[str, Own] | None,
+        self, *, batch: int | None, padding: float, statics: Mapping[str, ArrayLike], fuse_quantised: bool,
+        portable: bool, backend: str, options: Mapping[str, Own] | None,
     ) -> Pushed: ...  # fmt: skip
 
     def wired(

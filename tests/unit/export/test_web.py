@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ import pytest
 
 import pulsify
 from pulsify.asr.wav import write_wav
-from pulsify.core.cache import user_cache
 from pulsify.core.errors import CompileFailed, InvalidArgument, NotSupported
 from pulsify.demo.model import build
 from pulsify.export import wasm
-from pulsify.export.web import PARTS, RUNTIME, runtime_files
+from pulsify.export.web import runtime_files
 from tests import models
 from tests.browser import chromium, hosted
 from tests.models import Array, frames, run_batch
+from tests.unit.export.pages import FLAGS, exported, shown
 from tests.unit.export.running import ZOO, Run, converted, is_batch, zoo
 
 RUN = """async ({given, fixed, sizes}) => {
@@ -34,25 +33,21 @@ RUN = """async ({given, fixed, sizes}) => {
     data.forEach((x, k) => { out.data[k] = dtype === "int64" ? BigInt(x) : x; });
     return out;
   };
-  const statics = {}, whole = {}, parts = [];
-  for (const [n, s] of Object.entries(facts.statics)) statics[n] = tensor(s.dtype, fixed[n]);
-  for (const i of facts.inputs) whole[i.name] = tensor(i.dtype, given[i.name]);
+  const named = (ports, all) => Object.fromEntries(ports.map((p, k) => [p.name, tensor(p.dtype, all[k])]));
+  const whole = named(facts.inputs, given), statics = named(facts.statics, fixed), parts = [];
   const stream = window.opened(statics);
   let at = 0;
   for (const n of sizes) {
-    const chunks = {};
-    for (const i of facts.inputs) chunks[i.name] = cut(whole[i.name], i.axis, at * i.rate, (at + n) * i.rate);
-    parts.push(await stream.push(chunks));
+    const chunk = (i) => [i.name, cut(whole[i.name], i.axis, at * i.rate, (at + n) * i.rate)];
+    parts.push(await stream.push(Object.fromEntries(facts.inputs.map(chunk))));
     at += n;
   }
   parts.push(await stream.flush());
-  const out = {};
-  for (const o of facts.outputs) {
-    if (!parts.at(-1)[o.name]) continue;
+  return facts.outputs.map((o) => {
+    if (!parts.at(-1)[o.name]) return null;
     const t = o.axis === null ? parts.at(-1)[o.name] : joined(parts.map((p) => p[o.name]), o.axis);
-    out[o.name] = {data: Array.from(t.data, Number), shape: t.shape};
-  }
-  return out;
+    return {data: Array.from(t.data, Number), shape: t.shape};
+  });
 }"""
 
 MODELS = {
@@ -62,40 +57,27 @@ MODELS = {
 }  # fmt: skip
 
 
-def exported(stream: pulsify.Stream, folder: Path, native: bool) -> None:
-    """The page, or a skip that says what is missing."""
-    there = all((user_cache() / f"onnxruntime-web-{RUNTIME}" / name).is_file() for name in PARTS)
-    if native:
-        pytest.importorskip("ziglang", reason="pip install ziglang")
-    elif not there and shutil.which("npm") is None:
-        pytest.skip("neither onnxruntime-web nor npm is here")
-    stream.export(folder, "web", native=native)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with chromium(
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        "--autoplay-policy=no-user-gesture-required",
-    ) as opened:
+    with chromium(*FLAGS) as opened:
         yield opened
 
 
 def runner(page: Any, stream: pulsify.Stream) -> Run:
-    dtypes = {o.name: o.dtype for o in stream.outputs}
+    """By the files of the export. Ports go by number: JavaScript's objects have names and an order of their own."""
     rng = np.random.default_rng(0)
 
-    def plain(arrays: Mapping[str, Array]) -> dict[str, Any]:
-        return {n: {"data": a.ravel().tolist(), "shape": list(a.shape)} for n, a in arrays.items()}
+    def plain(ports: Sequence[Any], arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+        return [{"data": arrays[p.name].ravel().tolist(), "shape": list(arrays[p.name].shape)} for p in ports]
 
     def run(inputs: Mapping[str, Array], statics: Mapping[str, Array]) -> dict[str, Array]:
         first = stream.inputs[0]
         units, sizes = int(inputs[first.name].shape[first.axis] / first.rate), list[int]()
         while sum(sizes) < units:
             sizes.append(min(int(rng.integers(0, 9)), units - sum(sizes)))
-        made = page.evaluate(RUN, {"given": plain(inputs), "fixed": plain(statics), "sizes": sizes})
-        return {n: np.array(o["data"], dtypes[n]).reshape(o["shape"]) for n, o in made.items()}
+        given, fixed = plain(stream.inputs, inputs), plain(stream.statics, statics)
+        made = zip(stream.outputs, page.evaluate(RUN, {"given": given, "fixed": fixed, "sizes": sizes}), strict=True)
+        return {o.name: np.array(t["data"], o.dtype).reshape(t["shape"]) for o, t in made if t}
 
     return run
 
@@ -124,21 +106,6 @@ def test_the_zoo_is_the_batch_model(name: str, native: bool, browser: Any, tmp_p
         page.goto(url)
         is_batch(source, stream, runner(page, stream))
         page.close()
-
-
-@contextmanager
-def shown(browser: Any, folder: Path) -> Iterator[Any]:
-    """The page, ready; nothing may have failed in it."""
-    faults: list[str] = []
-    with hosted(folder) as url:
-        page = browser.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.goto(url)
-        page.wait_for_selector("body[data-state=ready]", timeout=60_000)
-        yield page
-        page.close()
-    assert not faults
 
 
 def of_a_file(page: Any, path: Path, output: str) -> Array:

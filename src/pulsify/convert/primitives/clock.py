@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -11,6 +12,8 @@ import onnx_ir as ir
 from pulsify.convert.facts import Window
 from pulsify.convert.primitives.builder import Builder
 from pulsify.core.length import Length
+
+FAR = 4  # times the unknown length is more than 32 bits hold
 
 
 @dataclass(eq=False)
@@ -39,10 +42,10 @@ class Clock:
             self.position = self._counter("position")
         per = Fraction(window.p, self.pulse)
         at = self.position
+        if per.denominator != 1:  # it divides all positions there are; the other way round, far ones would run over
+            at = self.builder.op("Div", at, self._int(per.denominator))
         if per.numerator != 1:
             at = self.builder.op("Mul", at, self._int(per.numerator))
-        if per.denominator != 1:
-            at = self.builder.op("Div", at, self._int(per.denominator))
         if window.grows:
             return self._all_frames(at, window)
         offsets = np.arange(window.start, window.end, dtype=np.int32)[None]
@@ -80,6 +83,11 @@ class Clock:
             self._lengths[length] = self._short(length, self.length, self._emit(length, self.length))
         return self._lengths[length]
 
+    @property
+    def told(self) -> Iterable[Length]:
+        """All lengths that are asked for."""
+        return self._lengths
+
     def _emit(self, length: Length, x: ir.Value) -> ir.Value:
         b = self.builder
         if length.table:
@@ -88,9 +96,14 @@ class Clock:
             values = b.constant(np.array(length.table.values, np.int32), "lengths")
             x = b.op("Add", b.op("Mul", periods, self._int(length.table.growth)), b.op("Gather", values, rest))
         for i, (m, c, d) in enumerate(length.steps):
+            whole = None
+            if m >= FAR and d != 1:  # m * x would run over where x is far from the start
+                periods = self._floor(x, d)
+                whole, x = b.op("Mul", periods, self._int(m)), b.op("Sub", x, b.op("Mul", periods, self._int(d)))
             x = b.op("Mul", x, self._int(m)) if m != 1 else x
             x = b.op("Add", x, self._int(c)) if c else x
             x = self._floor(x, d) if d != 1 else x
+            x = x if whole is None else b.op("Add", whole, x)
             x = b.op("Max", x, self._int(0)) if i in length.floors else x
         if length.cap is not None:  # it ends there whether the stream does or not
             self.absolute = True

@@ -15,7 +15,7 @@ from pulsify.convert.plan import Plan, Read, settled
 from pulsify.convert.primitives.boundary import aligned, along, gather_frames, mirrored_wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.proof.numbers import in_frames, length_of, measured
-from pulsify.convert.rules.pointwise import common_length, pointwise, static
+from pulsify.convert.rules.pointwise import as_many, common_length, pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
@@ -47,7 +47,11 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         parts = []
         for w, v in zip(wires, values, strict=True):
-            parts.append(_batched(ctx, w, v, target, values[wires.index(_data(wires))], window) if w.end is None else v)
+            data = values[wires.index(_data(wires))]
+            if w.constant_frame is not None and w.layout.outer != target.outer:
+                parts.append(as_many(ctx, w, data, _data(wires)))
+            else:
+                parts.append(_batched(ctx, w, v, target, data, window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
     return Plan(reads, (ctx.ask.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
@@ -100,7 +104,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     if len(front) > 1 or any(_of_another_rate(p, wire) for p in front):
         front = [_as_value(ctx, node, p) for p in front]  # not frames that are there already: values, waited for
     tail = [_as_value(ctx, node, p) for p in tail]
-    if front and front[0].prefix and front[0].prefix.wire is wire and wire.length is not None:
+    if front and front[0].prefix and front[0].prefix.wire is found and wire.length is not None:
         wire = _repeated(ctx, node, wire, front[0].frames, f"{node.outputs[0]}#front" if tail else node.outputs[0])
         if not tail:
             ctx.ask.facts[node.outputs[0]] = wire
@@ -117,8 +121,8 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             ctx.ask.ledger.require(node.name, early.length, at_least=front[0].frames)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        b, x = ctx.builder, values[0]
-        frames = ctx.clock.frames(window)
+        b, frames = ctx.builder, ctx.clock.frames(window)
+        x = values[0] if found.end is not None else _for_every_stream(ctx, wire, values[0], layout, frames, window)
         if before and window.start < before:
             early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
             begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
@@ -133,6 +137,18 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
 
     most = min((w.end for p in tail for _, w in p.waits), default=None)
     return Plan(tuple(reads), (layout,), length, emit, tail=after > 0, most=None if most is None else most + before)
+
+
+def _for_every_stream(
+    ctx: Context, wire: Wire, value: ir.Value, layout: Layout, frames: ir.Value, window: Window
+) -> ir.Value:
+    """Known frames, which may be one for all streams, once for each. frames: their places, [B, frames]."""
+    b, value = ctx.builder, aligned(ctx, wire, value, layout, window)
+    if layout.batch is None:
+        return value
+    target = [b.ints(1)] * layout.rank
+    target[layout.batch] = b.op("Mul", b.size(frames, 0), b.ints(-layout.sizes[layout.batch]))
+    return b.op("Expand", value, b.op("Concat", *target, axis=0))
 
 
 def _repeated(ctx: Context, node: Node, wire: Wire, count: int, name: str) -> Wire:

@@ -41,7 +41,7 @@ def expand(ctx: Context, node: Node) -> Plan | None:
             return (ctx.builder.op("Expand", values[0], _batch_target(ctx, node, targets, layout), name=node.name),)
         return (ctx.builder.op("Expand", values[0], ctx.builder.ints(*targets), name=node.name),)
 
-    if wire.end is None and not grows:
+    if wire.end is None and wire.layout.batch is None:
         layout = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
     return Plan((Read(wire),), (layout,), wire.length, emit, copies=wire.end is not None)
 
@@ -75,7 +75,10 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     assert value is not None
     b = ctx.builder
     layout = ctx.ask.layout(node, name)
-    ranked = b.reshape(value, [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source))
+    kept = [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source)
+    # what is one for all streams stays so
+    own = tuple(1 if s < 0 and k > 0 else s for s, k in zip(layout.sizes, kept, strict=True))
+    layout, ranked = replace(layout, sizes=own), b.reshape(value, kept)
     targets = [1 if s <= 0 else s for s in layout.sizes]
     frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
     fact = ctx.ask.fact(source)

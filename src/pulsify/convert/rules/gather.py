@@ -227,6 +227,7 @@ def _mirrored(
     def rows(run: Trace) -> Array:
         return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
 
+    ctx.frames(length.rate)  # at a pulse that does not fit, too few frames are looked at
     longest, step = rows(ctx.ask.traces.longest), own.rate / length.rate
     begin = len(longest) // 3 // step.denominator * step.denominator
     inside = longest[begin : 2 * len(longest) // 3 + 1]  # far from both ends
@@ -265,6 +266,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
     def rows(run: Trace) -> Array:
         return _rows(node, run[index].array, run[node.inputs[0]].dims[axis], at)
 
+    ctx.frames(length.rate)  # at a pulse that does not fit, too few frames are looked at
     step = own.rate / length.rate
     reaches = [_cover(rows(run), step) for run in ctx.ask.traces.runs]
     if len({(r.lo, r.hi) for r in reaches}) > 1:

@@ -106,9 +106,10 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
     outer = outers.pop()
     layout = ctx.ask.layout(node, node.outputs[0], outer)
     if all(w.end is None for w in wires):
-        others = (n for n in node.inputs if n and ctx.ask.wire(n) is None)
-        if outer == BATCHES and any(s < 0 for n in others for s in ctx.ask.sizes_static(n)):
-            return ctx.ask.layout(node, node.outputs[0])  # positions beside values that each stream has of its own
+        beside = [ctx.ask.sizes_static(n) for n in node.inputs if n and ctx.ask.wire(n) is None]
+        if any(s < 0 for sizes in (*beside, *(w.layout.sizes for w in wires)) for s in sizes):
+            own = ctx.ask.layout(node, node.outputs[0])  # positions beside values that each stream has of its own
+            return own if outer == BATCHES else layout
         # a known value keeps one entry for all streams
         return Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, outer)
     return layout
@@ -137,7 +138,7 @@ def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None
         first = next((i for i, w in wires.items() if w.constant_frame is None), None)
         for i, w in wires.items():
             if first is not None and w.constant_frame is not None and w.layout.outer != outer:
-                given[i] = _as_many(ctx, w, given[first], wires[first])
+                given[i] = as_many(ctx, w, given[first], wires[first])
         inputs = [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
         return (make or clone)(ctx, node, inputs)
 
@@ -153,7 +154,7 @@ TAKES_PLACES = (  # or sizes, among its later inputs
 )  # fmt: skip
 
 
-def _as_many(ctx: Context, wire: Wire, beside: ir.Value, other: Wire) -> ir.Value:
+def as_many(ctx: Context, wire: Wire, beside: ir.Value, other: Wire) -> ir.Value:
     """A wire of equal frames, as many of them as another has with all that is folded in front of time."""
     b = ctx.builder
     parts = [b.ints(1)] * wire.layout.rank

@@ -13,7 +13,7 @@ from pulsify.convert.facts import Final, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import gather_frames
 from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
-from pulsify.convert.proof.numbers import in_frames, numbers, same_series
+from pulsify.convert.proof.numbers import in_frames, measured, numbers, same_series
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
@@ -36,10 +36,10 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
             f"it runs {node.attr('direction')} over time, so it reads the whole future",
             "use a forward recurrence, or run it over another axis",
         )
-    if wire.length is None or wire.layout.folded:
-        ctx.ask.refuse(
-            node, "it runs where time is merged with another axis (B*T, say), or over no data", "use a plain time axis"
-        )
+    if wire.layout.folded or (wire.length is None and wire.end is not None):
+        ctx.ask.refuse(node, "it runs where time is merged with another axis (B*T, say)", "use a plain time axis")
+    wire = measured(ctx.ask, node, wire)
+    assert wire.length is not None
     _check_lengths(ctx, node, wire)
     wanted = [i for i, o in enumerate(node.outputs) if o and i > 0 and wanted_by_anyone(ctx, o)]
     if node.op == "GRU":  # the runtime takes no empty sequence there

@@ -117,16 +117,15 @@ def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> N
 def _check_shape(ctx: Context, node: Node, wire: Wire, layout: Layout, den: int, num: int) -> None:
     """The shape it is given is what it looks like, at every length."""
     own, unit = sizes(ctx.ask, node, node.inputs[0])[wire.layout.axis], ctx.ask.traces.tracer.time.step
-    elements = multiply(own, constant(den * layout.outer[0], unit))
-    _check_sizes(ctx, node, layout, divide(elements, constant(num * _folded(ctx, wire), unit)))
+    elements = multiply(own, constant(den * _folded(ctx, node.outputs[0], layout), unit))
+    _check_sizes(ctx, node, layout, divide(elements, constant(num * _folded(ctx, wire.name, wire.layout), unit)))
 
 
-def _folded(ctx: Context, wire: Wire) -> int:
+def _folded(ctx: Context, name: str, layout: Layout) -> int:
     """How many rows of frames batch has on the time axis: positions have one for all streams, where a wire has many."""
-    other, (here, there, *_) = ctx.ask.traces.other_batch, wire.layout.outer
+    other, (here, there, *_) = ctx.ask.traces.other_batch, layout.outer
     if here != there and other is not None:
-        first = ctx.ask.dims(wire.name, 0)[wire.layout.axis]
-        return 1 if other[wire.name].dims[wire.layout.axis] == first else here
+        return 1 if other[name].dims[layout.axis] == ctx.ask.dims(name, 0)[layout.axis] else here
     return here
 
 
@@ -234,7 +233,7 @@ def _check_sizes(ctx: Context, node: Node, layout: Layout, time: Series) -> None
     expected = {a: constant(d, unit) for a, d in enumerate(dims) if a != layout.axis}
     given = numbers(ctx.ask, node, node.inputs[1]).reshape(-1)
     if not any(s.constant and s.item in (-1, 0) for s in given):  # all sizes are given: it fails, if they do not fit
-        by = constant(layout.outer[0], unit)
+        by = constant(_folded(ctx, node.outputs[0], layout), unit)
         if parts_where_batch_fails(ctx.ask, node, divide(given[layout.axis], by), divide(time, by)):
             expected[layout.axis] = given[layout.axis]
     check_target(ctx.ask, node, node.inputs[1], {layout.axis: time, **expected})

@@ -223,8 +223,12 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         ctx.ask.refuse(
             node, "it keeps the first part of the stream, and the rest waits longer and longer", "take every n-th frame"
         )
-    reach = Reach(step, 1, start, start)
-    return Plan((Read(wire, reach),), (ctx.ask.layout(node, name),), length, emit)
+    if step > 1:
+        not_folded(ctx, node, wire)
+    reach, layout = Reach(step, 1, start, start), ctx.ask.layout(node, name, wire.layout.outer)
+    if wire.end is None and wire.layout.batch is None:  # what is one for all streams stays so
+        layout = replace(layout, sizes=tuple(1 if s < 0 else s for s in layout.sizes))
+    return Plan((Read(wire, reach),), (layout,), length, emit)
 
 
 def not_folded(ctx: Context, node: Node, wire: Wire) -> None:

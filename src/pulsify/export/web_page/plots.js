@@ -1,5 +1,7 @@
 // Drawings: a wave or curves for a few numbers a frame, a picture for many; the strip of time.
 
+import { own } from "./frames.js";
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 const FEW = 6, SHOWN = 4096;  // rows drawn as curves; frames that are kept for drawing
 const HUES = [212, 28, 130, 340, 270, 180];
@@ -73,7 +75,7 @@ export function strip(canvas, facts, held) {
   const width = (canvas.width = canvas.clientWidth), pen = canvas.getContext("2d");
   const outputs = facts.outputs.filter((o) => o.frames);
   const late = Math.max(0, ...outputs.map((o) => (o.delay * facts.pulse) / o.frames));
-  const back = Math.max(0, ...outputs.map((o) => ((held[o.name] ?? 0) * facts.pulse) / o.frames));
+  const back = Math.max(0, ...outputs.map((o) => ((own(held, o.name) ?? 0) * facts.pulse) / o.frames));
   const whole = facts.pulse + late || 1, scale = (width - 2) / whole;
   pen.fillStyle = colour("--accent");
   pen.fillRect(1, 4, facts.pulse * scale, 14);

@@ -1,9 +1,9 @@
-// What runs the step: the model's own WebAssembly. Compiled once, for any number of streams in turn.
+// What runs the step: the model's own WebAssembly. Compiled once, for any number of streams.
 
+import { fetched } from "./host.js";
 import { opened } from "./stream.js";
 
 export async function engine(facts) {
-  const bytes = await (await fetch(new URL("./stream.wasm", import.meta.url))).arrayBuffer();
-  const module = await WebAssembly.compile(bytes);
+  const module = await WebAssembly.compile(await (await fetched("stream.wasm")).arrayBuffer());
   return (statics) => opened(new WebAssembly.Instance(module), facts, statics);
 }

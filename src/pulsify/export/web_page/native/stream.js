@@ -3,18 +3,16 @@
 // The module gives input(i), output(i), fixed(i): where port i lies; reset(); step(length or -1): a whole pulse;
 // push(frames): up to a pulse, how many frames came out; flush(): the rest.
 
-import { ARRAYS, Frames, size, zeros } from "./frames.js";
+import { ARRAYS, Frames, fixed, size } from "./frames.js";
 
 /** A port's place in the module's memory, as an array. */
 export const room = (made, at, dtype, count) => new ARRAYS[dtype](made.memory.buffer, at, count);
 
-/** A new stream, with an instance of the module to itself. statics: inputs that stay the same. */
+/** A new stream, with an instance of the module to itself. statics: inputs that stay the same, all of them. */
 export function opened(instance, facts, statics = {}) {
   const made = instance.exports;
   made._initialize();
-  Object.entries(facts.statics).forEach(([name, s], k) => {
-    room(made, made.fixed(k), s.dtype, size(s.shape)).set((statics[name] ?? zeros(s.dtype, s.shape)).data);
-  });
+  fixed(facts, statics).forEach((t, k) => room(made, made.fixed(k), facts.statics[k].dtype, t.data.length).set(t.data));
   made.reset();
   const ins = facts.inputs.map((i, k) => room(made, made.input(k), i.dtype, size(i.shape)));
   const outs = facts.outputs.map((o, k) => room(made, made.output(k), o.dtype, size(o.shape)));
