@@ -36,7 +36,7 @@ RUNTIME = "1.30.0"  # of onnxruntime-web: what the page was tested with
 PARTS = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 MOST = 2_000_000_000  # bytes of weights: a protobuf ends at 2 GiB
 BLOCK = 128  # samples that the audio thread takes at a time: a render quantum
-TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""What the folder of a page holds, without a browser."""
+"""What the folder of a page holds, and numbers that are of all their type's bits in a browser."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +14,9 @@ import pulsify
 from pulsify.core.runner import open_model
 from pulsify.export import web
 from tests import models
+from tests.browser import chromium, hosted
 from tests.unit.export.running import converted
+from tests.unit.export.test_web import exported
 
 
 @pytest.fixture
@@ -51,10 +54,34 @@ def test_weights_that_no_file_holds_are_refused(tmp_path: Path, runtime: str, mo
 
 
 def test_a_type_that_the_page_does_not_have_is_refused(tmp_path: Path, runtime: str) -> None:
-    kinds = {"x": np.uint32, "y": np.uint32}
+    kinds = {"x": np.float16, "y": np.float16}
     source = models.model([models.node("Identity", "x", "y")], {"x": [1, "T"]}, ["y"], dtypes=kinds)
-    with pytest.raises(pulsify.NotSupported, match="is of type uint32, which the page has no arrays for"):
+    with pytest.raises(pulsify.NotSupported, match="is of type float16, which the page has no arrays for"):
         converted(source).export(tmp_path / "site", "web", runtime=runtime)
+
+
+BITS = """async ({bits, shape}) => {
+  const {engine} = await import("./engine.js"), {ARRAYS} = await import("./frames.js");
+  const facts = await (await fetch("./stream.json")).json(), [i] = facts.inputs, stream = (await engine(facts))();
+  const parts = [await stream.push({x: {data: new ARRAYS[i.dtype](Uint8Array.from(bits).buffer), shape}})];
+  parts.push(await stream.flush());
+  return parts.flatMap(({y}) => [...new Uint8Array(y.data.buffer, y.data.byteOffset, y.data.byteLength)]);
+}"""
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.int64])
+def test_whole_numbers_come_through_with_all_their_bits(dtype: type[np.integer[Any]], tmp_path: Path) -> None:
+    """Six frames later, by a state."""
+    nodes = [models.node("Pad", "x p", "q"), models.node("Slice", "q s0 s1 s2", "y")]
+    fixed = {"p": np.array([0, 6, 0, 0]), "s0": np.array([0]), "s1": np.array([-6]), "s2": np.array([1])}
+    source = models.model(nodes, {"x": [1, "T"]}, ["y"], fixed, dtypes={"x": dtype, "y": dtype})
+    exported(converted(source), tmp_path / "site", native=False)
+    x = np.frombuffer(np.random.default_rng(0).bytes(37 * np.dtype(dtype).itemsize), dtype).reshape(1, 37)
+    with chromium() as browser, hosted(tmp_path / "site") as url:
+        page = browser.new_page()
+        page.goto(url)
+        bits = page.evaluate(BITS, {"bits": list(x.tobytes()), "shape": [1, 37]})
+    assert np.array_equal(np.frombuffer(bytes(bits), dtype), models.run_batch(source, {"x": x})["y"][0])
 
 
 @pytest.mark.parametrize(
