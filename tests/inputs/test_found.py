@@ -123,3 +123,74 @@ def test_a_shape_of_first_frames_that_are_given_out_too(outputs: list[str]) -> N
         got = stream.run(frames(1, length, 3), 2)
         sizes = got["sizes"] if isinstance(got, dict) else got
         assert list(sizes) == [1, min(length, 5), 3]
+
+
+RESIZED = {  # scales, attributes, what is said of it; all others are exact
+    "grows at last": ((1, 1, 1.25, 1), {"mode": "linear"}, None),
+    "grows late": ((1, 1, 1.125, 1), {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}, None),
+    "both, up": ((1, 1, 3, 2), {"mode": "linear"}, None),
+    "both, down": ((1, 1, 1.5, 0.5), {"mode": "linear"}, None),
+    "both, by halves": (
+        (1, 1, 0.5, 2),
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        None,
+    ),
+    "symmetric": ((1, 1, 2, 1), {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}, None),
+    "symmetric by a fraction": (
+        (1, 1, 1.5, 1),
+        {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"},
+        "places depend on the total length",
+    ),
+    "one row": (
+        (1, 1, 0.5, 0.25),
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        "a rule of its own for an axis of one",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESIZED)
+def test_resizes_that_were_wrong(case: str) -> None:
+    """Time twice where another axis was resized too; interpolated where the runtime gives its input as it is."""
+    scales, attributes, refusal = RESIZED[case]
+    proto = model(
+        [node("Resize", "x _ scales", "r", **attributes), node("ReduceMax", "r last", "m"), node("Neg", "r", "y")],
+        {"x": [1, 2, "T", 4]}, ["y", "m"], {"scales": np.array(scales, np.float32), "last": np.array([2])}, opset=19,
+    )  # fmt: skip
+    if refusal is not None:
+        with pytest.raises(pulsify.NotStreamable, match=refusal):
+            pulsify.stream(proto, pulse=8)
+        return
+    stream, batch, compared = pulsify.stream(proto, pulse=8, verify=False), Batch(proto), 0
+    for length in (*range(1, 18), 40):
+        x = frames(1, 2, length, 4, seed=length)
+        wanted, session = batch.attempt({"x": x}), stream.session(padding=np.nan)
+        try:
+            parts = [session.push(x[:, :, n : n + 5]) for n in range(0, length, 5)] + [session.flush()]
+        except pulsify.InvalidLength:
+            assert length < 8, "no more than the runtime's own short lengths are turned down"
+            continue
+        assert wanted is not None
+        got = np.concatenate([p["y"] for p in parts], 2)
+        np.testing.assert_allclose(got, wanted["y"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(parts[-1]["m"], wanted["m"], rtol=1e-5, atol=1e-5)
+        compared += 1
+    assert compared > 8
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3])
+def test_frames_repeated_and_shifted_with_streams_behind_time(streams: int) -> None:
+    """[T, B, C]: the step was made for as many streams as had been looked at."""
+    nodes = [
+        node("Shape", "x", "s"), node("Slice", "s one three", "rest"), node("Concat", "minus rest", "shape", axis=0),
+        node("Unsqueeze", "x one", "u"), node("Expand", "u twice", "e"), node("Reshape", "e shape", "r"),
+        node("Slice", "r zero minus zero", "cut"), node("Neg", "cut", "y"),
+    ]  # fmt: skip
+    known = {"one": np.array([1]), "three": np.array([3]), "minus": np.array([-1]), "zero": np.array([0]),
+             "twice": np.array([1, 2, 1, 1])}  # fmt: skip
+    proto = model(nodes, {"x": ["T", "B", 4]}, ["y"], known)
+    stream = pulsify.stream(proto, pulse=2)
+    for length in (1, 2, 3, 7, 20):
+        x, session = frames(length, streams, 4), stream.session(batch=streams)
+        parts = [session.push(x[n : n + 3]) for n in range(0, length, 3)] + [session.flush()]
+        np.testing.assert_array_equal(np.concatenate(parts, 0), Batch(proto).run({"x": x})["y"])

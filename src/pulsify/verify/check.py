@@ -15,7 +15,7 @@ from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Own, lower_type
 from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
-from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch, PulsifyError
+from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidModel, Mismatch, PulsifyError
 from pulsify.core.progress import counted
 from pulsify.core.report import Deviation, Report, exact_text, low_text
 from pulsify.core.runner import error_text, open_model, output_names, run_model
@@ -173,12 +173,11 @@ def _compared(
                 continue  # once is enough
             try:
                 got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
-            except PulsifyError as error:
-                if several == 1:
+            except InvalidChunk as error:
+                if _free(stream) is None:
                     raise
-                raise Mismatch(
-                    f"{several} streams side by side fail: {error}\n{_alone(stream)}", seen.report
-                ) from error
+                who = "the stream fails" if several == 1 else f"{SEVERAL_TEXT} fail"
+                raise Mismatch(f"{who}: {error}\n{_alone(stream)}", seen.report) from error
             seen.runs += 1
             _compare(seen, stream, got, reference, length, how if several == 1 else f"{how}, {SEVERAL_TEXT}", tolerance)
         if portable:
@@ -254,7 +253,7 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
                 f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
-    if runs and any(isinstance(d, str) for i in stream.spec.inputs for d in i.dims):
+    if runs and _free(stream) is not None:
         length = runs[-1][0]
         with suppress(Exception):  # it may take one stream only, whatever it declares: nothing to compare with
             runs.append((length, *_run_finite(batch, make_inputs(batch, stream, length, rng, SEVERAL))))
@@ -479,8 +478,12 @@ def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generato
 
 def _alone(stream: Subject) -> str:
     """A way out where several streams are not what they are in batch."""
-    free = next(d for i in stream.spec.inputs for d in i.dims if isinstance(d, str))
-    return f'  hint: fix how many streams there are: set={{"{free.rpartition("*")[2]}": 1}}'
+    return f'  hint: fix how many streams there are: set={{"{_free(stream)}": 1}}'
+
+
+def _free(stream: Subject) -> str | None:
+    """What the number of streams is called, if it is free."""
+    return next((d.rpartition("*")[2] for i in stream.spec.inputs for d in i.dims if isinstance(d, str)), None)
 
 
 def _on_the_machine(stream: Subject, on: Machine) -> str | None:

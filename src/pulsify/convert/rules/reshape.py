@@ -244,7 +244,10 @@ def _regroup(
 ) -> ir.Value:
     """Reshape one window; have and want are in units of `unit` elements and differ only if frames do not line up."""
     b = ctx.builder
-    if have != want:
+    if have != want and layout.batch is not None and layout.batch > layout.axis:  # streams lie inside of a unit
+        rows = b.reshape(x, [math.prod(layout.sizes[: layout.axis]), have[1] - have[0], -1])
+        x = b.slice(rows, 1, want[0] - have[0], want[1] - have[0])
+    elif have != want:
         rows = b.reshape(x, [-1, (have[1] - have[0]) * unit])
         x = b.slice(rows, 1, (want[0] - have[0]) * unit, (want[1] - have[0]) * unit)
     return b.reshape(x, layout.shape(frames))

@@ -44,7 +44,7 @@ def resize(ctx: Context, node: Node) -> Plan | None:
             wire.length,
             lambda values, window: (_emit(ctx, node, wire, values[0], factor, window.frames),),
         )
-    _check(ctx, node)
+    _check(ctx, node, wire, factor)
     reach = _reach(node, factor)
     length = wire.length.then(factor.numerator, 0, factor.denominator) if wire.length is not None else None
     if length is not None and _coordinates(node) == "pytorch_half_pixel" and factor < 1:
@@ -267,14 +267,36 @@ def _scales(ctx: Context, node: Node) -> str:
     return given if given and ctx.ask.dims(given) != (0,) else ""
 
 
-def _check(ctx: Context, node: Node) -> None:
+def _check(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> None:
     mode = _coordinates(node)
+    if mode == "half_pixel_symmetric" and factor.denominator != 1:
+        ctx.ask.refuse(
+            node, f"with {mode} places depend on the total length, where it is not resized by a whole number",
+            "export it with half_pixel",
+        )  # fmt: skip
+    made, read = ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0])
+    others = [(m, n) for i, (m, n) in enumerate(zip(made, read, strict=True)) if i != wire.layout.axis]
+    if mode == "pytorch_half_pixel" and any(m == 1 != n for m, n in others):
+        ctx.ask.refuse(
+            node, f"{mode} has a rule of its own for an axis of one, and time is resized with it",
+            "resize time by itself, and the other axes after it",
+        )  # fmt: skip
+    if wire.length is not None and factor > 1 and all(m == n for m, n in others):
+        # where nothing is added the runtime gives its input as it is, and interpolates nothing
+        ctx.ask.ledger.require(node.name, wire.length, at_least=_grows_from(factor))
     if mode in ("align_corners", "tf_crop_and_resize"):
         ctx.ask.refuse(
             node, f"with {mode} every position depends on the total length", "export it with align_corners=False"
         )
     if node.attr("antialias", 0) or node.attr("exclude_outside", 0):
         ctx.ask.refuse(node, "antialias and exclude_outside are not supported along time", "export it without them")
+
+
+def _grows_from(factor: Fraction) -> int:
+    """The least number of frames from which on there are more of them, as the runtime counts in float32."""
+    scale = np.float32(float(factor))
+    n = np.arange(math.ceil(1 / (factor - 1)) + 2)
+    return int(np.flatnonzero((n.astype(np.float32) * scale).astype(np.int64) == n)[-1]) + 1
 
 
 def _coordinates(node: Node) -> str:
@@ -353,10 +375,9 @@ def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction, f
     if given:
         axes = [a % rank for a in (node.attr("axes") or range(rank))]
         for axis, scale in zip(axes, fixed_value(ctx.ask, node, given, "scales").reshape(-1), strict=True):
-            scales[axis] = float(scale)
+            scales[axis] = float(scale) if axis != wire.layout.axis else scales[axis]
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
-    others = [v for i, v in enumerate(scales) if i != wire.layout.axis]
-    if _coordinates(node) == "pytorch_half_pixel" and all(v == 1 for v in others):
+    if _coordinates(node) == "pytorch_half_pixel" and factor != 1:
         attrs["coordinate_transformation_mode"] = "half_pixel"  # a window of one frame is no output of one frame
     dims = tuple(max(d, -1) for d in wire.layout.shape(frames))
     return resized(ctx, node, x, Given(dims, wire.layout.axis, tuple(made)), scales, attrs)
