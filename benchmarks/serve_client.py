@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import random
 import struct
@@ -47,11 +48,13 @@ class Seen:
 class Script:
     """What a stream sends, message by message, as frames of a websocket; and which message brings which answer.
 
-    answers: for the n-th answer the number of the message that brings it; all of them repeat after `every` messages.
+    answer_of: for the n-th answer the number of the message that brings it. reaches: how much has come by then, in
+    bytes or characters: a server that has fallen behind may say several answers in one.
     """
 
     messages: list[bytes]
     answer_of: list[int]
+    reaches: list[int]
 
 
 def framed(kind: int, payload: bytes) -> bytes:
@@ -79,8 +82,10 @@ def scripted(bench: Bench, count: int) -> Script:
         framed(2, (rng.standard_normal(shape_of(port, frames)) * 0.1).astype(np.float32).tobytes()) for _ in range(8)
     ]
     pulses = frames // port.frames
-    quiet = -(-(out.delay + 1) // (out.frames * pulses)) - 1  # messages before the first that is answered
-    return Script([made[i % 8] for i in range(count)], list(range(quiet, count)))
+    size = int(np.prod(shape_of(out, 1))) * out.dtype.itemsize
+    given = [max(out.frames * pulses * (i + 1) - out.delay, 0) * size for i in range(count)]
+    quiet = sum(g == 0 for g in given)  # messages before the first that is answered
+    return Script([made[i % 8] for i in range(count)], list(range(quiet, count)), given[quiet:])
 
 
 def _speech(served: Any, bench: Bench, count: int) -> Script:
@@ -94,12 +99,13 @@ def _speech(served: Any, bench: Bench, count: int) -> Script:
     size = round(bench.pulse_seconds * float(served.sample_rate))
     sound = np.resize(samples, size * count)
     heard = served.recogniser.transcriber()
-    answers = []
+    answers, reaches = [], [0]
     for i in range(count):
         piece = sound[i * size : (i + 1) * size]
-        if heard.push(piece.astype(np.float32) / np.float32(32768)):
+        if added := heard.push(piece.astype(np.float32) / np.float32(32768)):
             answers.append(i)
-    return Script([framed(2, sound[i * size : (i + 1) * size].tobytes()) for i in range(count)], answers)
+            reaches.append(reaches[-1] + len(added))
+    return Script([framed(2, sound[i * size : (i + 1) * size].tobytes()) for i in range(count)], answers, reaches[1:])
 
 
 class Client(asyncio.Protocol):
@@ -109,7 +115,7 @@ class Client(asyncio.Protocol):
         self._load, self._script, self._seen, self._done = load, script, seen, done
         self._sent: list[float] = []
         self._rest = b""
-        self._answers, self.ready, self._shaken, self.over = 0, asyncio.Event(), False, False
+        self._answers, self._got, self.ready, self._shaken, self.over = 0, 0, asyncio.Event(), False, False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: Any) -> None:
@@ -155,10 +161,11 @@ class Client(asyncio.Protocol):
 
     def _message(self, kind: int, payload: bytes, now: float) -> None:
         if kind == 2 or (kind == 1 and payload.startswith(b'{"type":"text"')):
-            answers = self._script.answer_of
-            if self._answers < len(answers) and answers[self._answers] < len(self._sent):
-                self._seen.latencies.append(now - self._sent[answers[self._answers]])
-            self._answers += 1
+            self._got += len(payload) if kind == 2 else len(json.loads(payload)["added"])
+            script = self._script
+            while self._answers < len(script.reaches) and script.reaches[self._answers] <= self._got:
+                self._seen.latencies.append(now - self._sent[script.answer_of[self._answers]])
+                self._answers += 1
         elif payload.startswith(b'{"type":"ready"'):
             self.ready.set()
         elif payload.startswith(b'{"type":"done"'):
@@ -207,9 +214,8 @@ async def _stream(load: Load, script: Script, seen: Seen, start: float, phase: f
     return client
 
 
-async def _drive(load: Load) -> Seen:
-    count = int(load.seconds / load.bench.pulse_seconds)
-    script, seen, rng = scripted(load.bench, count), Seen(), random.Random(0)
+async def _drive(load: Load, script: Script, count: int) -> Seen:
+    seen, rng = Seen(), random.Random(0)
     if load.flat:
         await _flat_out(load, script, seen, count)
         return seen
@@ -291,7 +297,8 @@ def _server_bytes(port: int) -> int:
 
 
 def drive(load: Load) -> Seen:
-    start = time.process_time()
-    seen = asyncio.run(_drive(load))
+    count = int(load.seconds / load.bench.pulse_seconds)
+    script, start = scripted(load.bench, count), time.process_time()
+    seen = asyncio.run(_drive(load, script, count))
     seen.cpu = time.process_time() - start
     return seen
