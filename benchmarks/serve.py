@@ -212,7 +212,7 @@ def pool_alone(bench: Bench) -> float:
     lasts = served.pulses_seconds
     assert lasts is not None
     stages = [Stage(Pooled(pulsify.Pool(s, 2048))) for s in served.streams]
-    counts, seconds = [1, 8, 32, 64, 128, 256, 512, 1024], []
+    counts, seconds = [1, 8, 32, 64, 128, 256, 512, 1024, 2048], []
     for count in counts:
         took = 0.0
         for stage, each in zip(stages, lasts, strict=True):

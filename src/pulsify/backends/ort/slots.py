@@ -53,13 +53,15 @@ class Engine:
         """Streams at the same place; where a steady step asks for no position, all those that are warm."""
         if not self.together or not len(positions):
             return apart(len(positions))
-        spec, low = self._spec, positions.min()
-        if lengths is None and (low == positions.max() or (low >= self._since and not self._on.program.counts)):
+        spec, low, high = self._spec, positions.min(), positions.max()
+        asks, counts = spec.position is not None, self._on.program.counts
+        warm = low >= self._since and not (asks and counts)
+        cold = high < self._since and not asks
+        if lengths is None and (low == high or warm or cold):
             return [slice(0, len(positions))]  # the short way to what most often holds
         far = np.full(len(positions), spec.unknown_length) if lengths is None else lengths
         steady = (far == spec.unknown_length) & (positions >= self._since)
-        asks = spec.position is not None
-        at = np.where(steady & (not self._on.program.counts), 0, positions) if asks else np.zeros_like(positions)
+        at = np.where(steady & (not counts), 0, positions) if asks else np.zeros_like(positions)
         return alike(steady, at, far)
 
     def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:

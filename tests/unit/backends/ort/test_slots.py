@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -75,6 +77,14 @@ def test_streams_at_different_places_run_together_once_they_are_warm() -> None:
     assert together(slots, (12, None), (400, None)) == [[0, 1]], "the position is not asked for any more"
     assert together(slots, (400, 402), (400, None), (400, 403)) == [[0], [1], [2]], "at the end it is"
     assert slots.groups(np.array([8, 8]), None) == [slice(0, 2)]
+
+
+@pytest.mark.parametrize("made", [remembers, lambda batch: (both_ends(), clocked())], ids=["no clock", "a clock"])
+def test_whoever_has_no_end_in_sight_is_grouped_alike_the_short_way(made: Callable[[str], Any]) -> None:
+    slots = engine(*made("B"))
+    for places in ([0, 4, 0], [0, 400, 4], [12, 400], [8, 8], [0, 0, 4, 400, 404]):
+        short = [np.arange(len(places))[which].tolist() for which in slots.groups(np.array(places), None)]
+        assert short == together(slots, *((at, None) for at in places))
 
 
 def test_positions_and_lengths_are_each_streams_own() -> None:
