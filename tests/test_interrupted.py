@@ -98,7 +98,7 @@ def test_a_session_after_any_interruption(stream: pulsify.Stream, alarm: Callabl
     assert broken + whole > 20
 
 
-@pytest.mark.parametrize("backend", ["ort", "torch"])
+@pytest.mark.parametrize("backend", ["ort", "torch", "native"])
 def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], backend: str) -> None:
     """Whatever lane does not say that it is broken is right, and has all of its frames."""
     if backend == "torch":
@@ -140,7 +140,7 @@ def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[
     assert right > rounds // 4
 
 
-@pytest.mark.parametrize("backend", ["ort", "torch"])
+@pytest.mark.parametrize("backend", ["ort", "torch", "native"])
 def test_exchanges_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], backend: str) -> None:
     """Frames are in the caller's hands, or the streams that were asked for say that they are broken; or nothing was."""
     if backend == "torch":

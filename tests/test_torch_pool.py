@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsify
 from tests import models
+from tests.mixed import mixed_ages, pooled_zoo
 from tests.models import Array, close, frames, run_batch, run_stream
-from tests.side import Batch
 from tests.test_pool import MODELS, come_and_go, looked_up, sound
-from tests.zoo.manifest import Entry, load
+from tests.zoo.manifest import Entry
 
 torch = pytest.importorskip("torch")
 
@@ -177,7 +176,7 @@ def test_a_lower_type_in_a_pool_is_the_session_in_it(dtype: str) -> None:
 # ---- tensors
 
 
-@pytest.mark.parametrize("backend", ["ort", "torch", "reference"])
+@pytest.mark.parametrize("backend", ["ort", "torch", "reference", "native"])
 def test_exchanges_of_tensors_give_tensors(backend: str) -> None:
     own = {"device": "cpu"} if backend == "torch" else None
     stream = pulsify.stream(models.look_ahead("B"), pulse=PULSE, verify=False)
@@ -199,7 +198,7 @@ def test_exchanges_of_tensors_give_tensors(backend: str) -> None:
         pools[0].exchange(lanes[0], bad.bfloat16())
 
 
-@pytest.mark.parametrize("backend", ["ort", "torch", "reference"])
+@pytest.mark.parametrize("backend", ["ort", "torch", "reference", "native"])
 @pytest.mark.parametrize("cuts", [[4] * 6, [3, 9, 12], [24], [1] * 24])
 def test_sessions_take_and_give_tensors(backend: str, cuts: list[int]) -> None:
     own = {"device": "cpu"} if backend == "torch" else {}
@@ -322,62 +321,10 @@ def test_a_thousand_streams_outlive_their_process(backend: str, tmp_path: Path) 
 IN_STEP = ("fold_statistics",)  # how many frames came is worked out once for all: streams of one age go together
 
 
-def pooled_zoo() -> list[Any]:
-    """A few in the default run; with batch 1 made a symbol in the file, most of the others have one too."""
-    some = {
-        "attn_relpos_skew",
-        "cumulative_layernorm",
-        "fastconformer",
-        "lstm_2layer",
-        "posenc_table",
-        "stft_mel_center",
-    }
-    return [
-        pytest.param(e, id=e.name, marks=[] if e.name in some else [pytest.mark.slow])
-        for e in load()
-        if e.streamable and not e.masks and e.exports["legacy"].exists and not e.exports["legacy"].large
-    ]
-
-
-def batched(path: Path) -> onnx.ModelProto:
-    proto = onnx.load(path)
-    for port in (*proto.graph.input, *proto.graph.output):
-        dims = port.type.tensor_type.shape.dim
-        if len(dims) and dims[0].dim_value == 1:
-            dims[0].dim_param = "B"
-    del proto.graph.value_info[:]
-    return proto
-
-
 @pytest.mark.parametrize("entry", pooled_zoo())
 def test_the_zoo_in_batches_of_mixed_ages(entry: Entry) -> None:
-    path = entry.fixture("legacy")
-    try:
-        stream = pulsify.stream(batched(path), pulse=entry.pulse, verify=False)
-        pool = pulsify.Pool(stream, 6, padding=float("nan"), **CPU)
-    except pulsify.PulsifyError as error:
-        pytest.skip(f"no axis of streams: {error}")
+    pool = mixed_ages(entry, **CPU)
     assert pool._slots.mixed or entry.name in IN_STEP  # type: ignore[attr-defined]
-    lengths = [n for n in (7 * entry.pulse, 3 * entry.pulse, 5 * entry.pulse) if n >= stream.spec.shortest]
-    xs, out = [entry.inputs(n)["x"] for n in lengths], dict[Any, list[Any]]()
-    for i, x in enumerate(xs):  # one is at its end while another starts
-        lane = pool.open()
-        out[lane] = []
-        lane.push(x)
-        if i != 2:
-            lane.flush()
-        for who, result in pool.step(rounds=2).results.items():
-            out[who].append(result)
-        last = lane
-    if last.live:
-        last.flush()
-    for who, result in pool.run().items():
-        out[who].append(result)
-    for x, parts in zip(xs, out.values(), strict=True):
-        for name, want in Batch(path).run({"x": x}).items():
-            axis = next(o.axis for o in stream.spec.outputs if o.name == name)
-            found = [p[name] if isinstance(p, dict) else p for p in parts if not isinstance(p, dict) or name in p]
-            close(np.concatenate(found, axis) if axis is not None else found[-1], want)
 
 
 def test_options_of_the_back_end_go_by_name_too() -> None:
