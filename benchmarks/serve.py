@@ -35,7 +35,7 @@ spawn = multiprocessing.get_context("spawn")
 # ---- the server, in its process
 
 
-def serve_bench(name: str, plain: bool, pipe: Any) -> None:
+def serve_bench(name: str, plain: bool, backend: str, pipe: Any) -> None:
     """Serve until told to stop; figures when asked. plain: sessions one by one in the event loop."""
     import asyncio
     import threading
@@ -53,7 +53,7 @@ def serve_bench(name: str, plain: bool, pipe: Any) -> None:
     from pulsify.serve.service import Service, Settings
 
     sys.setswitchinterval(SWITCH)
-    service = Service([MODELS[name].served()], Settings(Machine(most=2048, calibrate=False)))
+    service = Service([MODELS[name].served()], Settings(Machine(most=2048, backend=backend, calibrate=False)))
     spent = _instrument(service)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
@@ -104,9 +104,9 @@ def resident(process: int | str = "self") -> int:
 class Running:
     """A server in a process of its own."""
 
-    def __init__(self, name: str, plain: bool = False) -> None:
+    def __init__(self, name: str, plain: bool = False, backend: str = "ort") -> None:
         self._pipe, other = spawn.Pipe()
-        self._process = spawn.Process(target=serve_bench, args=(name, plain, other), daemon=True)
+        self._process = spawn.Process(target=serve_bench, args=(name, plain, backend, other), daemon=True)
         self._process.start()
         self.port = int(self._pipe.recv())
 
@@ -202,7 +202,7 @@ def most_held(running: Running, bench: Bench, start: int, say: Say, seconds: flo
     return good
 
 
-def pool_alone(bench: Bench) -> float:
+def pool_alone(bench: Bench, backend: str = "ort") -> float:
     """Streams for which one core is quick enough: where all pulses take as long as they last, on it alone."""
     from pulsify.serve.admission import fitted
     from pulsify.serve.engine import Pooled
@@ -211,7 +211,7 @@ def pool_alone(bench: Bench) -> float:
     served = bench.served()
     lasts = served.pulses_seconds
     assert lasts is not None
-    stages = [Stage(Pooled(pulsify.Pool(s, 2048))) for s in served.streams]
+    stages = [Stage(Pooled(pulsify.Pool(s, 2048, backend=backend))) for s in served.streams]
     counts, seconds = [1, 8, 32, 64, 128, 256, 512, 1024, 2048], []
     for count in counts:
         took = 0.0
@@ -293,13 +293,13 @@ def shown(held: Held) -> str:
     )
 
 
-def a_core_carries(name: str, say: Say, counts: Sequence[int] = (16, 64)) -> Facts:
+def a_core_carries(name: str, backend: str, say: Say, counts: Sequence[int] = (16, 64)) -> Facts:
     """Seconds of a core for a second of a stream, as fast as it goes: streams that one core carries."""
     bench, rows = MODELS[name], []
     say(f"{name}: {bench.what}; load of the machine: {others():.1f} on {os.cpu_count()} cores")
-    alone = pool_alone(bench)
-    say(f"  Pool alone: a core carries {alone:.0f} streams")
-    running = Running(name)
+    alone = pool_alone(bench, backend)
+    say(f"  Pool alone, {backend}: a core carries {alone:.0f} streams")
+    running = Running(name, backend=backend)
     try:
         for count in counts:
             lasts = max(2.0, min(120 / count, 20.0))
@@ -325,14 +325,15 @@ def others() -> float:
     return os.getloadavg()[0]
 
 
-def one_model(name: str, seconds: float, short: float, say: Say, plain: bool = True) -> Facts:
+def one_model(name: str, backend: str, seconds: float, short: float, say: Say, plain: bool = True) -> Facts:
     bench = MODELS[name]
     say(f"{name}: {bench.what}, a message every {bench.pulse_seconds * 1e3:g} ms")
-    alone = pool_alone(bench)
+    alone = pool_alone(bench, backend)
     say(f"  load of the machine: {others():.1f} on {os.cpu_count()} cores")
-    say(f"  Pool alone, one core, no network: {alone:.0f} streams")
+    say(f"  Pool alone, one core, no network: {alone:.0f} streams on {backend}")
     facts: Facts = {"name": name, "what": bench.what, "pulse_seconds": bench.pulse_seconds, "pool": alone}
-    running = Running(name)
+    facts["backend"] = backend
+    running = Running(name, backend=backend)
     try:
         say("  pulsify serve:")
         most = most_held(running, bench, int(alone * 0.6) or 1, say, short)
@@ -361,9 +362,9 @@ def one_model(name: str, seconds: float, short: float, say: Say, plain: bool = T
     return facts
 
 
-def churn(name: str, seconds: float, say: Say) -> Facts:
+def churn(name: str, backend: str, seconds: float, say: Say) -> Facts:
     """Streams that come and go for a while: memory every so often."""
-    bench, running = MODELS[name], Running(name)
+    bench, running = MODELS[name], Running(name, backend=backend)
     sizes: list[float] = []
     try:
         end = time.monotonic() + seconds
@@ -381,6 +382,7 @@ def churn(name: str, seconds: float, say: Say) -> Facts:
 def main(argv: Sequence[str] | None = None) -> Facts:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(MODELS))
+    parser.add_argument("--backend", default="native", choices=["native", "ort"], help="that computes (as C: native)")
     parser.add_argument("--seconds", type=float, default=60.0, help="that streams are held for")
     parser.add_argument("--short", type=float, default=6.0, help="of a run while the most is looked for")
     parser.add_argument("--churn", type=float, help="seconds of streams that come and go")
@@ -392,11 +394,12 @@ def main(argv: Sequence[str] | None = None) -> Facts:
     names = args.only or list(MODELS)
     facts: Facts
     if args.core:
-        facts = {"core": [a_core_carries(name, say) for name in names]}
+        facts = {"core": [a_core_carries(name, args.backend, say) for name in names]}
     elif args.churn:
-        facts = {"churn": [churn(name, args.churn / len(names), say) for name in names]}
+        facts = {"churn": [churn(name, args.backend, args.churn / len(names), say) for name in names]}
     else:
-        facts = {"models": [one_model(n, args.seconds, args.short, say, not args.no_plain) for n in names]}
+        held = args.backend, args.seconds, args.short, say, not args.no_plain
+        facts = {"models": [one_model(n, *held) for n in names]}
     if args.json:
         args.json.write_text(json.dumps(facts, indent=2))
     return facts

@@ -295,14 +295,14 @@ class Stream:
         first = None if opening is None else partial(opening.stepper, count, fixed)
         return Session(opened, Framer(known, padding, check), known, check, first)
 
-    def quickest(self) -> str:
-        """The back end that `backend=None` takes for one stream: C if that pays and can be had, else ONNX Runtime."""
+    def quickest(self, pooled: bool = False) -> str:
+        """The back end that `backend=None` takes for a stream: C if that pays and can be had, else ONNX Runtime."""
         from pulsify.backends.choosing import small_enough
 
         if not small_enough(self.model, self.spec):
             return DEFAULT
         try:
-            self._opened("single", 1, "native")
+            self._opened("pool" if pooled else "single", 1, "native")
         except (NotSupported, InvalidArgument, CompileFailed):
             return DEFAULT
         return "native"

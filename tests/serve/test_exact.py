@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
-from pulsify.serve.service import Service
+from pulsify.serve.hosted import Machine
+from pulsify.serve.service import Service, Settings
 from pulsify.serve.sources import of_stream
 from tests.models import frames, look_ahead, model, node, weights
 from tests.serve.live import Array, cut, exchange, serving
@@ -33,13 +34,22 @@ MODELS = {"pooled": look_ahead("B"), "alone": look_ahead(1), "two": TWO}
 BATCH = {name: ort.InferenceSession(proto.SerializeToString()) for name, proto in MODELS.items()}
 
 
-@pytest.fixture(scope="module", params=[None, "uvloop", "websockets-sansio"], ids=["wire", "uvloop", "asgi"])
+WAYS: dict[str, tuple[str | None, str | None]] = {
+    "wire": (None, None),
+    "uvloop": ("uvloop", None),
+    "asgi": ("websockets-sansio", None),
+    "onnxruntime": (None, "ort"),
+}  # how bytes are moved, and what computes
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[Service, str]]:
     """With its own websockets, on the loop uvicorn takes if it is there, and as an application of any ASGI server."""
-    if request.param == "uvloop":
+    ws, backend = WAYS[request.param]
+    if ws == "uvloop":
         pytest.importorskip("uvloop", reason="what uvicorn takes if it is there, and it is not")
     made = [of_stream(name, pulsify.stream(proto, 4, verify=False), None) for name, proto in MODELS.items()]
-    with serving(made, ws=request.param) as found:
+    with serving(made, Settings(Machine(backend=backend)), ws=ws) as found:
         yield found
 
 

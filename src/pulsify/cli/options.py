@@ -104,6 +104,7 @@ class Machine:
 
 
 DEFAULT = Machine("ort", {})
+AUTO = "auto"  # for --backend: whichever is quickest
 
 
 class _OneOf(click.Option):
@@ -113,6 +114,7 @@ class _OneOf(click.Option):
         from pulsify.backends.registry import entries
 
         listed = [f"{name} ({entry.about})" if entry.about else name for name, entry in entries().items()]
+        listed += ["auto (ort or native, whichever is quicker)"] if self.default == AUTO else []
         self.help = f"What runs the stream: {', '.join(listed)}."
         return super().get_help_record(ctx)
 
@@ -125,7 +127,12 @@ OWN = {
 }  # by name, for back ends that have such options
 
 
-def backend(command: Command) -> Command:
+def backend_or_auto(command: Command) -> Command:
+    """The same, for those who choose one unless somebody else does."""
+    return backend(command, AUTO)
+
+
+def backend(command: Command, default: str = DEFAULT.backend) -> Command:
     """--backend and what one may have for itself, as `machine`."""
 
     @functools.wraps(command)
@@ -151,7 +158,7 @@ def backend(command: Command) -> Command:
             help="No other nodes may run there; '' for none at all. Repeatable. [default: any may]",
         ),
         *(click.option(f"--{name}", metavar=name.upper(), help=text) for name, text in reversed(OWN.items())),
-        click.option("--backend", cls=_OneOf, default=DEFAULT.backend, show_default=True, metavar="NAME"),
+        click.option("--backend", cls=_OneOf, default=default, show_default=True, metavar="NAME"),
     ):  # fmt: skip
         made = one(made)
     return cast(Command, made)

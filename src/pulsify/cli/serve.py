@@ -42,7 +42,7 @@ from pulsify.core.errors import InvalidArgument
 @options.pulse
 @options.meaning
 @options.sample_rate
-@options.backend
+@options.backend_or_auto
 @options.no_verify
 @options.as_json
 @guarded
@@ -105,9 +105,10 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
         None if rate is None else whole(rate),
     )
     machine = given["machine"]
+    backend = None if machine.backend == options.AUTO else machine.backend
     key = {"key": given["key"].encode()} if given["key"] else {}
     settings = Settings(
-        Machine(given["most"], machine.backend, machine.options, given["wait"] / 1000),
+        Machine(given["most"], backend, machine.options, given["wait"] / 1000),
         Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),
         given["token"],
         tuple(given["origin"]),

@@ -61,6 +61,8 @@ class Source(Protocol):
     @property
     def spec(self) -> Spec: ...
 
+    def quickest(self, pooled: bool = False) -> str: ...
+
     def pooled(
         self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
     ) -> Executable: ...
@@ -97,16 +99,20 @@ class Pool:
         padding: float = 0.0,
         check: bool = True,
         threads: int = 1,
-        backend: str = DEFAULT,
+        backend: str | None = DEFAULT,
         portable: bool = False,
         fuse_quantised: bool = True,
         options: Mapping[str, Own] | None = None,
         **named: Own,
     ) -> None:
-        """options, or by name: what a back end has for itself (as of `Stream.session`): device="cuda"."""
+        """backend: as of `Stream.session`. As C streams are computed one by one, and up to some ten million
+        multiply-adds a pulse that is quicker than all of them at once elsewhere; None takes C there.
+        options, or by name: what a back end has for itself (as of `Stream.session`): device="cuda".
+        """
         options = {**(options or {}), **named}
         spec = stream.spec
         _check_pooled(spec, most)
+        self.backend = backend = stream.quickest(pooled=True) if backend is None else backend
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)

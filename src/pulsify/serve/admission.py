@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ SHARE = 0.8  # of the time that may be spent
 BUDGET = 1.0  # seconds for a calibration
 Clock = Callable[[], float]
 STEP = 4  # from one size of a batch to the next
+MESSAGE = 40e-6  # seconds of a core that a message in and one out take, whatever the model (docs/design.md)
+TRIED = 16  # streams at once, where two back ends are compared
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ def calibrated(
 ) -> Capacity:
     """Noise through all stages of a model, in batches of more and more streams.
 
-    stages: each with how many of its pulses go into the longest one. clock: of this thread, if it does the work itself:
-    what others do on the machine just now is no property of the model, and shows in the rounds later on.
+    stages: each with how many of its pulses go into the longest one, for which a client sends a message. clock: of this
+    thread, if it does the work itself: what others do on the machine just now is no property of the model, and shows in
+    the rounds later on.
     """
     if pulse_seconds is None:
         return Capacity(most)
@@ -76,7 +79,15 @@ def calibrated(
         now = time.perf_counter()
         if took > pulse_seconds or now + STEP * (now - start) > end:
             break
-    return fitted(most, pulse_seconds, counts, seconds)
+    line = fitted(most, pulse_seconds, counts, seconds)
+    return replace(line, each=line.each + MESSAGE)
+
+
+def quicker(stages: Sequence[Stage], most: int) -> Stage:
+    """The one that takes less for a pulse of some streams at once."""
+    if len(stages) == 1:
+        return stages[0]
+    return min(stages, key=lambda stage: _pulse_of(stage, min(TRIED, most), time.thread_time))
 
 
 def _sizes(most: int) -> list[int]:

@@ -31,6 +31,7 @@ class Engine(Protocol):
     """A place is what `open` gives; it has `state`, `restore` and `alone`."""
 
     spec: Spec
+    backend: str  # by name
     together: int  # pulses of each that one call takes at the most
 
     def open(self) -> Any: ...
@@ -53,7 +54,7 @@ class Pooled:
     """Streams in the slots of a pool."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self.spec = pool, pool.spec
+        self.pool, self.spec, self.backend = pool, pool.spec, pool.backend
         self._axes = {i.name: stream_axis(i.dims) or 0 for i in self.spec.inputs}
         self._timed = [o for o in self.spec.outputs if o.axis is not None]
         apart = all(stream_axis(i.dims) not in (None, i.axis) for i in self.spec.inputs)
@@ -135,12 +136,12 @@ class Alone:
 
     def __init__(self, stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> None:
         self.spec, self._stream, self._most, self._open = stream.spec, stream, most, 0
-        self._backend, self._options = backend, dict(options)
+        self.backend, self._options = backend, dict(options)
 
     def open(self) -> Place:
         if self._open >= self._most:
             raise InvalidArgument(f"all {self._most} streams of this model are open")
-        made = Place(self._stream.session(backend=self._backend, options=self._options))
+        made = Place(self._stream.session(backend=self.backend, options=self._options))
         self._open += 1
         return made
 

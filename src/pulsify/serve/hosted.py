@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from pulsify.api import Stream
+from pulsify.backends.registry import DEFAULT
 from pulsify.backends.seam import Own
-from pulsify.serve.admission import Capacity, calibrated
+from pulsify.serve.admission import Capacity, calibrated, quicker
 from pulsify.serve.engine import open_engine
 from pulsify.serve.flow import Chain, Link
 from pulsify.serve.protocol import Refused, Sound
@@ -31,11 +32,12 @@ BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
 class Machine:
     """What computes, and for how many streams at the most. wait: seconds a batch waits for company.
 
-    Under load it waits for up to half a pulse: see `Scheduler`.
+    Under load it waits for up to half a pulse: see `Scheduler`. backend: None is ONNX Runtime or C, whichever is
+    measured to be quicker for each stage.
     """
 
     most: int = MOST
-    backend: str = "ort"
+    backend: str | None = None
     options: Mapping[str, Own] | None = None
     wait: float = 0.002
     calibrate: bool = True  # measure how many streams there is time for
@@ -62,13 +64,17 @@ class Hosted:
             return Capacity(self.machine.most)
         longest = max(lasts)
         stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
-        clock = time.thread_time if self.machine.backend in OWN_THREAD else time.perf_counter
+        own = all(stage.engine.backend in OWN_THREAD for stage in self._stages)
+        clock = time.thread_time if own else time.perf_counter
         return calibrated(stages, longest, self.machine.most, clock)
 
     def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
-        backend = "ort" if resampler else self.machine.backend
-        options = {} if resampler else dict(self.machine.options or {})
-        return Stage(open_engine(stream, self.machine.most, backend, options))
+        machine, own = self.machine, {} if resampler else dict(self.machine.options or {})
+        told = DEFAULT if resampler and machine.backend is not None else machine.backend
+        if told is not None or own or not machine.calibrate:
+            return Stage(open_engine(stream, machine.most, told or DEFAULT, own))
+        names = dict.fromkeys((DEFAULT, stream.quickest(pooled=True)))
+        return quicker([Stage(open_engine(stream, machine.most, name, own)) for name in names], machine.most)
 
     def known(self, given: Sound, wanted: Sound) -> Chain | None:
         """If it was made before."""
@@ -153,4 +159,4 @@ class Hosted:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return self.served.facts
+        return {**self.served.facts, "backends": [stage.engine.backend for stage in self._stages]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pulsify
-from pulsify.serve.admission import SHARE, Capacity, calibrated, fitted
+from pulsify.serve.admission import MESSAGE, SHARE, Capacity, calibrated, fitted, quicker
 from pulsify.serve.engine import open_engine
 from pulsify.serve.metrics import Meter
 from pulsify.serve.stage import Stage
@@ -33,6 +33,20 @@ def test_a_model_is_measured_and_everyone_leaves() -> None:
     made = calibrated([(stage, 1.0)], 0.5, 64)
     assert made.streams > 1 and made.each > 0
     assert len(stage.engine.pool) == 0  # type: ignore[attr-defined]
+
+
+def test_a_stream_takes_what_its_messages_take_beside_its_model() -> None:
+    """A model that takes nothing is no room for a million: bytes are moved by somebody."""
+    stage = Stage(open_engine(pulsify.stream(look_ahead("B"), 4, verify=False), 1 << 14, "ort", {}))
+    made = calibrated([(stage, 1.0)], 0.032, 1 << 14)
+    assert made.each > MESSAGE and made.streams < SHARE * 0.032 / MESSAGE
+
+
+def test_the_quicker_of_two_is_taken() -> None:
+    stream = pulsify.stream(look_ahead("B"), 4, verify=False)
+    stages = [Stage(open_engine(stream, 8, name, {})) for name in ("reference", "ort")]
+    assert quicker(stages, 8) is stages[1] and quicker(stages[:1], 8) is stages[0]
+    assert all(len(stage.engine.pool) == 0 for stage in stages)  # type: ignore[attr-defined]
 
 
 def test_the_slowest_round_is_forgotten() -> None:
