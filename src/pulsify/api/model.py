@@ -1,20 +1,18 @@
-"""The public face: `stream`, `load`, `verify`, and the `Stream` they work on."""
+"""A streaming model: its graph, what is to know about it, and everything that can be done with it."""
 
 from __future__ import annotations
 
-import json
-import math
-import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
 
 import onnx_ir as ir
 
+from pulsify.api.arguments import Frozen, check_options, frozen, whole
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import (
@@ -30,13 +28,11 @@ from pulsify.backends.seam import (
     plain,
 )
 from pulsify.core.arrays import ArrayLike, Given, Result
-from pulsify.core.chunks import CHUNKINGS, Chunks, sizes
-from pulsify.core.custom import Bodies, write_out
-from pulsify.core.errors import CompileFailed, InvalidArgument, InvalidModel, Mismatch, NotStreamable, NotSupported
-from pulsify.core.identity import source_hash
+from pulsify.core.chunks import Chunks, sizes
+from pulsify.core.errors import CompileFailed, InvalidArgument, NotSupported
 from pulsify.core.report import Report
-from pulsify.core.spec import OPENING, Input, Output, Proof, Spec, State, Static
-from pulsify.core.weights import check_places, check_shared, weight_bytes
+from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
+from pulsify.core.weights import weight_bytes
 from pulsify.export.onnx import Onnx
 from pulsify.export.registry import Option, with_opening, with_options
 from pulsify.runtime.framer import Framer, Ports, ports
@@ -46,20 +42,12 @@ from pulsify.runtime.streams import Streams
 from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
 
 if TYPE_CHECKING:
-    import onnx
-    import torch
-
     from pulsify.convert.assemble import Probes
-    from pulsify.convert.convert import Converted, Natural
+    from pulsify.convert.convert import Natural
     from pulsify.convert.trail import Course
-
-    Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
-    Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 STREAMS: dict[Kind, int | None] = {"single": 1, "batch": 2, "pool": None}  # for so many a program is made
-Frozen = tuple[tuple[str, str | tuple[str, ...] | None], ...]  # such options, as a key
-LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
 
 
 class Running(TypedDict, total=False):
@@ -181,7 +169,7 @@ class Stream:
         self, kind: Kind, threads: int = 1, backend: str = DEFAULT, own: Mapping[str, Own] | None = None
     ) -> Executable:
         """The model open on a back end, in one of its forms; each is opened once."""
-        key = backend, kind, threads, _frozen(own or {})
+        key = backend, kind, threads, frozen(own or {})
         if key not in self._open:
             program = self._program(kind, backend)
             path = self._path if program.general is self.model else None
@@ -193,8 +181,8 @@ class Stream:
         self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
     ) -> Executable:
         """What a pool runs."""
-        threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
-        _known(backend, own or {})
+        threads = whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
+        check_options(backend, own or {})
         return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend, own)
 
     def opened_by(
@@ -277,7 +265,7 @@ class Stream:
         if backend is None:
             backend = self.quickest() if count == 1 and not independent and threads == 1 else DEFAULT
         own, given = self._sorted_out(backend, named, options or {}, statics or {})
-        threads = _whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
+        threads = whole(threads, f"threads={threads!r}: expected a whole number, at least 1")
         if independent:
             return Streams(
                 Pool(
@@ -329,7 +317,7 @@ class Stream:
             still = ", ".join(sorted(fixed)) or "none"
             has = f"options: {known}; the back end {backend!r} {own_ones}; static inputs: {still}"
             raise InvalidArgument(f"session() has no option or static input {', '.join(map(repr, unknown))} ({has})")
-        _known(backend, own)
+        check_options(backend, own)
         return own, given
 
     def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
@@ -349,7 +337,7 @@ class Stream:
     ) -> dict[str, str]:
         """The source that a back end writes, by the step's name: general, and steady if there is one."""
         count = check_batch(self.spec, batch)
-        _known(backend, options or {})
+        check_options(backend, options or {})
         opened = self._opened("single" if count == 1 else "batch", 1, backend, options)
         if not isinstance(opened, Writing):
             raise InvalidArgument(f"the back end {backend!r} writes no source")
@@ -360,7 +348,7 @@ class Stream:
     ) -> tuple[StepProgram, dict[str, Wired]]:
         """A back end's program and its steps by name, with all wires; none if it does not show them."""
         count = check_batch(self.spec, batch)
-        _known(backend, options or {})
+        check_options(backend, options or {})
         kind: Kind = "single" if count == 1 else "batch"
         opened = self._opened(kind, 1, backend, options)
         return self._program(kind, backend), opened.wired(count) if isinstance(opened, Wiring) else {}
@@ -383,8 +371,10 @@ class Stream:
         """
         if "merge_front_end" in options:
             front, batch = (str(options.pop(name, "")) for name in ("merge_front_end", "model"))
-            rate: Any = options.pop("sample_rate", None)
-            _with_front_end(self, front, batch, rate).export(path, target, **options)
+            rate = cast("float | None", options.pop("sample_rate", None))
+            from pulsify.api.making import with_front_end
+
+            with_front_end(self, front, batch, rate).export(path, target, **options)
             return
         if alone := [said for said in ("model=FILE", "sample_rate=N") if said.partition("=")[0] in options]:
             raise InvalidArgument(f"{alone[0]} goes with merge_front_end, a model to run in front of this stream")
@@ -399,233 +389,3 @@ class Stream:
         exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
         opens = f" opens with {self.spec.opening} pulses" if self.spec.opening else ""
         return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}>"
-
-
-def stream(
-    source: Model | torch.nn.Module | torch.export.ExportedProgram,
-    pulse: int | None = None,
-    *,
-    time: str | Mapping[str, int] | None = None,
-    bind: Mapping[str, str] | None = None,
-    set: Mapping[str, int | str] | None = None,
-    example: Example | None = None,
-    unbounded: str | int = "refuse",
-    proof: str = "proven",
-    opening: bool = True,
-    sample_rate: float | None = None,
-    verify: bool = True,
-) -> Stream:
-    """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
-
-    source: a path, bytes, an onnx.ModelProto, an onnx_ir.Model, a torch.nn.Module with `example` inputs, or a program
-    of torch.export (a .pt2 file too).
-    pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
-    the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that
-    hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros"); an
-    attention_mask is found by itself, None leaves it a stream. set: fixes other dimensions, or declares lengths
-    ({"T": "8*n"}, {"T": "320*n+80"}, {"T": "16000+n"}, {"T": "<=3000"}).
-    unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
-    ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
-    `spec.exact_up_to`).
-    opening: where a mirrored start makes all frames wait for what the first ones show, the first pulses are run as one
-    (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
-    than a gigabyte, which would be held twice.
-    proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
-    ("sampled": the stream says so). sample_rate: frames of the first input a second; it is kept, and what is said of
-    time is said in ms too. verify: check against the batch model before returning.
-    """
-    from pulsify.convert.convert import convert, natural
-    from pulsify.frontend.load import load as load_onnx
-    from pulsify.frontend.time import find_time
-    from pulsify.trace.lengths import Tracer
-    from pulsify.trace.resolve import resolve
-
-    if pulse is not None:
-        pulse = _whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
-    if proof not in ("proven", "sampled"):
-        raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
-    if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
-        unbounded = _whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
-    source = _onnx_of(source)
-    if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
-        source, time, free = _exported(source, example, time, set or {})
-        if free is not None:
-            try:
-                return stream(
-                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
-                    sample_rate=sample_rate, verify=verify,
-                )  # fmt: skip
-            except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
-                set = {**(set or {}), free: 1}
-    check_rate(sample_rate)
-    model = load_onnx(source)
-    spec = find_time(model, time, bind, set)
-    model = resolve(model, spec)
-    tracer = Tracer(model, spec)
-    converted = convert(tracer, pulse, unbounded, proof, opening)
-    made = _made(
-        converted, source_hash(source), sample_rate, model.bodies, partial(natural, tracer, unbounded, proof, opening)
-    )
-    if verify:
-        from pulsify.verify.check import quick
-
-        made.report = quick(source, made)
-    return made
-
-
-def _made(
-    converted: Converted,
-    source: str,
-    rate: float | None,
-    bodies: Bodies,
-    natural: Callable[[], Natural] | None = None,
-) -> Stream:
-    """A stream of what was converted, its opening too."""
-    spec = replace(converted.spec, source=source, sample_rate=rate)
-    converted.model.metadata_props.update(spec.to_properties())
-    write_out(converted.model, bodies)
-    opening = None if converted.opening is None else _made(converted.opening, source, rate, bodies)
-    return Stream(
-        converted.model, spec, probes=converted.probes, natural=natural, opening=opening, course=converted.course
-    )
-
-
-def _exported(
-    module: torch.nn.Module,
-    example: Example | None,
-    time: str | Mapping[str, int] | None,
-    given: Mapping[str, int | str],
-) -> tuple[ir.Model, str, str | None]:
-    """The module as a model, what its time is called, and its batch, if that is free and nothing was said of it."""
-    from pulsify.frontend.torch import export
-    from pulsify.frontend.torch_call import batch_symbol
-
-    model, symbol = export(module, example, time)
-    free = batch_symbol(symbol)
-    named = any(free in map(str, v.shape or ()) for v in model.graph.inputs)
-    return model, symbol, free if named and free not in given else None
-
-
-def _whole(value: object, complaint: str) -> int:
-    """A whole number from 1 on (numpy's too), or InvalidArgument."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgument(complaint) from None
-    if isinstance(value, bool) or not 1 <= number <= LONGEST_PULSE:
-        raise InvalidArgument(complaint)
-    return number
-
-
-def _known(backend: str, own: Mapping[str, Own]) -> None:
-    """Options that the back end has, or InvalidArgument that lists them."""
-    takes = own_options(back_end(backend))
-    if unknown := sorted(set(own) - set(takes)):
-        has = f"there are {', '.join(takes)}" if takes else "it has none of its own"
-        raise InvalidArgument(f"options of the back end {backend!r}: unknown {unknown}; {has}")
-
-
-def _frozen(own: Mapping[str, Own]) -> Frozen:
-    return tuple(sorted((k, v if v is None or isinstance(v, str) else tuple(v)) for k, v in own.items()))
-
-
-def check_rate(rate: float | None) -> None:
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf):
-        raise InvalidArgument(f"sample_rate={rate!r}: expected frames a second, more than 0")
-
-
-def _onnx_of(source: Model | torch.nn.Module | torch.export.ExportedProgram) -> Model | torch.nn.Module:
-    """A program of torch.export as ONNX; anything else as it is."""
-    from pulsify.frontend.program import as_onnx, is_program
-
-    return as_onnx(source) if is_program(source) else source
-
-
-def _is_torch(source: object) -> bool:
-    return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
-
-
-def load(path: str | os.PathLike[str]) -> Stream:
-    """A stream saved by `Stream.save`."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InvalidModel(f"load takes a path to a stream, got {type(path).__name__}")
-    made = _loaded(Path(path))
-    if made.spec.opening:
-        made.opening = _opening_of(made, Path(path))
-    return made
-
-
-def _opening_of(made: Stream, path: Path) -> Stream:
-    """The file beside it that runs the first pulses."""
-    name = str(json.loads(made.model.metadata_props[OPENING]).get("file", ""))
-    beside = path.with_name(Path(name).name or f"{path.stem}.opening{path.suffix}")
-    if not beside.is_file():
-        raise InvalidModel(f"the opening of this stream is gone: put {beside.name!r} back beside it, or convert again")
-    opening = _loaded(beside)
-    if not opening.spec.opens(made.spec):
-        raise InvalidModel(f"{beside.name!r} is not the opening of {path.name!r}: convert the model again")
-    return opening
-
-
-def _loaded(path: Path) -> Stream:
-    if not path.is_file():
-        raise InvalidModel(f"no such file: {path.name!r}")
-    try:
-        model = ir.load(path)
-    except Exception as error:
-        raise InvalidModel(f"{path.name!r} is not a readable ONNX model ({type(error).__name__})") from error
-    spec = Spec.from_properties(model.metadata_props)
-    check_places(model)
-    check_shared(model, path.parent)
-    return Stream(model, spec, os.fspath(path))
-
-
-def export(stream: Stream, target: str, path: str | os.PathLike[str], **options: Option) -> None:
-    """Write a stream for somebody else to run, as `Stream.export` does: target "onnx" (a file), "c", ... (folders)."""
-    _own(stream).export(path, target, **options)
-
-
-def verify(
-    source: Model,
-    stream: Stream,
-    *,
-    lengths: Sequence[int] | None = None,
-    chunkings: Sequence[str] = CHUNKINGS,
-    tolerance: float | None = None,
-    seed: int = 0,
-    backend: str = DEFAULT,
-    options: Mapping[str, Own] | None = None,
-) -> Report:
-    """Run batch and stream on many lengths and chunkings; a report, or Mismatch.
-
-    lengths: those to run, instead of a choice of them. tolerance: the largest error relative to an output's scale,
-    instead of what the output's type allows. seed: of the random inputs. backend, options: what runs the stream, as for
-    `Stream.session`; where a lower type stands for float32 (`dtype`), the report tells the error against the float32
-    batch model and judges it only by a tolerance that is given.
-    """
-    from pulsify.verify.check import verify as run
-
-    _known(backend, options or {})
-    return run(
-        _onnx_of(source), _own(stream), lengths=lengths, chunkings=chunkings, tolerance=tolerance, seed=seed,
-        backend=backend, options=options,
-    )  # fmt: skip
-
-
-def _with_front_end(made: Stream, front: str, batch: str, rate: float | None) -> Stream:
-    """Samples to what the stream gives: both batch models converted as one, which is checked as any other."""
-    from pulsify.export.front_end import chained, pulse_for
-
-    whole = chained(front, batch, made.spec)
-    ahead = stream(front, verify=False).spec
-    pulse = pulse_for(made.spec, ahead)
-    if rate is None and made.sample_rate is not None:  # frames of the stream's own a second: the same time in samples
-        units = pulse / made.pulse * float(ahead.inputs[0].rate / made.inputs[0].rate)
-        rate = made.sample_rate * units
-    return stream(whole, pulse=pulse, opening=made.opening is not None, sample_rate=rate)
-
-
-def _own(stream: Stream) -> Stream:
-    if not isinstance(stream, Stream):
-        raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
-    return stream
