@@ -264,13 +264,12 @@ class Scheduler:
     # ---- what comes of it
 
     def _round(self) -> None:
-        """One pulse of everyone who has one, through all stages."""
-        start, streams = time.perf_counter(), 0
+        """A pulse or a few of everyone who has them, through all stages."""
+        start, pulses, one = time.perf_counter(), 0, 0.0
         for _, stage in self._stages:
             if not stage.ready:
                 continue
-            streams = max(streams, len(stage.ready))
-            doing = list(stage.ready)
+            doing, began = list(stage.ready), time.perf_counter()
             try:
                 steps: Sequence[Step] = stage.step()
                 self._now = time.monotonic()
@@ -283,12 +282,14 @@ class Scheduler:
                 continue
             for step in steps:
                 self._stepped(step)
+            pulses = max(pulses, len(doing) * stage.taken)
+            one += (time.perf_counter() - began) / stage.taken
         left = any(stage.ready for _, stage in self._stages)
         self._since = self._since if left else None
         spent, now = time.perf_counter() - start, time.monotonic()
         self._load += RECENT * (min(spent / max(now - self._rounded, spent), 1.0) - self._load)
         self._rounded = now
-        self.meter.round(streams, spent)
+        self.meter.round(pulses, spent, one)
 
     def _stepped(self, step: Step) -> None:
         flow, at = step.seat.owner

@@ -109,6 +109,7 @@ class Stage:
         self.frames = tuple((i.name, i.frames) for i in spec.inputs)
         self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
         self.ready: dict[Seat, None] = {}
+        self.taken = 1  # pulses of each stream, in the last step
 
     def open(self, owner: Any) -> Seat:
         return Seat(self, owner)
@@ -116,6 +117,7 @@ class Stage:
     def step(self) -> list[Step]:
         """A pulse or a few of every stream that has them, or its end."""
         seats, self.ready = self.ready, {}
+        self.taken = 1
         whole, pushes, pushed = [], [], []
         for seat in seats:
             if not seat.whole():
@@ -133,6 +135,7 @@ class Stage:
 
     def _pulses(self, seats: list[Seat]) -> list[Step]:
         count = min(self.engine.together, min(s.pulses() for s in seats)) if self.engine.together > 1 else 1
+        self.taken = count
         made = self.engine.pulses([s.place for s in seats], [s.cut(count) for s in seats], count)
         return [self._stepped(seat, each, False) for seat, each in zip(seats, made, strict=True)]
 

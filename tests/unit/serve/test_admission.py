@@ -37,9 +37,9 @@ def test_a_model_is_measured_and_everyone_leaves() -> None:
 
 def test_the_slowest_round_is_forgotten() -> None:
     meter = Meter()
-    meter.round(3, 0.2)
+    meter.round(3, 0.2, 0.2)
     assert 0.19 < meter.slowest <= 0.2
     meter._slowest = (meter._slowest[0] - 10, 0.2)
     assert meter.slowest < 0.001
-    meter.round(3, 0.01)
+    meter.round(3, 0.01, 0.01)
     assert 0.009 < meter.slowest <= 0.01 and meter.rounds == 2 and meter.pulses == 6

@@ -1,4 +1,4 @@
-"""How long a batch waits for company: a moment, and longer where there is hardly time for all."""
+"""How long a batch waits for company, a moment or longer; and what a round is counted as."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 import pulsify
 from pulsify.serve import scheduler as module
 from pulsify.serve.hosted import STRETCH, Hosted, Machine
+from pulsify.serve.protocol import Sound
 from pulsify.serve.scheduler import EASY, FULL, Live, Scheduler
 from pulsify.serve.sources import of_stream
-from tests.models import look_ahead
+from tests.models import frames, look_ahead
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,25 @@ def test_half_a_pulse_at_the_most(rate: int | None, stretch: float) -> None:
     stream = pulsify.stream(look_ahead("B"), 4, verify=False)
     hosted = Hosted(of_stream("m", stream, rate), Machine(calibrate=False), lambda batch: None)
     assert hosted.scheduler._stretch == pytest.approx(stretch)
+
+
+def test_a_round_of_several_pulses_is_no_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or whoever sends messages of several pulses would keep others out."""
+    stream = pulsify.stream(look_ahead("B"), 4, verify=False)
+    hosted = Hosted(of_stream("m", stream, 100), Machine(calibrate=False), lambda batch: None)
+    made, engine, clock = hosted.scheduler, hosted._stages[0].engine, [0.0]
+    pulses = engine.pulses
+
+    def slow(places: Any, feeds: Any, count: int = 1) -> Any:
+        clock[0] += 0.01 * count
+        return pulses(places, feeds, count)
+
+    monkeypatch.setattr(engine, "pulses", slow)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    for _ in range(2):
+        live = Live(hosted.chain(Sound(), Sound()))
+        made._handle(live, "open", None, 0.0)
+        made._handle(live, "data", frames(1, 2, 4 * 8).tobytes(), 0.0)
+    made._round()
+    assert (made.meter.rounds, made.meter.pulses) == (1, 16)
+    assert made.meter.busy == pytest.approx(0.08) and 0.009 < made.meter.slowest <= 0.01
