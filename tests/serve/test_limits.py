@@ -18,10 +18,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import pulsify
+from pulsify.serve import hosted
 from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Limits, Service, Settings
 from pulsify.serve.sources import of_stream
-from tests.models import frames, look_ahead
+from tests.models import frames, look_ahead, model, node, weights
 from tests.serve.live import cut, exchange, opened, serving
 
 PROTO = look_ahead("B")
@@ -263,6 +264,56 @@ def test_what_is_no_frame_of_a_websocket_ends_the_connection(server: tuple[Servi
     except ConnectionResetError:
         pass
     assert b"bad_message" in data
+
+
+def test_a_full_server_is_not_ready() -> None:
+    async def through(where: str) -> tuple[int, int]:
+        async with connect(url(where)) as ws:
+            await opened(ws)
+            async with httpx.AsyncClient() as http:
+                ready, run = await http.get(f"http://{where}/ready"), await http.post(f"http://{where}/v1/run/m")
+                return ready.status_code, run.status_code
+        raise AssertionError
+
+    with serving([SERVED], Settings(Machine(most=1, calibrate=False))) as (_, where):
+        assert asyncio.run(through(where)) == (503, 503)
+
+
+def test_a_reply_that_would_be_too_large_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    proto = model([node("Expand", "x nine", "y")], {"x": ["B", 1, "T"]}, ["y"], {"nine": np.array([1, 9, 1])})
+    settings = Settings(Machine(most=2, calibrate=False), Limits(run_bytes=10_000))
+    with serving([of_stream("m", pulsify.stream(proto, 4, verify=False), None)], settings) as (_, where):
+        made = httpx.post(f"http://{where}/v1/run/m", content=frames(1, 1, 2400).tobytes())
+    assert made.status_code == 413 and made.json()["error"]["code"] == "too_large"
+    assert not caplog.records
+
+
+def test_rates_that_nobody_sends_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a server would take no new ones some day; those that are in use stay."""
+    monkeypatch.setattr(hosted, "RATES", 3)
+    proto = model([node("Conv", "x w", "y", pads=[2, 0])], {"x": ["B", 1, "T"]}, ["y"], {"w": weights(1, 1, 3)})
+    served = of_stream("m", pulsify.stream(proto, 80, verify=False), 8000)
+
+    async def one(where: str, rate: int) -> dict[str, Any]:
+        _, said = await exchange(where, "m", [bytes(2 * rate)], {"format": "pcm16", "rate": rate})
+        return said[-1]
+
+    async def through(where: str) -> None:
+        for rate in (16000, 24000, 32000, 40000, 48000, 16000):
+            assert (await one(where, rate))["received"] == {"x": rate}
+        ways = [connect(url(where)) for _ in range(3)]
+        sockets = [await way for way in ways]
+        for ws, rate in zip(sockets, (16000, 24000, 32000), strict=True):
+            assert (await opened(ws, format="pcm16", rate=rate))["type"] == "ready"
+        async with connect(url(where)) as ws:
+            assert (await opened(ws, format="pcm16", rate=40000))["code"] == "unsupported"
+        assert (await one(where, 24000))["received"] == {"x": 24000}
+        for ws in sockets:
+            await ws.close()
+
+    with serving([served], Settings(Machine(most=8, calibrate=False))) as (service, where):
+        asyncio.run(through(where))
+        assert len(service.models["m"].scheduler._stages) <= 5
 
 
 # ---- who may come in

@@ -192,12 +192,12 @@ class Scheduler:
     # ---- what is posted
 
     def _on_open(self, live: Live, value: Any, when: float) -> None:
-        for at, link in enumerate(live.chain.links):
-            self._register(live.chain.order[at], link.stage)
         try:
             live.flow = Flow(live.chain, live)
         except PulsifyError as error:
             raise Refused("too_many_streams", str(error)) from error
+        for at, link in enumerate(live.chain.links):
+            self._register(live.chain.order[at], link.stage)
         if value is not None:
             blob, have = value
             try:
@@ -211,6 +211,7 @@ class Scheduler:
 
     def _register(self, order: int, stage: Stage) -> None:
         if all(s is not stage for _, s in self._stages):
+            self._stages = [each for each in self._stages if each[1].seats]  # a rate that nobody sends any more
             self._stages.append((order, stage))
             self._stages.sort(key=lambda each: each[0])
 

@@ -141,7 +141,15 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        return not self.draining and self._loop is not None
+        """Are streams taken, of any model?"""
+        return self._loop is not None and any(map(self._has_room, self.models))
+
+    def _has_room(self, name: str) -> bool:
+        try:
+            self.admit(name)
+        except Refused:
+            return False
+        return True
 
     # ---- from the threads
 
@@ -153,6 +161,8 @@ class Service:
         for live, news in batch:
             try:
                 live.peer.hear(news)
+            except Refused as refused:  # by whoever moves the bytes
+                live.peer.refuse(refused)
             except Exception:  # a bug, which must not take the others' frames with it
                 log.exception("news of a stream")
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))

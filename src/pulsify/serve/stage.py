@@ -37,6 +37,7 @@ class Seat:
         self.pieces: dict[str, deque[Array]] = {name: deque() for name in stage.axes}
         self.waiting = dict.fromkeys(stage.axes, 0)
         self.place = stage.engine.open()
+        stage.seats += 1
 
     def feed(self, name: str, array: Array, frames: int) -> None:
         """Frames that come next, of one input. They are not written to from here on."""
@@ -76,6 +77,7 @@ class Seat:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self.stage.seats -= 1
             self.stage.ready.pop(self, None)
             self.stage.engine.close(self.place)
 
@@ -109,6 +111,7 @@ class Stage:
         self.frames = tuple((i.name, i.frames) for i in spec.inputs)
         self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
         self.ready: dict[Seat, None] = {}
+        self.seats = 0  # that are taken
         self.taken = 1  # pulses of each stream, in the last step
 
     def open(self, owner: Any) -> Seat:
