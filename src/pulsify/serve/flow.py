@@ -16,7 +16,7 @@ import numpy as np
 
 from pulsify.core.errors import InvalidLength, PulsifyError
 from pulsify.serve import boxes
-from pulsify.serve.engine import Array, Chunks, joined, named
+from pulsify.serve.engine import TOGETHER, Array, Chunks, joined, named
 from pulsify.serve.protocol import Refused
 from pulsify.serve.sinks import Sink, Source
 from pulsify.serve.stage import Seat, Stage, Step
@@ -95,6 +95,10 @@ class Flow:
         """It has no whole pulse: more must come."""
         seat = self.seats[0]
         return seat not in seat.stage.ready and not seat.ended
+
+    def behind(self) -> bool:
+        """Does more wait to be computed than one turn takes?"""
+        return any(seat in seat.stage.ready and seat.pulses() > TOGETHER for seat in self.seats)
 
     def uneven(self) -> str:
         """Which input is ahead of which, in words."""

@@ -108,6 +108,7 @@ class Scheduler:
         self._stages: list[tuple[int, Stage]] = []
         self._lives: dict[Live, None] = {}
         self._news: dict[Live, list[News]] = {}
+        self._peeking: dict[Live, None] = {}  # those that wait for an answer
         self._since: float | None = None  # when the oldest of what is ready came
         self._next_look = self._next_peek = self._now = 0.0
         kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
@@ -140,8 +141,10 @@ class Scheduler:
                     self._company()
                     going = self._drain()
                     self._round()
+                    self._answer_peeks()
                     self._hand_out()
                     self._look()
+                self._answer_peeks()
                 self._hand_out()
                 self._look()
             except Exception:  # no stream's fault, and none may suffer: the thread must go on
@@ -236,14 +239,30 @@ class Scheduler:
     def _on_end(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
         live.when = when
+        if live in self._peeking:
+            del self._peeking[live]
+            self._tell(live, Peeked([], "flush came before it could be told"))
         live.flow.end()
 
     def _on_peek(self, live: Live, value: Any, when: float) -> None:
+        """Answered once nearly all that has come is computed: a peek would hold everybody up with it."""
+        if live in self._peeking or when < live.next_peek or time.monotonic() < self._next_peek:
+            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
+        elif live.flow is not None and live.flow.behind():
+            self._peeking[live] = None
+        else:
+            self._peek(live)
+
+    def _answer_peeks(self) -> None:
+        for live in list(self._peeking):
+            now = time.monotonic()
+            if now >= self._next_peek and live.flow is not None and not live.flow.behind():
+                del self._peeking[live]
+                self._handle(live, "peek", None, now)
+
+    def _peek(self, live: Live) -> None:
         assert live.flow is not None
         start = time.monotonic()
-        if when < live.next_peek or start < self._next_peek:
-            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
-            return
         try:
             self._tell(live, Peeked(live.flow.peek()))
         except PulsifyError as error:
@@ -333,6 +352,7 @@ class Scheduler:
     def _end(self, live: Live) -> None:
         live.over = True
         self._lives.pop(live, None)
+        self._peeking.pop(live, None)
         if live.flow is not None:
             live.flow.close()
 
