@@ -237,6 +237,19 @@ def test_frames_that_come_in_pieces_are_put_together(server: tuple[Service, str]
     sock.close()
 
 
+def test_pieces_of_a_message_that_is_too_large_are_not_kept(server: tuple[Service, str]) -> None:
+    sock = raw(server[1])
+    sock.sendall(frame(1, OPEN.encode()) + b"\x02" + frame(2, bytes(30_000))[1:])
+    for _ in range(100):
+        sock.sendall(b"\x00" + frame(0, bytes(30_000))[1:])
+    data = b""
+    while not data.endswith(b"too_large"):
+        data += sock.recv(65536)
+    kept = [c.peer._parts for c in list(server[0].connections) if c.over]  # type: ignore[attr-defined]
+    assert kept and all(sum(map(len, parts)) < 100_000 for parts in kept)
+    sock.close()
+
+
 def unframed_whole(data: bytes) -> list[tuple[int, bytes]]:
     """Those that have come whole."""
     return [(kind, payload) for kind, payload in unframed(data + bytes(200)) if kind]
