@@ -237,6 +237,13 @@ def test_frames_that_come_in_pieces_are_put_together(server: tuple[Service, str]
     sock.close()
 
 
+@pytest.mark.parametrize("bad", [[NAN], [GOOD, NAN[:8]]])
+def test_a_client_is_not_told_what_a_session_could_do(server: tuple[Service, str], bad: list[bytes]) -> None:
+    _, said = asyncio.run(exchange(server[1], "m", bad))
+    assert said[-1]["code"] == "bad_frames" and "session" not in said[-1]["message"]
+    assert any(word in said[-1]["message"] for word in ("not finite", "has NaN at frame"))
+
+
 def test_pieces_of_a_message_that_is_too_large_are_not_kept(server: tuple[Service, str]) -> None:
     sock = raw(server[1])
     sock.sendall(frame(1, OPEN.encode()) + b"\x02" + frame(2, bytes(30_000))[1:])

@@ -206,5 +206,5 @@ def refusal(error: PulsifyError, at: int) -> Refused:
 
     fault = at == 0 and isinstance(error, InvalidChunk) and "model failed" not in str(error)
     code = "bad_frames" if fault or isinstance(error, InvalidLength) else "failed"
-    text = str(error).split("\n")[0][:300]
+    text = str(error).split("\n")[0].split("; nothing was taken")[0][:300]  # what follows is for who has the session
     return Refused(code, "numbers that are not finite" if "not finite" in text and fault else text)
