@@ -128,7 +128,7 @@ class Flow:
         if link.passes in made and made[link.passes].size:
             array = made[link.passes] if link.adapt is None else link.adapt(made[link.passes])
             name = after.stage.frames[0][0]
-            after.feed(name, array, array.shape[after.stage.axes[name]])
+            after.feed(name, array, array.shape[after.stage.axes[name]], shared=True)
         if step.last:
             after.end()
         return []

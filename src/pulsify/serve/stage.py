@@ -39,13 +39,15 @@ class Seat:
         self.place = stage.engine.open()
         stage.seats += 1
 
-    def feed(self, name: str, array: Array, frames: int) -> None:
-        """Frames that come next, of one input. They are not written to from here on."""
+    def feed(self, name: str, array: Array, frames: int, shared: bool = False) -> None:
+        """Frames that come next, of one input, not written to from here on. shared: they are part of a whole batch."""
         if frames:
             self.pieces[name].append(array)
             self.waiting[name] += frames
             if self.whole():
                 self.stage.ready[self] = None
+            elif shared:  # the frames of all others would wait with them
+                self.pieces[name][-1] = array.copy()
 
     def end(self) -> None:
         """No more will come."""
@@ -163,7 +165,8 @@ def _cut(pieces: deque[Array], axis: int, count: int) -> Array:
         return pieces.popleft()
     head = (slice(None),) * axis
     if size > count:
-        pieces[0] = first[(*head, slice(count, None))]
+        left = first[(*head, slice(count, None))]
+        pieces[0] = left.copy() if size < 2 * count else left  # or a large message waits for its last few frames
         return first[(*head, slice(0, count))]
     taken, missing = [], count
     while missing:
