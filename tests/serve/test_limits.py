@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -297,6 +298,39 @@ def test_a_full_server_is_not_ready() -> None:
 
     with serving([SERVED], Settings(Machine(most=1, calibrate=False))) as (_, where):
         assert asyncio.run(through(where)) == (503, 503)
+
+
+def test_a_file_on_its_way_takes_a_place_and_may_not_rest() -> None:
+    """Or files that never come to their end would fill the memory, as many as are begun."""
+
+    async def through(where: str) -> tuple[bytes, int, int]:
+        reader, writer = await asyncio.open_connection(*where.split(":"))
+        writer.write(f"POST /v1/run/m HTTP/1.1\r\nHost: {where}\r\nContent-Length: 1000\r\n\r\n12345678".encode())
+        await asyncio.sleep(0.3)
+        async with httpx.AsyncClient() as http:
+            full = await http.post(f"http://{where}/v1/run/m", content=X.tobytes())
+            said = await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)
+            again = await http.post(f"http://{where}/v1/run/m", content=X.tobytes())
+        writer.close()
+        return said, full.status_code, again.status_code
+
+    settings = Settings(Machine(most=1, calibrate=False), Limits(idle_seconds=1.0))
+    with serving([SERVED], settings) as (_, where):
+        assert asyncio.run(through(where)) == (b"HTTP/1.1 408 Request Timeout\r\n", 503, 200)
+
+
+def test_a_client_that_leaves_with_half_a_file_is_no_fault(
+    server: tuple[Service, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = server[1].split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(f"POST /v1/run/m HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n12345678".encode())
+        while not server[0].uploads.total():
+            time.sleep(0.01)
+    while server[0].uploads.total():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert not caplog.records
 
 
 def test_a_reply_that_would_be_too_large_says_so(caplog: pytest.LogCaptureFixture) -> None:

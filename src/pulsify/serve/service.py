@@ -7,8 +7,9 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ class Service:
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
+        self.uploads: Counter[str] = Counter()  # files on their way, by model
         self.tasks: set[asyncio.Future[None]] = set()
         self.draining = False
         self.name, self.numbers = secrets.token_hex(4), count(1)
@@ -126,6 +128,16 @@ class Service:
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
 
+    @contextmanager
+    def uploading(self, name: str) -> Iterator[None]:
+        """A file that comes takes a stream's place already: it waits here until it is whole."""
+        self.admit(name)
+        self.uploads[name] += 1
+        try:
+            yield
+        finally:
+            self.uploads[name] -= 1
+
     @property
     def used(self) -> float:
         """The share of what was measured as possible that is taken."""
@@ -133,7 +145,7 @@ class Service:
 
     def _taken(self) -> Counter[str]:
         """Streams by model."""
-        return Counter(c.hosted.served.name for c in self.connections)
+        return Counter(c.hosted.served.name for c in self.connections) + self.uploads
 
     def recogniser(self) -> str:
         """The first one there is, for clients that name none."""
