@@ -122,7 +122,8 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        if taken.total() and self.used + 1 / hosted.capacity.streams > 1:
+        shares = sum(count * self.models[other].capacity.share for other, count in taken.items())
+        if taken.total() and shares + hosted.capacity.share > 1:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
