@@ -12,10 +12,13 @@ import pytest
 from websockets.asyncio.client import connect
 
 import pulsify
+from pulsify.serve import transcribe
+from pulsify.serve.connection import Connection
 from pulsify.serve.hosted import Machine
-from pulsify.serve.service import Limits, Settings
+from pulsify.serve.service import Limits, Service, Settings
 from pulsify.serve.sources import of_stream
 from pulsify.serve.store import Memory
+from pulsify.serve.transcribe import Transcription
 from tests.models import frames, look_ahead, model, node, run_batch, weights
 from tests.serve import speech
 from tests.serve.live import cut, exchange, opened, serving
@@ -120,3 +123,59 @@ def test_a_server_that_stops_keeps_what_the_client_acknowledged(later: float) ->
 
     with serving(served, settings, store) as (first, here), serving(served, settings, store) as (_, there):
         assert asyncio.run(through(first, here, there))["type"] == "ready"
+
+
+class Unread:
+    """A peer whose client reads nothing."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes | str] = []
+        self.closed: int | None = None
+
+    def send(self, message: bytes | str) -> None:
+        self.said.append(message)
+
+    def close(self, code: int, reason: str) -> None:
+        self.closed = code
+
+    def abort(self) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+
+    def waiting(self) -> int:
+        return sum(map(len, self.said))
+
+
+@pytest.mark.parametrize("kind", ["stream", "realtime"])
+def test_answers_that_nobody_reads_do_not_pile_up(kind: str) -> None:
+    served = speech.served() if kind == "realtime" else of_stream("m", pulsify.stream(look_ahead("B"), 4), None)
+    service = Service([served], Settings(Machine(most=4, calibrate=False), Limits(waiting_bytes=10_000)))
+    peer, name = Unread(), served.name
+
+    async def talk() -> None:
+        made = (Connection if kind == "stream" else Transcription)(service, service.models[name], peer)
+        for _ in range(1000):
+            made.text('{"type": "ping", "id": "are you there"}' if kind == "stream" else '{"type": "session.upgrade"}')
+
+    asyncio.run(talk())
+    assert peer.closed == 4408 and peer.waiting() < 12_000
+
+
+def test_a_realtime_session_that_is_over_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client never answers the close."""
+    monkeypatch.setattr(transcribe, "PATIENCE", 0.1)
+
+    async def through(where: str) -> bytes:
+        reader, writer = await asyncio.open_connection(*where.split(":"))
+        ask = f"GET /v1/realtime HTTP/1.1\r\nHost: {where}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        writer.write(f"{ask}Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x81\x81" + bytes(4) + b"?")  # no JSON
+        try:
+            return await asyncio.wait_for(reader.read(), 10)
+        except ConnectionResetError:
+            return b"bad_message"
+        finally:
+            writer.close()
+
+    with serving([speech.served()], Settings(Machine(most=4, calibrate=False))) as (_, where):
+        assert b"bad_message" in asyncio.run(through(where))

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -18,10 +19,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import pulsify
+from pulsify.serve import hosted
 from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Limits, Service, Settings
 from pulsify.serve.sources import of_stream
-from tests.models import frames, look_ahead
+from tests.models import frames, look_ahead, model, node, weights
 from tests.serve.live import cut, exchange, opened, serving
 
 PROTO = look_ahead("B")
@@ -236,6 +238,26 @@ def test_frames_that_come_in_pieces_are_put_together(server: tuple[Service, str]
     sock.close()
 
 
+@pytest.mark.parametrize("bad", [[NAN], [GOOD, NAN[:8]]])
+def test_a_client_is_not_told_what_a_session_could_do(server: tuple[Service, str], bad: list[bytes]) -> None:
+    _, said = asyncio.run(exchange(server[1], "m", bad))
+    assert said[-1]["code"] == "bad_frames" and "session" not in said[-1]["message"]
+    assert any(word in said[-1]["message"] for word in ("not finite", "has NaN at frame"))
+
+
+def test_pieces_of_a_message_that_is_too_large_are_not_kept(server: tuple[Service, str]) -> None:
+    sock = raw(server[1])
+    sock.sendall(frame(1, OPEN.encode()) + b"\x02" + frame(2, bytes(30_000))[1:])
+    for _ in range(100):
+        sock.sendall(b"\x00" + frame(0, bytes(30_000))[1:])
+    data = b""
+    while not data.endswith(b"too_large"):
+        data += sock.recv(65536)
+    kept = [c.peer._parts for c in list(server[0].connections) if c.over]  # type: ignore[attr-defined]
+    assert kept and all(sum(map(len, parts)) < 100_000 for parts in kept)
+    sock.close()
+
+
 def unframed_whole(data: bytes) -> list[tuple[int, bytes]]:
     """Those that have come whole."""
     return [(kind, payload) for kind, payload in unframed(data + bytes(200)) if kind]
@@ -263,6 +285,89 @@ def test_what_is_no_frame_of_a_websocket_ends_the_connection(server: tuple[Servi
     except ConnectionResetError:
         pass
     assert b"bad_message" in data
+
+
+def test_a_full_server_is_not_ready() -> None:
+    async def through(where: str) -> tuple[int, int]:
+        async with connect(url(where)) as ws:
+            await opened(ws)
+            async with httpx.AsyncClient() as http:
+                ready, run = await http.get(f"http://{where}/ready"), await http.post(f"http://{where}/v1/run/m")
+                return ready.status_code, run.status_code
+        raise AssertionError
+
+    with serving([SERVED], Settings(Machine(most=1, calibrate=False))) as (_, where):
+        assert asyncio.run(through(where)) == (503, 503)
+
+
+def test_a_file_on_its_way_takes_a_place_and_may_not_rest() -> None:
+    """Or files that never come to their end would fill the memory, as many as are begun."""
+
+    async def through(where: str) -> tuple[bytes, int, int]:
+        reader, writer = await asyncio.open_connection(*where.split(":"))
+        writer.write(f"POST /v1/run/m HTTP/1.1\r\nHost: {where}\r\nContent-Length: 1000\r\n\r\n12345678".encode())
+        await asyncio.sleep(0.3)
+        async with httpx.AsyncClient() as http:
+            full = await http.post(f"http://{where}/v1/run/m", content=X.tobytes())
+            said = await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)
+            again = await http.post(f"http://{where}/v1/run/m", content=X.tobytes())
+        writer.close()
+        return said, full.status_code, again.status_code
+
+    settings = Settings(Machine(most=1, calibrate=False), Limits(idle_seconds=1.0))
+    with serving([SERVED], settings) as (_, where):
+        assert asyncio.run(through(where)) == (b"HTTP/1.1 408 Request Timeout\r\n", 503, 200)
+
+
+def test_a_client_that_leaves_with_half_a_file_is_no_fault(
+    server: tuple[Service, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = server[1].split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(f"POST /v1/run/m HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n12345678".encode())
+        while not server[0].uploads.total():
+            time.sleep(0.01)
+    while server[0].uploads.total():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert not caplog.records
+
+
+def test_a_reply_that_would_be_too_large_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    proto = model([node("Expand", "x nine", "y")], {"x": ["B", 1, "T"]}, ["y"], {"nine": np.array([1, 9, 1])})
+    settings = Settings(Machine(most=2, calibrate=False), Limits(run_bytes=10_000))
+    with serving([of_stream("m", pulsify.stream(proto, 4, verify=False), None)], settings) as (_, where):
+        made = httpx.post(f"http://{where}/v1/run/m", content=frames(1, 1, 2400).tobytes())
+    assert made.status_code == 413 and made.json()["error"]["code"] == "too_large"
+    assert not caplog.records
+
+
+def test_rates_that_nobody_sends_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a server would take no new ones some day; those that are in use stay."""
+    monkeypatch.setattr(hosted, "RATES", 3)
+    proto = model([node("Conv", "x w", "y", pads=[2, 0])], {"x": ["B", 1, "T"]}, ["y"], {"w": weights(1, 1, 3)})
+    served = of_stream("m", pulsify.stream(proto, 80, verify=False), 8000)
+
+    async def one(where: str, rate: int) -> dict[str, Any]:
+        _, said = await exchange(where, "m", [bytes(2 * rate)], {"format": "pcm16", "rate": rate})
+        return said[-1]
+
+    async def through(where: str) -> None:
+        for rate in (16000, 24000, 32000, 40000, 48000, 16000):
+            assert (await one(where, rate))["received"] == {"x": rate}
+        ways = [connect(url(where)) for _ in range(3)]
+        sockets = [await way for way in ways]
+        for ws, rate in zip(sockets, (16000, 24000, 32000), strict=True):
+            assert (await opened(ws, format="pcm16", rate=rate))["type"] == "ready"
+        async with connect(url(where)) as ws:
+            assert (await opened(ws, format="pcm16", rate=40000))["code"] == "unsupported"
+        assert (await one(where, 24000))["received"] == {"x": 24000}
+        for ws in sockets:
+            await ws.close()
+
+    with serving([served], Settings(Machine(most=8, calibrate=False))) as (service, where):
+        asyncio.run(through(where))
+        assert len(service.models["m"].scheduler._stages) <= 5
 
 
 # ---- who may come in

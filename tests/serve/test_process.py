@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -131,6 +132,14 @@ def test_a_server_without_its_packages_says_what_to_install(tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2 and "pip install 'pulsify[serve]'" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told_before_models_are_opened(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "pulsify", "serve", str(tmp_path / "none.onnx"), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and f"cannot listen at 127.0.0.1, port {port}: Address already in use" in done.stderr
 
 
 def test_a_shared_store_wants_a_key(tmp_path: Path) -> None:

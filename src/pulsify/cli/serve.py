@@ -63,8 +63,10 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     except ImportError as error:
         raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
     del starlette, uvicorn, websockets
-    from pulsify.serve.running import Options, run
+    from pulsify.serve.running import Options, bound, run
 
+    where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
+    listening = bound(where)
     with working("opening the models", as_json):
         service = _service(sources, given)
 
@@ -75,7 +77,7 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
             click.echo(f"serving {', '.join(service.models)} at {url}")
         sys.stdout.flush()
 
-    run(service, Options(given["host"], given["port"], given["tls_cert"], given["tls_key"]), listens)
+    run(service, where, listening, listens)
 
 
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:

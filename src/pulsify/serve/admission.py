@@ -40,9 +40,18 @@ class Capacity:
     @property
     def streams(self) -> int:
         """So many can be served in time."""
+        return self.most if self._in_time is None else min(self.most, self._in_time)
+
+    @property
+    def share(self) -> float:
+        """Of the machine's time, that a stream takes. It goes by what was measured alone, however few there may be."""
+        return 0.0 if self._in_time is None else 1 / self._in_time
+
+    @property
+    def _in_time(self) -> int | None:
         if self.pulse_seconds is None or not self.each:
-            return self.most
-        return max(1, min(self.most, math.floor((SHARE * self.pulse_seconds - self.base) / self.each)))
+            return None
+        return max(1, math.floor((SHARE * self.pulse_seconds - self.base) / self.each))
 
     def late(self, slowest: float) -> bool:
         """Do rounds that take so long leave no time for one more? Whatever the reason: it is measured."""

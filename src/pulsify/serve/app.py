@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -26,7 +26,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
-STATUS = {"too_many_streams": 503, "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413}
+STATUS = {
+    "too_many_streams": 503, "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413, "idle": 408,
+}  # fmt: skip
 
 
 class Application:
@@ -199,7 +201,9 @@ def _routes(service: Service) -> Starlette:
     async def run(request: Request) -> Response:
         query = {k: v[-1] for k, v in parse_qs(request.url.query).items()}
         kind, name = request.headers.get("content-type", ""), request.path_params["name"]
-        return await run_whole(service, name, await _body(service, request), kind, query)
+        with service.uploading(name):
+            body = await _body(service, request)
+        return await run_whole(service, name, body, kind, query)
 
     routes: list[Any] = [
         Route("/v1/models", guarded(models)),
@@ -221,8 +225,17 @@ def _routes(service: Service) -> Starlette:
 
 async def _body(service: Service, request: Request) -> bytes:
     """All of it, if it is not too much; what comes is counted, not what was announced."""
-    largest, parts, size = service.settings.limits.run_bytes, [], 0
-    async for part in request.stream():
+    limits, parts, size, stream = service.settings.limits, [], 0, aiter(request.stream())
+    largest = limits.run_bytes
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(stream), limits.idle_seconds)
+        except StopAsyncIteration:
+            break
+        except ClientDisconnect as error:
+            raise Refused("bad_message", "the file has not come to its end") from error  # nobody hears it
+        except TimeoutError as error:
+            raise Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds") from error
         size += len(part)
         if size > largest:
             raise Refused("too_large", f"a file has {largest} bytes at the most")

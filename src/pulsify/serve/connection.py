@@ -60,11 +60,13 @@ class Connection:
     def text(self, text: str) -> None:
         if self.over:
             return
-        self.heard = time.monotonic()
+        self.heard, waiting = time.monotonic(), self.peer.waiting()
         try:
             self._said(text)
         except Refused as refused:
             self.refuse(refused)
+        if not self.over:  # answers may wait unread, too
+            self._check_reader(waiting)
 
     def binary(self, data: bytes) -> None:
         if self.over:

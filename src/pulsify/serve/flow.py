@@ -16,7 +16,7 @@ import numpy as np
 
 from pulsify.core.errors import InvalidLength, PulsifyError
 from pulsify.serve import boxes
-from pulsify.serve.engine import Array, Chunks, joined, named
+from pulsify.serve.engine import TOGETHER, Array, Chunks, joined, named
 from pulsify.serve.protocol import Refused
 from pulsify.serve.sinks import Sink, Source
 from pulsify.serve.stage import Seat, Stage, Step
@@ -96,6 +96,10 @@ class Flow:
         seat = self.seats[0]
         return seat not in seat.stage.ready and not seat.ended
 
+    def behind(self) -> bool:
+        """Does more wait to be computed than one turn takes?"""
+        return any(seat in seat.stage.ready and seat.pulses() > TOGETHER for seat in self.seats)
+
     def uneven(self) -> str:
         """Which input is ahead of which, in words."""
         feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
@@ -124,7 +128,7 @@ class Flow:
         if link.passes in made and made[link.passes].size:
             array = made[link.passes] if link.adapt is None else link.adapt(made[link.passes])
             name = after.stage.frames[0][0]
-            after.feed(name, array, array.shape[after.stage.axes[name]])
+            after.feed(name, array, array.shape[after.stage.axes[name]], shared=True)
         if step.last:
             after.end()
         return []
@@ -202,5 +206,5 @@ def refusal(error: PulsifyError, at: int) -> Refused:
 
     fault = at == 0 and isinstance(error, InvalidChunk) and "model failed" not in str(error)
     code = "bad_frames" if fault or isinstance(error, InvalidLength) else "failed"
-    text = str(error).split("\n")[0][:300]
+    text = str(error).split("\n")[0].split("; nothing was taken")[0][:300]  # what follows is for who has the session
     return Refused(code, "numbers that are not finite" if "not finite" in text and fault else text)

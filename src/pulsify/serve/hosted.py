@@ -23,6 +23,8 @@ from pulsify.serve.sources import Served
 from pulsify.serve.stage import Stage
 
 MOST = 1024
+RATES = 64  # resamplers that are kept
+CHAINS = 1024  # likewise; they are made of the same stages
 OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
 STRETCH = 0.04  # seconds that a batch waits for company at the most, under load: half a pulse, and no more than this
 BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
@@ -70,7 +72,7 @@ class Hosted:
 
     def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
         machine, own = self.machine, {} if resampler else dict(self.machine.options or {})
-        told = DEFAULT if resampler and machine.backend is not None else machine.backend
+        told = DEFAULT if resampler else machine.backend  # clients choose rates, and a compiler is not for them to call
         if told is not None or own or not machine.calibrate:
             return Stage(open_engine(stream, machine.most, told or DEFAULT, own))
         names = dict.fromkeys((DEFAULT, stream.quickest(pooled=True)))
@@ -85,9 +87,8 @@ class Hosted:
         key = self._settled(given, wanted)
         with self._lock:
             if key not in self._chains:
-                if len(self._chains) >= 64:
-                    raise Refused("unsupported", "too many rates are in use; send sound at the model's own")
-                self._chains[key] = self._made(*key)
+                made = self._made(*key)
+                self._chains = {**({} if len(self._chains) >= CHAINS else self._chains), key: made}
             return self._chains[key]
 
     def _settled(self, given: Sound, wanted: Sound) -> tuple[Sound, Sound]:
@@ -143,8 +144,19 @@ class Hosted:
         pulse = self.served.streams[0].pulse if out else round(self.served.streams[0].pulse * to / rate)
         key = rate, to, max(pulse, 1)
         if key not in self._resamplers:
+            self._make_room()
             self._resamplers[key] = self._stage(resampling(*key), resampler=True)
         return self._resamplers[key]
+
+    def _make_room(self) -> None:
+        """Forget the oldest resampler that nobody uses; whoever is about to has it in hand."""
+        if len(self._resamplers) < RATES:
+            return
+        idle = next((key for key, stage in self._resamplers.items() if not stage.seats), None)
+        if idle is None:
+            raise Refused("unsupported", "too many rates are in use; send sound at the model's own")
+        gone = self._resamplers.pop(idle)
+        self._chains = {k: c for k, c in self._chains.items() if all(link.stage is not gone for link in c.links)}
 
     def latency_seconds(self, chain: Chain, given: Sound) -> float | None:
         """All of the way."""

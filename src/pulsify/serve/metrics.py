@@ -21,12 +21,13 @@ class Meter:
         self._window = (time.monotonic(), 0.0)
         self._duty = 0.0
 
-    def round(self, streams: int, seconds: float) -> None:
+    def round(self, pulses: int, seconds: float, one: float) -> None:
+        """one: of those seconds, for a pulse of each stream."""
         self.rounds += 1
-        self.pulses += streams
+        self.pulses += pulses
         self.busy += seconds
-        if seconds > self.slowest:
-            self._slowest = time.monotonic(), seconds
+        if one > self.slowest:
+            self._slowest = time.monotonic(), one
 
     def lag(self, seconds: float) -> None:
         self.lags += 1
@@ -35,7 +36,7 @@ class Meter:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest round of late: one of a second ago counts half."""
+        """Seconds for a pulse of each in the slowest round of late: one of a second ago counts half."""
         when, seconds = self._slowest
         return seconds * 0.5 ** (time.monotonic() - when)
 

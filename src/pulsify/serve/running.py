@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from pulsify.core.errors import InvalidArgument
 from pulsify.serve.app import Application
 from pulsify.serve.service import Service
 from pulsify.serve.wire import Wire
@@ -65,14 +66,27 @@ def server(service: Service, options: Options) -> Server:
     return Server(config, service)
 
 
-def run(service: Service, options: Options, listens: Callable[[str], None]) -> None:
-    """Until a signal ends it. listens: is told where."""
+def bound(options: Options) -> socket.socket:
+    """A place to listen at, taken before anything else is done: whoever cannot have it learns so at once."""
+    made = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((options.host, options.port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgument(
+            f"cannot listen at {options.host}, port {options.port}: {why}; --host and --port choose another"
+        ) from error
+    return made
+
+
+def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
+    """Until a signal ends it. listens: is told where, when whoever comes is let in."""
     sys.setswitchinterval(SWITCH)
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((options.host, options.port))
+    made = server(service, options)
+    listening.listen(made.config.backlog)
     scheme = "https" if options.tls_cert else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
     listens(f"{scheme}://{host}:{listening.getsockname()[1]}")
-    server(service, options).run([listening])
+    made.run([listening])

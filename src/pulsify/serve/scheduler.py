@@ -108,6 +108,7 @@ class Scheduler:
         self._stages: list[tuple[int, Stage]] = []
         self._lives: dict[Live, None] = {}
         self._news: dict[Live, list[News]] = {}
+        self._peeking: dict[Live, None] = {}  # those that wait for an answer
         self._since: float | None = None  # when the oldest of what is ready came
         self._next_look = self._next_peek = self._now = 0.0
         kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
@@ -140,8 +141,10 @@ class Scheduler:
                     self._company()
                     going = self._drain()
                     self._round()
+                    self._answer_peeks()
                     self._hand_out()
                     self._look()
+                self._answer_peeks()
                 self._hand_out()
                 self._look()
             except Exception:  # no stream's fault, and none may suffer: the thread must go on
@@ -192,12 +195,12 @@ class Scheduler:
     # ---- what is posted
 
     def _on_open(self, live: Live, value: Any, when: float) -> None:
-        for at, link in enumerate(live.chain.links):
-            self._register(live.chain.order[at], link.stage)
         try:
             live.flow = Flow(live.chain, live)
         except PulsifyError as error:
             raise Refused("too_many_streams", str(error)) from error
+        for at, link in enumerate(live.chain.links):
+            self._register(live.chain.order[at], link.stage)
         if value is not None:
             blob, have = value
             try:
@@ -211,6 +214,7 @@ class Scheduler:
 
     def _register(self, order: int, stage: Stage) -> None:
         if all(s is not stage for _, s in self._stages):
+            self._stages = [each for each in self._stages if each[1].seats]  # a rate that nobody sends any more
             self._stages.append((order, stage))
             self._stages.sort(key=lambda each: each[0])
 
@@ -235,14 +239,30 @@ class Scheduler:
     def _on_end(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
         live.when = when
+        if live in self._peeking:
+            del self._peeking[live]
+            self._tell(live, Peeked([], "flush came before it could be told"))
         live.flow.end()
 
     def _on_peek(self, live: Live, value: Any, when: float) -> None:
+        """Answered once nearly all that has come is computed: a peek would hold everybody up with it."""
+        if live in self._peeking or when < live.next_peek or time.monotonic() < self._next_peek:
+            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
+        elif live.flow is not None and live.flow.behind():
+            self._peeking[live] = None
+        else:
+            self._peek(live)
+
+    def _answer_peeks(self) -> None:
+        for live in list(self._peeking):
+            now = time.monotonic()
+            if now >= self._next_peek and live.flow is not None and not live.flow.behind():
+                del self._peeking[live]
+                self._handle(live, "peek", None, now)
+
+    def _peek(self, live: Live) -> None:
         assert live.flow is not None
         start = time.monotonic()
-        if when < live.next_peek or start < self._next_peek:
-            self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
-            return
         try:
             self._tell(live, Peeked(live.flow.peek()))
         except PulsifyError as error:
@@ -264,13 +284,12 @@ class Scheduler:
     # ---- what comes of it
 
     def _round(self) -> None:
-        """One pulse of everyone who has one, through all stages."""
-        start, streams = time.perf_counter(), 0
+        """A pulse or a few of everyone who has them, through all stages."""
+        start, pulses, one = time.perf_counter(), 0, 0.0
         for _, stage in self._stages:
             if not stage.ready:
                 continue
-            streams = max(streams, len(stage.ready))
-            doing = list(stage.ready)
+            doing, began = list(stage.ready), time.perf_counter()
             try:
                 steps: Sequence[Step] = stage.step()
                 self._now = time.monotonic()
@@ -283,12 +302,14 @@ class Scheduler:
                 continue
             for step in steps:
                 self._stepped(step)
+            pulses = max(pulses, len(doing) * stage.taken)
+            one += (time.perf_counter() - began) / stage.taken
         left = any(stage.ready for _, stage in self._stages)
         self._since = self._since if left else None
         spent, now = time.perf_counter() - start, time.monotonic()
         self._load += RECENT * (min(spent / max(now - self._rounded, spent), 1.0) - self._load)
         self._rounded = now
-        self.meter.round(streams, spent)
+        self.meter.round(pulses, spent, one)
 
     def _stepped(self, step: Step) -> None:
         flow, at = step.seat.owner
@@ -331,6 +352,7 @@ class Scheduler:
     def _end(self, live: Live) -> None:
         live.over = True
         self._lives.pop(live, None)
+        self._peeking.pop(live, None)
         if live.flow is not None:
             live.flow.close()
 

@@ -7,8 +7,9 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ class Service:
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
+        self.uploads: Counter[str] = Counter()  # files on their way, by model
         self.tasks: set[asyncio.Future[None]] = set()
         self.draining = False
         self.name, self.numbers = secrets.token_hex(4), count(1)
@@ -120,11 +122,22 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        if taken.total() and self.used + 1 / hosted.capacity.streams > 1:
+        shares = sum(count * self.models[other].capacity.share for other, count in taken.items())
+        if taken.total() and shares + hosted.capacity.share > 1:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
+
+    @contextmanager
+    def uploading(self, name: str) -> Iterator[None]:
+        """A file that comes takes a stream's place already: it waits here until it is whole."""
+        self.admit(name)
+        self.uploads[name] += 1
+        try:
+            yield
+        finally:
+            self.uploads[name] -= 1
 
     @property
     def used(self) -> float:
@@ -133,7 +146,7 @@ class Service:
 
     def _taken(self) -> Counter[str]:
         """Streams by model."""
-        return Counter(c.hosted.served.name for c in self.connections)
+        return Counter(c.hosted.served.name for c in self.connections) + self.uploads
 
     def recogniser(self) -> str:
         """The first one there is, for clients that name none."""
@@ -141,7 +154,15 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        return not self.draining and self._loop is not None
+        """Are streams taken, of any model?"""
+        return self._loop is not None and any(map(self._has_room, self.models))
+
+    def _has_room(self, name: str) -> bool:
+        try:
+            self.admit(name)
+        except Refused:
+            return False
+        return True
 
     # ---- from the threads
 
@@ -153,6 +174,8 @@ class Service:
         for live, news in batch:
             try:
                 live.peer.hear(news)
+            except Refused as refused:  # by whoever moves the bytes
+                live.peer.refuse(refused)
             except Exception:  # a bug, which must not take the others' frames with it
                 log.exception("news of a stream")
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))

@@ -37,14 +37,17 @@ class Seat:
         self.pieces: dict[str, deque[Array]] = {name: deque() for name in stage.axes}
         self.waiting = dict.fromkeys(stage.axes, 0)
         self.place = stage.engine.open()
+        stage.seats += 1
 
-    def feed(self, name: str, array: Array, frames: int) -> None:
-        """Frames that come next, of one input. They are not written to from here on."""
+    def feed(self, name: str, array: Array, frames: int, shared: bool = False) -> None:
+        """Frames that come next, of one input, not written to from here on. shared: they are part of a whole batch."""
         if frames:
             self.pieces[name].append(array)
             self.waiting[name] += frames
             if self.whole():
                 self.stage.ready[self] = None
+            elif shared:  # the frames of all others would wait with them
+                self.pieces[name][-1] = array.copy()
 
     def end(self) -> None:
         """No more will come."""
@@ -76,6 +79,7 @@ class Seat:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self.stage.seats -= 1
             self.stage.ready.pop(self, None)
             self.stage.engine.close(self.place)
 
@@ -109,6 +113,8 @@ class Stage:
         self.frames = tuple((i.name, i.frames) for i in spec.inputs)
         self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
         self.ready: dict[Seat, None] = {}
+        self.seats = 0  # that are taken
+        self.taken = 1  # pulses of each stream, in the last step
 
     def open(self, owner: Any) -> Seat:
         return Seat(self, owner)
@@ -116,6 +122,7 @@ class Stage:
     def step(self) -> list[Step]:
         """A pulse or a few of every stream that has them, or its end."""
         seats, self.ready = self.ready, {}
+        self.taken = 1
         whole, pushes, pushed = [], [], []
         for seat in seats:
             if not seat.whole():
@@ -133,6 +140,7 @@ class Stage:
 
     def _pulses(self, seats: list[Seat]) -> list[Step]:
         count = min(self.engine.together, min(s.pulses() for s in seats)) if self.engine.together > 1 else 1
+        self.taken = count
         made = self.engine.pulses([s.place for s in seats], [s.cut(count) for s in seats], count)
         return [self._stepped(seat, each, False) for seat, each in zip(seats, made, strict=True)]
 
@@ -157,7 +165,8 @@ def _cut(pieces: deque[Array], axis: int, count: int) -> Array:
         return pieces.popleft()
     head = (slice(None),) * axis
     if size > count:
-        pieces[0] = first[(*head, slice(count, None))]
+        left = first[(*head, slice(count, None))]
+        pieces[0] = left.copy() if size < 2 * count else left  # or a large message waits for its last few frames
         return first[(*head, slice(0, count))]
     taken, missing = [], count
     while missing:

@@ -6,13 +6,14 @@ always has its place.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from pulsify.serve.connection import Connection
+from pulsify.serve.connection import PATIENCE, Connection
 from pulsify.serve.protocol import CLOSE, NORMAL, Refused, json_object
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Transcription:
         if self.over:
             return
         try:
+            if (waiting := self.peer.waiting()) > self.service.settings.limits.waiting_bytes:
+                raise Refused("slow_reader", f"{waiting} bytes wait to be read")
             self._heard(json_object(text))
         except Refused as refused:
             self.refuse(refused)
@@ -124,6 +127,7 @@ class Transcription:
     def finish(self, code: int, reason: str) -> None:
         self.over = True
         self.peer.close(code, reason)
+        asyncio.get_running_loop().call_later(PATIENCE, self.peer.abort)  # it may never answer
         self.gone()
 
     def alive(self) -> None:

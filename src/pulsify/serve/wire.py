@@ -123,6 +123,8 @@ class Wire(asyncio.Protocol):
         if kind >= CLOSE:
             self._control(kind, last, payload)
             return
+        if self._closing:
+            return
         if kind > BINARY or (kind == CONTINUED) != bool(self._parts):
             self._wrong(WRONG, "no such frame, or out of order")
             return
@@ -137,8 +139,6 @@ class Wire(asyncio.Protocol):
                 return
             payload = b"".join(self._parts)
             self._parts = []
-        if self._closing:
-            return
         if self._kind == BINARY:
             self._handler.binary(payload)
             return

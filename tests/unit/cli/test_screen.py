@@ -107,7 +107,8 @@ def test_a_terminal_is_told_what_is_done_and_how_far(
         pulsify.stream(test_sherpa.ctc(), pulse=test_sherpa.PULSE, verify=False).save(places["heard"])
         test_sherpa.tokens(Path(places["tokens"]).parent)
     if name == "serve":
-        monkeypatch.setattr("pulsify.serve.running.run", lambda *opened: None)
+        for what in ("bound", "run"):
+            monkeypatch.setattr(f"pulsify.serve.running.{what}", lambda *opened: None)
     arguments, wanted = COMMANDS[name]
     said, shown = ran([a.format(**places) for a in arguments], True, monkeypatch)
     for text in wanted:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 import pulsify
 from pulsify.serve.admission import MESSAGE, SHARE, Capacity, calibrated, fitted, quicker
 from pulsify.serve.engine import open_engine
+from pulsify.serve.hosted import Machine
 from pulsify.serve.metrics import Meter
+from pulsify.serve.protocol import Refused
+from pulsify.serve.service import Service, Settings
+from pulsify.serve.sources import of_stream
 from pulsify.serve.stage import Stage
 from tests.models import look_ahead
 
@@ -51,9 +57,25 @@ def test_the_quicker_of_two_is_taken() -> None:
 
 def test_the_slowest_round_is_forgotten() -> None:
     meter = Meter()
-    meter.round(3, 0.2)
+    meter.round(3, 0.2, 0.2)
     assert 0.19 < meter.slowest <= 0.2
     meter._slowest = (meter._slowest[0] - 10, 0.2)
     assert meter.slowest < 0.001
-    meter.round(3, 0.01)
+    meter.round(3, 0.01, 0.01)
     assert 0.009 < meter.slowest <= 0.01 and meter.rounds == 2 and meter.pulses == 6
+
+
+def test_a_model_that_is_full_leaves_others_their_time() -> None:
+    """How many streams of it there may be says nothing of how long they take."""
+    stream = pulsify.stream(look_ahead("B"), 4, verify=False)
+    service = Service([of_stream(n, stream, None) for n in "ab"], Settings(Machine(most=2, calibrate=False)))
+    service.uploads["a"] = 2
+    for measured in (Capacity(2), Capacity(2, 0.010, 0.0, 0.0001)):
+        service.models["a"].capacity = measured
+        assert service.admit("b") is service.models["b"]
+        with pytest.raises(Refused, match="2 streams of 'a' are open"):
+            service.admit("a")
+    slow = Capacity(2, 0.010, 0.0, 0.004)
+    service.models["a"].capacity = service.models["b"].capacity = slow
+    with pytest.raises(Refused, match="no time for more than 2"):
+        service.admit("b")

@@ -123,3 +123,23 @@ def test_a_seat_that_is_left_is_free_and_clean() -> None:
         made += [s.made["y"] for s in stage.step()]
     want = ort.InferenceSession(PROTOS["pooled"].SerializeToString()).run(None, {"x": x})[0]
     np.testing.assert_allclose(np.concatenate(made, 2), want, atol=1e-5)
+
+
+def held(seat: Seat) -> int:
+    """Bytes that are kept for what waits."""
+    whole = [piece if piece.base is None else piece.base for piece in seat.pieces["x"]]
+    return sum(len(b) if isinstance(b, bytes) else b.nbytes for b in whole)
+
+
+def test_frames_that_wait_keep_no_more_than_themselves() -> None:
+    """Neither the message they came in, nor the batch they were computed in."""
+    stage = staged("pooled")
+    a, b = stage.open("a"), stage.open("b")
+    fed(a, np.frombuffer(frames(1, 2, 4 * 1000 + 1).tobytes(), np.float32).reshape(1, 2, -1))
+    batch = frames(500, 2, 3)
+    b.feed("x", batch[7:8], 3, shared=True)
+    while stage.ready:
+        stage.step()
+    assert (a.waiting["x"], b.waiting["x"]) == (1, 3)
+    assert held(a) <= 8 * 8 and held(b) == 3 * 8
+    np.testing.assert_array_equal(b.rest()["x"], batch[7:8])

@@ -243,9 +243,12 @@ export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
   }
   pen.fillStyle = colours.muted;
   const said = seconds => (span < 2 ? `-${Math.round(seconds * 1000)} ms` : `-${+seconds.toFixed(1)} s`);
-  for (const part of [0.75, 0.5, 0.25]) pen.fillText(said(span * part), width * (1 - part) + 3, height - 4);
-  const word = "now";
-  pen.fillText(word, width - pen.measureText(word).width - 2, height - 4);
+  const word = "now", end = width - pen.measureText(word).width - 2;
+  pen.fillText(word, end, height - 4);
+  for (const part of [0.75, 0.5, 0.25]) {
+    const text = said(span * part), left = width * (1 - part) + 3;
+    if (left + pen.measureText(text).width + 6 < end) pen.fillText(text, left, height - 4); // on a small screen
+  }
 }
 
 /** So that the parts can be told apart without colours. */
