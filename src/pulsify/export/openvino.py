@@ -85,6 +85,8 @@ def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
     for port in (*facts["inputs"], *facts["statics"].values()):
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = WIDE
+        if port["dtype"] == "int32":
+            port["limit"] = (1 << 31) - 1  # it takes the least number of 32 bits for zero, as a truth value
     for port in facts["outputs"]:
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = (1 << 31) - 2  # what has no room is the least number of 32 bits, or the largest

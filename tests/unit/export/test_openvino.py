@@ -312,3 +312,26 @@ def test_remainders_of_floats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pulsify.NotSupported, match=r"remainder of floats") as refused:
         pulsify.export(converted(source), "openvino", tmp_path / "out")
     assert refused.value.op == "Mod" and refused.value.node
+
+
+def test_the_ends_of_small_types_are_tried(tmp_path: Path) -> None:
+    """OpenVINO's bytes end at 127, the runtime's come round."""
+    source = models.model(
+        [models.node("Neg", "x", "y")], {"x": [1, 2, "T"]}, ["y"], {}, dtypes=dict.fromkeys("xy", np.int8)
+    )
+    with pytest.raises(pulsify.NotSupported, match="computes otherwise"):
+        pulsify.export(converted(source), "openvino", tmp_path / "out")
+
+
+def test_the_least_number_of_32_bits_is_turned_down(tmp_path: Path) -> None:
+    """As a truth value it is none in OpenVINO."""
+    nodes = [models.node("Cast", "x", "y", to=9)]
+    source = models.model(nodes, {"x": [1, 2, "T"]}, ["y"], {}, dtypes={"x": np.int32, "y": np.bool_})
+    pulsify.export(converted(source), "openvino", tmp_path / "out")
+    facts = json.loads((tmp_path / "out" / "stream.json").read_text())
+    compiled = ov.Core().compile_model(tmp_path / "out" / "stream.xml", "CPU", facts["compile"])
+    opened = module(tmp_path / "out" / "client.py").opened
+    x = np.full((1, 2, 4), 1 - (1 << 31), np.int32)
+    assert opened(compiled, facts, {}).push({"x": x})["y"].all()
+    with pytest.raises(ValueError, match="beyond 2147483647"):
+        opened(compiled, facts, {}).push({"x": x - 1})
