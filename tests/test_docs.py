@@ -99,3 +99,11 @@ def test_the_page_on_cards_names_the_options_there_are() -> None:
     table = page.split("| option |")[1].split("\n\n")[0]
     assert tuple(re.findall(r"^\| `(\w+)`", table, re.M)) == NAMES
     assert all(f'`"{mode}"`' in table for mode in MODES)
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    listed = re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text(), re.M)
+    found = {name: getattr(pulsify, name) for name in pulsify.__all__}
+    errors = {n for n, v in found.items() if isinstance(v, type) and issubclass(v, pulsify.PulsifyError)}
+    assert set(found) - errors <= {name.rpartition(".")[2] for name in listed}
+    assert "pulsify.core.errors" in listed, "with all of them"

@@ -223,6 +223,19 @@ def test_integer_input() -> None:
         stream.session().push(x.astype(np.int32))
 
 
+def test_sound_of_several_channels_is_told_its_scale_too() -> None:
+    session = pulsify.stream(models.look_ahead(1), pulse=4, verify=False).session()
+    with pytest.raises(pulsify.InvalidChunk, match=r"sound is scaled .*32768\); what is no sound: .*astype"):
+        session.push(np.zeros((1, 2, 4), np.int16))
+
+
+def test_a_tensor_of_bfloat16_is_told_what_tensors_have() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    session = pulsify.stream(models.look_ahead(1), pulse=4, verify=False).session()
+    with pytest.raises(pulsify.InvalidChunk, match=r"got bfloat16: convert it with \.to\(torch\.float32\)"):
+        session.push(torch.zeros(1, 2, 4, dtype=torch.bfloat16))
+
+
 def test_a_chunk_the_model_fails_on() -> None:
     """An index outside the table: the stream ends with an error that says how to go on."""
     session, good = pulsify.stream(models.tokens(), pulse=8).session(), np.zeros((1, 8), np.int64)

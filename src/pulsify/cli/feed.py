@@ -12,6 +12,8 @@ import numpy as np
 from pulsify.asr.sound import one_channel, shape_sound, shown_dims
 from pulsify.asr.wav import read_wav, write_wav
 from pulsify.core.errors import InvalidArgument, InvalidChunk
+from pulsify.export.clients.frames import write
+from pulsify.runtime.framer import converted, one_number
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
@@ -67,6 +69,8 @@ def _checked(given: Mapping[str, Array], stream: Stream) -> dict[str, Array]:
         raise InvalidChunk(f"the input file does not hold what the model takes, {sorted(ports)}; {'; '.join(parts)}")
     for port in stream.inputs:
         _check_shape(given[port.name], port)
+    for port in stream.inputs:
+        _check_scale(given[port.name], port)
     return {name: as_dtype(name, given[name], port.dtype) for name, port in ports.items()}
 
 
@@ -77,6 +81,13 @@ def _check_shape(array: Array, port: Input) -> None:
         raise InvalidChunk(f"input '{port.name}' takes {shown_dims(port)}, the file holds {list(array.shape)}")
     if not array.shape[port.axis]:
         raise InvalidChunk(f"the file holds no frames for input '{port.name}': time is axis {port.axis}")
+
+
+def _check_scale(array: Array, port: Input) -> None:
+    """Whole samples may be sound of -32768 to 32767, and the model's is of -1 to 1: nobody but the caller knows."""
+    if array.dtype.kind == "i" and array.dtype.itemsize == 2 and port.dtype.kind == "f" and one_number(port):
+        how = converted(array, port)
+        raise InvalidChunk(f"input '{port.name}' takes {port.dtype}, the file holds {array.dtype}: {how}")
 
 
 def as_dtype(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
@@ -129,4 +140,4 @@ def save_results(path: str, results: Mapping[str, Array], rate: int | None = Non
     elif Path(path).suffix.lower() == ".npy":
         np.save(path, next(iter(results.values())))
     else:
-        np.savez(path, **dict(results))  # type: ignore[arg-type]
+        write(path, results)

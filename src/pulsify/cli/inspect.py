@@ -11,7 +11,7 @@ import click
 from pulsify.cli import options
 from pulsify.cli.opening import convert_batch, is_stream, open_any, source_of
 from pulsify.cli.outcome import fail, guarded, print_json
-from pulsify.cli.screen import short, show, working
+from pulsify.cli.screen import line, short, show, working
 from pulsify.core.errors import InvalidArgument, PulsifyError
 
 if TYPE_CHECKING:
@@ -138,12 +138,12 @@ def _stream_graph(made: Stream) -> Look:
     from pulsify.report.listing import listing
 
     lines = listing(made.model).splitlines()
-    return {"kind": "stream", "graph": lines}, lambda facts: click.echo("\n".join(facts["graph"]))
+    return {"kind": "stream", "graph": lines}, lambda facts: line("\n".join(facts["graph"]))
 
 
 def _torch_source(made: Stream) -> Look:
     lines = "\n\n".join(made.sources("torch").values()).splitlines()
-    return {"kind": "stream", "source": lines}, lambda facts: click.echo("\n".join(facts["source"]))
+    return {"kind": "stream", "source": lines}, lambda facts: line("\n".join(facts["source"]))
 
 
 # ---- a batch model

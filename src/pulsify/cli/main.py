@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from pulsify import __version__
@@ -39,15 +42,22 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[JSON] = "--json" in args
-        return super().parse_args(ctx, args)
+        with _told(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with _told(ctx):
             return super().invoke(ctx)
-        except click.UsageError as error:
-            if ctx.meta[JSON]:
-                print_json({"error": {"kind": "Usage", "exit_code": USAGE, "reason": error.format_message()}})
-            raise
+
+
+@contextmanager
+def _told(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if ctx.meta[JSON] and not isinstance(error, click.exceptions.NoArgsIsHelpError):
+            print_json({"error": {"kind": "Usage", "exit_code": USAGE, "reason": error.format_message()}})
+        raise
 
 
 @click.group(
@@ -64,7 +74,7 @@ def main() -> None:
     pulsify stream model.onnx -p 8 -o out.onnx   convert
     pulsify run out.onnx speech.wav -o out.npy   stream a file through it
 
-    Every command takes --json (one JSON object on stdout, and nothing else there) and --quiet (errors only).
+    Commands take --json (one JSON object on stdout, and nothing else there) and --quiet (errors only).
     """
 
 

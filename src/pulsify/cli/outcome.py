@@ -18,7 +18,8 @@ MISMATCH, USAGE, NOT_STREAMABLE, INVALID_PULSE, INVALID_INPUT, BUG, INTERRUPTED 
 SETTINGS = (
     "backend|decoder|device|dtype|hidden|joiner|kind|layers|mode|model|name|opset|proof|runtime|sample_rate|sequences"
 )
-SETTINGS += "|strategy|tokens|tolerance|weights"  # arguments of Python that are options of the same name
+SETTINGS += "|strategy|target|tokens|tolerance|weights"  # arguments of Python that are options, most of the same name
+OTHERS = {"target": "to"}
 WORDS = {  # what only a program can do, and what a command's reader can
     "opening=False": "--no-opening",
     "verify=False": "--no-verify",
@@ -115,7 +116,7 @@ def spoken(text: str) -> str:
 def _setting(match: re.Match[str]) -> str:
     name, *values = match.groups()
     value = next(v for v in values if v is not None)
-    return f"--{name.replace('_', '-')} {value if value.isidentifier() else shlex.quote(value)}"
+    return f"--{OTHERS.get(name, name).replace('_', '-')} {value if value.isidentifier() else shlex.quote(value)}"
 
 
 def _option(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ import click
 from pulsify.cli import options
 from pulsify.cli.opening import is_stream
 from pulsify.cli.outcome import NOT_STREAMABLE, guarded, print_json
-from pulsify.cli.screen import short, working
+from pulsify.cli.screen import line, short, working
 from pulsify.core.errors import InvalidArgument
 
 
@@ -62,7 +62,7 @@ def report(
     if as_json:
         print_json({**facts, "saved": path})
     else:
-        click.echo(f"written to {path}")
+        line(f"written to {path}")
     if facts["refusal"] is not None:
         click.echo(f"not streamable: {facts['refusal']['reason']}", err=True)
         click.get_current_context().exit(NOT_STREAMABLE)

@@ -32,6 +32,12 @@ def show(parts: Iterable[RenderableType]) -> None:
         console.print(part, soft_wrap=isinstance(part, Sheet))  # fits, or is wider on purpose
 
 
+def line(text: str) -> None:
+    """Print text as it is, however wide."""
+    if not hushed():
+        click.echo(text)
+
+
 def hushed() -> bool:
     """Did the command get --quiet?"""
     context = click.get_current_context(silent=True)

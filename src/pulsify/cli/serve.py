@@ -9,7 +9,7 @@ import click
 
 from pulsify.cli import options
 from pulsify.cli.outcome import guarded, print_json
-from pulsify.cli.screen import working
+from pulsify.cli.screen import line, working
 from pulsify.core.errors import InvalidArgument
 
 
@@ -74,7 +74,7 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
         if as_json:
             print_json({"url": url, "models": [hosted.facts for hosted in service.models.values()]})
         else:
-            click.echo(f"serving {', '.join(service.models)} at {url}")
+            line(f"serving {', '.join(service.models)} at {url}")
         sys.stdout.flush()
 
     run(service, where, listening, listens)

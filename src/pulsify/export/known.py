@@ -72,7 +72,7 @@ def known_streams(
             continue
     for names, least in _whole_numbers(spec) if wide and opening is None and lengths else ():
         near, given = _constants(model), {**statics, **noise(lengths[-1])}
-        given |= {n: _wide(rng, given[n].shape, given[n].dtype, max(least, -wide), wide, near) for n in names}
+        given |= {n: _wide(rng, given[n].shape, given[n].dtype, least, wide, near) for n in names}
         try:
             yield run(lengths[-1], {n: given[n] for n in statics}, {i.name: given[i.name] for i in spec.inputs})
         except Exception:  # a runtime has no class of its own for it: they are no numbers the model takes, indices say
@@ -118,15 +118,21 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 
 
 def _wide(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: int, high: int, near: tuple[int, ...]
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], least: int, most: int, near: tuple[int, ...]
 ) -> Array:
-    """All that a small type has; of a larger one around what float32 and the model's own constants end at."""
+    """All that a small type has, its ends for certain; of a larger one around those, and around what float32 and the
+    model's own constants end at. Of int32 all but the least number, of which there is no opposite.
+    """
     types = np.iinfo(dtype)
-    low, high = max(low, int(types.min)), int(types.max) if dtype == np.int32 else min(high, int(types.max))
+    most = int(types.max) if dtype == np.int32 else min(most, int(types.max))
+    low, high = max(least, int(types.min), -most - (dtype.itemsize < 4)), most
     if dtype.itemsize < 4:
-        return rng.integers(low, high, shape, endpoint=True).astype(dtype)
-    bases = [n for n in (0, 1 << 24, 1 << 25, -(1 << 25), high - 4, low + 4, *near) if low <= n <= high]
-    return np.clip(rng.choice(np.array(bases), shape) + rng.integers(-3, 4, shape), low, high).astype(dtype)
+        made = rng.integers(low, high, shape, endpoint=True)
+    else:
+        bases = [n for n in (0, 1 << 24, 1 << 25, -(1 << 25), high, low, *near) if low <= n <= high]
+        made = np.clip(rng.choice(np.array(bases), shape) + rng.integers(-3, 4, shape), low, high)
+    made.flat[:: max(made.size - 1, 1)] = [low, high][: min(made.size, 2)]
+    return made.astype(dtype)
 
 
 def _whole_numbers(spec: Spec) -> list[tuple[list[str], int]]:

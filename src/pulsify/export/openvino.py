@@ -42,6 +42,7 @@ class OpenVino:
 
     def write(self, model: ir.Model, spec: Spec, path: Path) -> None:
         portable.refuse_growing(spec, "OpenVINO")
+        _refuse_remainders(model)
         made = stateful(model, spec)
         facts = limited(portable.facts(spec), spec)
         if computes_double(model):
@@ -50,6 +51,29 @@ class OpenVino:
         with portable.folder(path, "openvino") as place:
             ov.save_model(made, place / "stream.xml", compress_to_fp16=False)  # its default would round the weights
             portable.put(place, {portable.FACTS: portable.as_json(facts, "openvino"), **portable.client("openvino")})
+
+
+def _refuse_remainders(model: ir.Model) -> None:
+    """NotSupported if remainders of floats are taken: OpenVINO divides for them, which rounds.
+
+    Right for small numbers, so that no check shows it; of large ones a remainder is beyond its divisor.
+    """
+    for node in model.graph.all_nodes():
+        attribute = node.attributes.get("fmod")
+        if node.op_type == "Mod" and attribute is not None and attribute.as_int() and not _whole(node):
+            raise NotSupported(
+                "OpenVINO rounds on the way to a remainder of floats: of large numbers it is another one",
+                node=str(node.name),
+                op="Mod",
+                target="OpenVINO",
+                hint=HINT,
+            )
+
+
+def _whole(node: ir.Node) -> bool:
+    """Are they whole numbers, as far as is known?"""
+    kinds = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is not None}
+    return bool(kinds) and all(kind.is_integer() for kind in kinds)
 
 
 def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
@@ -61,6 +85,8 @@ def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
     for port in (*facts["inputs"], *facts["statics"].values()):
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = WIDE
+        if port["dtype"] == "int32":
+            port["limit"] = (1 << 31) - 1  # it takes the least number of 32 bits for zero, as a truth value
     for port in facts["outputs"]:
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = (1 << 31) - 2  # what has no room is the least number of 32 bits, or the largest
@@ -134,12 +160,13 @@ def _settings(made: Any, model: ir.Model, spec: Spec, facts: dict[str, Any]) -> 
 
 
 def _shapes(compiled: Any, spec: Spec) -> None:
-    """NotSupported if an output has not the axes it should have."""
+    """NotSupported if an output has not the axes, or the sizes, it should have."""
     for o in spec.outputs:
-        shape = compiled.output(o.name).partial_shape
-        if shape.rank.is_static and shape.rank.get_length() != len(o.dims):
+        shape, wanted = compiled.output(o.name).partial_shape, portable.one(o.dims)
+        ranks = shape.rank.is_static and shape.rank.get_length() != len(wanted)
+        if ranks or (shape.is_static and list(shape.to_shape()) != wanted):
             raise NotSupported(
-                f"OpenVINO gives '{o.name}' as {shape}, where the stream gives {portable.one(o.dims)}",
+                f"OpenVINO gives '{o.name}' as {shape}, where the stream gives {wanted}",
                 target="OpenVINO",
                 hint=HINT,
             )

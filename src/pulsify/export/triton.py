@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from pulsify.backends.neighbours import COUNT, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.registry import backend
-from pulsify.backends.seam import Array
+from pulsify.backends.seam import Array, stream_axis
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.progress import tell
 from pulsify.core.runner import open_model, run_model
@@ -216,8 +216,8 @@ def _held(at: Builder, here: ir.Value, value: ir.Value) -> ir.Value:
 
 def rows_are_streams(model: ir.Model, spec: Spec) -> bool:
     """May any streams lie beside each other in one call? Tried on five: it must not show, to the last bit."""
-    if spec.batch is None:
-        return False
+    if spec.batch is None or any(stream_axis(dims) is None for dims in dims_by_port(spec).values()):
+        return False  # of a port that is one for all streams, every request has its own
     runner, rng = open_model(model), np.random.default_rng(3)
     fixed = {s.name: _noise(rng, concrete(s.dims, COUNT), s.dtype) for s in spec.statics}
     warm = backend("ort").lower(model, spec, 2).since * spec.pulse

@@ -74,6 +74,13 @@ def number(value: float | str | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def percent(value: float) -> str:
+    """Two digits, and never a power of ten: 700 %, 12 %, 0.015 %."""
+    if 0 < value < 0.001:
+        return "less than 0.001 %"
+    return f"{value:,.0f} %" if value >= 10 else f"{value:.2g} %"
+
+
 def frames(value: float, noun: str = "frame") -> str:
     return f"{number(value)} {noun}{'' if value == 1 else 's'}"
 

@@ -17,6 +17,7 @@ from pulsify.report.markup import (
     ms_text,
     name,
     number,
+    percent,
     table,
     tag,
     text,
@@ -135,7 +136,7 @@ def _cards(facts: Figures) -> str:
         ("State", bytes_text(stream["state_bytes"]), f"remembered between calls, {len(stream['states'])} tensors")
     )
     if (us := _push_us(facts)) is not None:
-        share = f": {us / 10 / stream['pulse_ms']:.2g} % of its time" if rate else ""
+        share = f": {percent(us / 10 / stream['pulse_ms'])} of its time" if rate else ""
         cards.append(("Work", us_text(us), f"a pulse, one thread here{share}"))
     if facts["check"] and facts["check"]["worst"]:
         worst = facts["check"]["worst"]

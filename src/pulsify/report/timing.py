@@ -232,8 +232,8 @@ def sweep_figures(
     pulse is tried. also: a pulse that is not left out.
     """
     progress("trying pulses")
-    streams, left_out = _tried(convert, sample_rate, converting)
-    kept = _thinned(_in_time(_front(streams, left_out, also), sample_rate, left_out), left_out)
+    streams, left_out = _tried(convert, sample_rate, converting, also)
+    kept = _thinned(_in_time(_front(streams, left_out, also), sample_rate, left_out, also), left_out, also)
     progress("timing " + ", ".join(str(s.pulse) for s in kept))
     times = _in_turns([_pusher(runner, s) for s in kept], seconds)
     points = [_point(s, _summary(t), sample_rate) for s, t in zip(kept, times, strict=True)]
@@ -270,10 +270,14 @@ def choose(points: Sequence[Figures]) -> Figures:
     return {"pulse": best["pulse"], "why": why}
 
 
-def _tried(convert: Convert, sample_rate: float | None, seconds: float) -> tuple[list[Stream], list[Figures]]:
+def _tried(
+    convert: Convert, sample_rate: float | None, seconds: float, also: int | None
+) -> tuple[list[Stream], list[Figures]]:
     """Streams by pulse, in ascending order, and the pulses refused. The smallest one's refusal is everyone's."""
     first = convert(None)
     grain, made, refused = first.granularity, {first.pulse: first}, list[Figures]()
+    if also is not None and also not in made:
+        made[also] = convert(also)
     whole = first.natural_pulse or grain
     wished = [whole, 2 * whole, 4 * whole, *(grain * n for n in STEPS)]
     if sample_rate:  # of samples, even 64 are no time at all
@@ -309,22 +313,25 @@ def _front(streams: Sequence[Stream], left_out: list[Figures], also: int | None 
     return kept[::-1]
 
 
-def _in_time(streams: Sequence[Stream], sample_rate: float | None, left_out: list[Figures]) -> list[Stream]:
+def _in_time(
+    streams: Sequence[Stream], sample_rate: float | None, left_out: list[Figures], also: int | None = None
+) -> list[Stream]:
     """Those that are not a second late, unless the model itself is."""
     if not sample_rate:
         return list(streams)
     most = max(2 * _latency(streams[0]), Fraction(LATE * sample_rate) / streams[0].inputs[0].rate)
     reason = f"more than {LATE:g} s late"
-    left_out += [{"pulse": s.pulse, "reason": reason} for s in streams if _latency(s) > most]
-    return [s for s in streams if _latency(s) <= most]
+    late = [s for s in streams if _latency(s) > most and s.pulse != also]
+    left_out += [{"pulse": s.pulse, "reason": reason} for s in late]
+    return [s for s in streams if s not in late]
 
 
-def _thinned(streams: Sequence[Stream], left_out: list[Figures]) -> list[Stream]:
-    """At most so many, evenly spread; the first and the last stay."""
+def _thinned(streams: Sequence[Stream], left_out: list[Figures], also: int | None = None) -> list[Stream]:
+    """At most so many, evenly spread; the first, the last and `also` stay."""
     kept = list(streams)
     while len(kept) > POINTS:
-        gaps = [kept[i + 1].pulse / kept[i - 1].pulse for i in range(1, len(kept) - 1)]
-        gone = kept.pop(1 + gaps.index(min(gaps)))
+        inner = [i for i in range(1, len(kept) - 1) if kept[i].pulse != also]
+        gone = kept.pop(min(inner, key=lambda i: kept[i + 1].pulse / kept[i - 1].pulse))
         left_out.append({"pulse": gone.pulse, "reason": "between two others that are timed"})
     return kept
 

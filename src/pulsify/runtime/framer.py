@@ -149,7 +149,7 @@ class Framer:
             what = f"a tensor of {kind}: convert it with .float().cpu()" if kind is not None else f"none ({error})"
             raise InvalidChunk(f"input '{name}' takes an array of {port.dtype}, and this is {what}") from error
         if array.dtype != port.dtype:
-            raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: {_converted(array, port)}")
+            raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: {converted(array, port)}")
         axis = port.axis
         if array.ndim != len(want) or (*array.shape[:axis], want[axis], *array.shape[axis + 1 :]) != want:
             shown = ", ".join("time" if i == axis else str(w) for i, w in enumerate(want))
@@ -412,12 +412,15 @@ def check_table(condition: Condition, units: int) -> None:
     )
 
 
-def _converted(array: Array, port: Input) -> str:
+def converted(array: Array, port: Input) -> str:
     """How it becomes what the model takes. Whole samples of sound are scaled, as models are trained on -1 to 1."""
-    whole = array.dtype.kind == "i" and array.dtype.itemsize in (2, 4) and port.dtype.kind == "f"
-    if whole and one_number(port):
-        return f"sound is scaled to -1...1 with chunk / np.float32({1 << (8 * array.dtype.itemsize - 1)})"
-    return f"convert it with .astype(np.{port.dtype})"
+    plain = f"convert it with .astype(np.{port.dtype})"
+    if array.dtype.name == "bfloat16":  # numpy has no such type of its own: it was a tensor
+        return f"convert it with .to(torch.{port.dtype})"
+    if not (array.dtype.kind == "i" and array.dtype.itemsize in (2, 4) and port.dtype.kind == "f"):
+        return plain
+    sound = f"sound is scaled to -1...1 with x / np.float32({1 << (8 * array.dtype.itemsize - 1)})"
+    return sound if one_number(port) else f"{sound}; what is no sound: {plain}"
 
 
 def one_number(port: Input | Output) -> bool:

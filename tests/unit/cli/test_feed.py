@@ -105,3 +105,17 @@ def test_results_are_saved_as_they_can_be_and_that_is_said_before(tmp_path: Path
     save_results(str(tmp_path / "one.npy"), {"y": np.arange(3)})
     save_results(str(tmp_path / "two.npz"), {"y": np.arange(3), "z": np.arange(2)})
     assert np.load(tmp_path / "one.npy").tolist() == [0, 1, 2] and np.load(tmp_path / "two.npz")["z"].tolist() == [0, 1]
+
+
+def test_whole_samples_are_not_taken_for_sound_of_another_scale(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((1, 1, 9), 9000, np.int16))
+    with pytest.raises(InvalidChunk, match=r"takes float32, the file holds int16: sound is scaled .*32768"):
+        read_feeds(str(tmp_path / "a.npy"), mono())
+
+
+def test_outputs_are_saved_whatever_they_are_called(tmp_path: Path) -> None:
+    """As `file` and `allow_pickle`, which np.savez has for itself."""
+    results = {name: np.arange(3) for name in ("file", "allow_pickle", "y")}
+    save_results(str(tmp_path / "a.npz"), results)
+    found = np.load(tmp_path / "a.npz")
+    assert {n: found[n].tolist() for n in found.files} == {n: [0, 1, 2] for n in results}

@@ -65,6 +65,7 @@ def test_an_interruption_is_no_mismatch() -> None:
         ('or proof="sampled"', "or --proof sampled"),
         ("convert with opening=False", "convert with --no-opening"),
         ("opset=9: too old", "--opset 9: too old"),
+        ("target='x': there is none", "--to x: there is none"),
         ("tokens=FILE is missing", "--tokens FILE is missing"),
         ("sample_rate=-1: expected more", "sample_rate=-1: expected more"),
         ("1 is too few: at least 80. Push more frames before flush, or reset", "1 is too few: at least 80"),
@@ -93,7 +94,16 @@ def test_a_pulse_that_does_not_fit_says_which_would() -> None:
     assert (facts["pulse"], facts["granularity"]) == (6, 4) and facts["reason"].endswith("try -p 8")
 
 
-@pytest.mark.parametrize("args", [["stream", "--bogus", "--json"], ["verify", "--json"], ["nothing", "--json"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["stream", "--bogus", "--json"],
+        ["verify", "--json"],
+        ["nothing", "--json"],
+        ["--bogus", "--json"],
+        ["--bogus", "stream", "--json"],
+    ],
+)
 def test_usage_errors_are_json_too(args: list[str]) -> None:
     from pulsify.cli.main import main
 

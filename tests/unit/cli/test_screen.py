@@ -123,3 +123,17 @@ def test_nobody_else_is(name: str, how: str, places: dict[str, str], monkeypatch
     arguments += {"pipe": [], "quiet": ["--quiet"], "json": ["--json"]}[how]
     said, shown = ran(arguments, how != "pipe", monkeypatch)
     assert said == [] and shown == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "{batch}", *BRIEFLY, "-o", "{page}"],
+        ["inspect", "{stream}", "--stage", "stream"],
+        ["export", "{stream}", "-o", "{out}"],
+    ],
+    ids=["report", "graph", "export"],
+)
+def test_quiet_is_quiet(arguments: list[str], places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    main.main([a.format(**places) for a in [*arguments, "--quiet"]], standalone_mode=False)
+    assert capsys.readouterr() == ("", "")

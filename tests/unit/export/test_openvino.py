@@ -290,3 +290,48 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
             [sys.executable, "client.py", *given], cwd=folder, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceLogSum", "ReduceLogSumExp"])
+def test_axes_that_openvino_does_not_read_are_refused(op: str, tmp_path: Path) -> None:
+    """It sums over all axes where they are an attribute of these, and gives one frame instead of a pulse's."""
+    source = models.model(
+        [models.node("Exp", "x", "e"), models.node(op, "e", "y", axes=[1])], {"x": [1, 2, "T"]}, ["y"], {}
+    )
+    with pytest.raises(pulsify.NotSupported, match=r"gives 'y' as \[1,1,1\], where the stream gives \[1, 1, 4\]"):
+        pulsify.export(converted(source), "openvino", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_remainders_of_floats_are_refused(tmp_path: Path) -> None:
+    """A phase that adds up and is wrapped: right for as long as it is small, which a check's streams are."""
+    nodes = [models.node("CumSum", "x axis", "sum"), models.node("Mod", "sum turn", "y", fmod=1)]
+    source = models.model(
+        nodes, {"x": [1, 2, "T"]}, ["y"], {"axis": np.array(2), "turn": np.array(6.2831855, np.float32)}
+    )
+    with pytest.raises(pulsify.NotSupported, match=r"remainder of floats") as refused:
+        pulsify.export(converted(source), "openvino", tmp_path / "out")
+    assert refused.value.op == "Mod" and refused.value.node
+
+
+def test_the_ends_of_small_types_are_tried(tmp_path: Path) -> None:
+    """OpenVINO's bytes end at 127, the runtime's come round."""
+    source = models.model(
+        [models.node("Neg", "x", "y")], {"x": [1, 2, "T"]}, ["y"], {}, dtypes=dict.fromkeys("xy", np.int8)
+    )
+    with pytest.raises(pulsify.NotSupported, match="computes otherwise"):
+        pulsify.export(converted(source), "openvino", tmp_path / "out")
+
+
+def test_the_least_number_of_32_bits_is_turned_down(tmp_path: Path) -> None:
+    """As a truth value it is none in OpenVINO."""
+    nodes = [models.node("Cast", "x", "y", to=9)]
+    source = models.model(nodes, {"x": [1, 2, "T"]}, ["y"], {}, dtypes={"x": np.int32, "y": np.bool_})
+    pulsify.export(converted(source), "openvino", tmp_path / "out")
+    facts = json.loads((tmp_path / "out" / "stream.json").read_text())
+    compiled = ov.Core().compile_model(tmp_path / "out" / "stream.xml", "CPU", facts["compile"])
+    opened = module(tmp_path / "out" / "client.py").opened
+    x = np.full((1, 2, 4), 1 - (1 << 31), np.int32)
+    assert opened(compiled, facts, {}).push({"x": x})["y"].all()
+    with pytest.raises(ValueError, match="beyond 2147483647"):
+        opened(compiled, facts, {}).push({"x": x - 1})

@@ -330,3 +330,15 @@ def test_what_onnx_runtime_does_not_open_is_not_written(tmp_path: Path, monkeypa
     with pytest.raises(pulsify.NotSupported, match="ONNX Runtime does not open the step"):
         exported(models.causal("B"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("strategy", ["oldest", "direct"])
+def test_a_static_input_that_is_one_for_all_streams_is_one_a_call(strategy: str, tmp_path: Path) -> None:
+    """Requests of several sequences each have their own: they cannot be one call."""
+    nodes = [models.node("Mul", "x scale", "m"), models.node("Conv", "m w", "y", pads=[1, 1])]
+    source = models.model(nodes, {"x": ["B", 2, "T"], "scale": [1, 2, 1]}, ["y"], {"w": models.weights(3, 2, 3)})
+    stream, folder = exported(source, tmp_path, strategy=strategy)
+    server, facts = Server(folder), json.loads((tmp_path / "stream.json").read_text())
+    assert stream.spec.batch == "B" and server.config.max_batch_size == 0
+    numbers = iter(range(1, 100))
+    is_batch(source, stream, lambda inputs, statics: whole(stepping(server, facts, statics, next(numbers)), inputs, 3))

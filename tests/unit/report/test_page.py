@@ -14,7 +14,7 @@ import pytest
 
 from pulsify.report.document import Asked, report_figures
 from pulsify.report.figures import Figures
-from pulsify.report.markup import bar, bytes_text, decades, error_text, ms_text, name, number, tag
+from pulsify.report.markup import bar, bytes_text, decades, error_text, ms_text, name, number, percent, tag
 from pulsify.report.page import page
 from tests.models import conditioned, look_ahead, model, two_rates
 from tests.unit.graphs import parsed
@@ -123,6 +123,9 @@ def test_small_pieces() -> None:
     assert ">layers.0/<wbr>attn<" in name("/layers.0/attn/MatMul_2", "MatMul")
     assert (number(1234567), number(0.12345), number(2.0), number(None)) == ("1,234,567", "0.123", "2", "none")
     assert (bytes_text(12), bytes_text(39000), ms_text(12500)) == ("12 bytes", "38.1 KB", "12.5 s")
+    assert [percent(n) for n in (699.2, 1234.0, 12.34, 0.0151, 2e-5)] == [
+        "699 %", "1,234 %", "12 %", "0.015 %", "less than 0.001 %",
+    ]  # fmt: skip
     assert (error_text(0.0), error_text("inf"), error_text(3.2e-7)) == ("none", "inf", "3.2e-07")
     assert (decades(0.0, 1e-4), decades(1e-4, 1e-4), decades("inf", 1e-4)) == (0.0, 1.0, 1.0)
     assert bar([(1, "a"), (3, "b")], 4, "x").count("<rect") == 2

@@ -99,3 +99,14 @@ def test_a_pulse_that_a_longer_one_makes_pointless_is_left_out_and_so_are_those_
     assert left[1] == left[7] == "no earlier than a pulse of 8, and more work" and left[64] == "too long"
     assert found["choice"]["pulse"] == chosen.pulse and set(timed).isdisjoint(left)
     assert found["granularity"] == 1 and found["sample_rate"] is None
+
+
+@pytest.mark.parametrize("also", [10, 37, 5000])
+def test_the_pulse_that_is_asked_about_is_timed(also: int) -> None:
+    """Whether it lies between two others, is none of those that are tried, or is late."""
+
+    def convert(pulse: int | None) -> Stream:
+        return stream(pulse or 1)
+
+    found, _ = sweep_figures(open_model(causal("B")), convert, sample_rate=1000, seconds=0.001, also=also)
+    assert also in [p["pulse"] for p in found["sweep"]] and also not in [o["pulse"] for o in found["left_out"]]

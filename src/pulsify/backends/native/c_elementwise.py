@@ -145,7 +145,8 @@ def cast(n: Site, x: list[str]) -> str:
     if n.node.outputs[0].dtype is not None and n.node.outputs[0].dtype.name == "BOOL":
         return f"(uint8_t)({x[0]} != 0)"
     if source in FLOATING and target not in FLOATING:
-        return f"({target})p_whole({x[0]})" if target != "int64_t" else f"p_whole64({x[0]})"
+        wide = target in ("int64_t", "uint32_t")  # what 32 bits with a sign do not hold
+        return f"({target})p_whole{'64' if wide else ''}({x[0]})"
     return f"({target}){x[0]}"
 
 

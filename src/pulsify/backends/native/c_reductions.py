@@ -9,7 +9,7 @@ import numpy as np
 from pulsify.backends.native.fuse import Chain, chain, dense, indented, literal
 from pulsify.backends.native.scope import Kernel, Site
 from pulsify.backends.native.table import op
-from pulsify.backends.native.views import FLOATING, View, indices, loops, merged
+from pulsify.backends.native.views import FLOATING, NUMPY, View, indices, loops, merged
 from pulsify.backends.site import Uncovered
 
 SUMS = {
@@ -58,8 +58,8 @@ def _reduced(n: Site, found: Chain, seen: View, keep: Sequence[int], axes: Seque
     count = int(np.prod([shape[a] for a in axes], dtype=np.int64))
     first = literal(-np.inf if n.op == "ReduceMax" else np.inf, kind) if kind in FLOATING else None
     if start == "first" and first is None:
-        low, high = ("INT64_MIN", "INT64_MAX") if kind == "int64_t" else ("INT32_MIN", "INT32_MAX")
-        first = f"({kind}){low if n.op == 'ReduceMax' else high}"
+        ends = np.iinfo(NUMPY[kind])
+        first = literal(ends.min if n.op == "ReduceMax" else ends.max, kind)
     begin = first if start == "first" else literal(int(start), kind)
     suffix = "f" if kind == "float" else ""
     log = "p_log" if kind == "float" else "log"

@@ -63,7 +63,7 @@ class Frames:
         self.inputs, self.outputs, self.facts, self.step = facts["inputs"], facts["outputs"], facts, step
         self.waiting = {i["name"]: np.zeros(self._shape(i, 0), i["dtype"]) for i in self.inputs}
         self.fed = {i["name"]: np.zeros(self._shape(i, i["frames"]), i["dtype"]) for i in self.inputs}
-        self.received, self.pulses, self.over = dict.fromkeys(self.waiting, 0), 0, False
+        self.received, self.pulses, self.over, self.broken = dict.fromkeys(self.waiting, 0), 0, False, ""
 
     def push(self, chunks: Mapping[str, Array]) -> dict[str, Array]:
         """The frames that these complete, by output. Inputs may come at their own pace. A refused one takes nothing."""
@@ -95,6 +95,14 @@ class Frames:
         return made
 
     def _run(self, pulses: int, total: int | None) -> dict[str, Array]:
+        """A step that fails leaves states that nobody knows, and frames that nobody got: nothing right can follow."""
+        try:
+            return self._steps(pulses, total)
+        except BaseException as error:
+            self.broken = str(error) or type(error).__name__
+            raise
+
+    def _steps(self, pulses: int, total: int | None) -> dict[str, Array]:
         parts: dict[str, list[Array]] = {o["name"]: [] for o in self.outputs}
         for left in range(pulses, 0, -1):
             last = total is not None and left == 1
@@ -137,6 +145,8 @@ class Frames:
         return min(int(received[i["name"]]) // int(i["rate"]) for i in self.inputs)
 
     def _open(self) -> None:
+        if self.broken:
+            raise ValueError(f"this stream broke off ({self.broken}): open another one")
         if self.over:
             raise ValueError("this stream has been flushed: open another one")
 

@@ -152,3 +152,21 @@ def test_outputs_may_be_called_what_numpy_calls_its_options(tmp_path: Path) -> N
     write(str(tmp_path / "y"), made)
     found = np.load(tmp_path / "y.npz")
     assert set(found) == set(made) and all(np.array_equal(found[n], made[n]) for n in made)
+
+
+def test_after_a_step_that_failed_the_stream_is_over() -> None:
+    """Its frames were taken and nothing came out: what followed would be another stream."""
+    fails = [False, True, False, False]
+
+    def step(inputs: dict[str, client.Array], total: int | None, last: bool) -> dict[str, client.Array]:
+        if fails.pop(0):
+            raise OSError("the server is gone")
+        return {"y": np.zeros((1, 3, 4), np.float32)}
+
+    stream = Frames(portable.facts(converted(models.look_ahead(1)).spec), step)
+    stream.push({"x": frames(1, 2, 4)})
+    with pytest.raises(OSError, match="gone"):
+        stream.push({"x": frames(1, 2, 4)})
+    for call in (lambda: stream.push({"x": frames(1, 2, 4)}), stream.flush):
+        with pytest.raises(ValueError, match=r"broke off \(the server is gone\)"):
+            call()
