@@ -194,3 +194,13 @@ def test_frames_repeated_and_shifted_with_streams_behind_time(streams: int) -> N
         x, session = frames(length, streams, 4), stream.session(batch=streams)
         parts = [session.push(x[n : n + 3]) for n in range(0, length, 3)] + [session.flush()]
         np.testing.assert_array_equal(np.concatenate(parts, 0), Batch(proto).run({"x": x})["y"])
+
+
+def test_a_mask_of_floats_is_left_a_stream() -> None:
+    """It was taken for a length, which is an integer."""
+    nodes = [node("Unsqueeze", "attention_mask last", "m"), node("Mul", "x m", "y")]
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    proto = model(nodes, inputs, ["y"], {"last": np.array([2])})
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": None})
+    given = {"x": frames(2, 9, 3), "attention_mask": frames(2, 9)}
+    np.testing.assert_allclose(stream.run(given), Batch(proto).run(given)["y"], rtol=1e-6)
