@@ -127,6 +127,27 @@ def test_a_softmax_by_hand() -> None:
         same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
 
 
+LOGARITHMS = {
+    "weights": [node("Exp", "l", "w"), node("Mul", "w x", "wx"), node("ReduceSum", "wx a", "y")],
+    "sum": [node("Mul", "l x", "lx"), node("ReduceSum", "lx a", "y")],
+    "squares": [node("Mul", "l l", "ll"), node("ReduceMean", "ll a", "m"), node("ReduceMax", "x a", "t"),
+                node("Add", "m t", "y")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+@pytest.mark.parametrize("far", [0.0, -1e4, -1e9])
+def test_logarithms_of_weights_under_large_scores(name: str, far: float) -> None:
+    """All frames hidden by -1e9: their log-sum-exp was rounded to that, and each of them had all of the weight."""
+    nodes = [node("LogSoftmax", "s", "l", axis=1), *LOGARITHMS[name]]
+    proto = model(nodes, {"x": ["B", "T", 2], "s": ["B", "T", 1]}, ["y"], ints(a=[1]), opset=18)
+    stream, rng = pulsify.stream(proto, pulse=3, verify=False), np.random.default_rng(0)
+    for length in (1, 4, 7):
+        x = rng.standard_normal((2, length, 2)).astype(np.float32)
+        feeds = {"x": x, "s": (x[..., :1] + far).astype(np.float32)}
+        same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
+
+
 def test_a_scan_that_starts_with_the_first_frame() -> None:
     """A slow mean over frames, from the first one on; and one over the rest."""
     body = onnx.helper.make_graph(

@@ -85,8 +85,13 @@ BEFORE: dict[str, Callable[[ir.Value], tuple[str, tuple[ir.Value, ...]]]] = {
 AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
 
 
-def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "") -> Plan:
-    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own."""
+def reduced(
+    ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "", rounds: bool = True
+) -> Plan:
+    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own.
+
+    rounds: to the type of the node's output; else a sum is left in the type it is carried in.
+    """
     op = op or node.op
     check_axes(ctx, node, wire, axes)
     floats = wire.dtype.is_floating_point()
@@ -112,7 +117,7 @@ def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op
             value = fold.product("product", part, dtype, sizes)
         else:
             value = _summed(ctx, fold, op, x, wire.layout, dtype, axes)
-        return (finished(ctx, node, value, held, axes, keep),)
+        return (finished(ctx, node, value, held, axes, keep) if rounds else value,)
 
     return over_all(ctx, node, (wire,), make)
 
