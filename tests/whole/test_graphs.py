@@ -55,6 +55,20 @@ def test_variances_as_c() -> None:
     check(model(nodes, {"x": ["B", "T", 3]}, ["y"]), pulses=(4,), lengths=(1, 4, 9), backend="native")
 
 
+@pytest.mark.skipif(not library.available(), reason="no C compiler")
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.bool_])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_extremes_of_whole_numbers_as_c(op: str, dtype: Any) -> None:
+    """The least of small numbers started at -1, their largest at 0: the limits of another type, cut off."""
+    types = {"x": dtype, "y": dtype}
+    proto = model([node(op, "x a", "y")], {"x": [1, "T", 2]}, ["y"], ints(a=[1]), dtypes=types, opset=20)
+    stream, batch = pulsify.stream(proto, pulse=2, verify=False), Batch(proto)
+    signs = (1,) if dtype in (np.uint8, np.bool_) else (1, -1)
+    for length, sign in ((n, s) for n in (1, 2, 5) for s in signs):
+        x = (sign * np.random.default_rng(length).integers(3, 99, (1, length, 2))).astype(dtype)
+        same(streamed(stream, x, [length], backend="native", padding=0.0), batch.run({"x": x}))
+
+
 def test_streams_of_a_batch_are_not_mixed() -> None:
     with pytest.raises(pulsify.NotStreamable, match="streams of a batch") as caught:
         pulsify.stream(model([node("ReduceSum", "x", "y")], {"x": ["B", "T", 2]}, ["y"]), pulse=2)
@@ -92,7 +106,13 @@ def test_the_first_or_last_of_several_that_are_alike(op: str, last: int) -> None
 def test_infinite_numbers_count_as_in_batch(op: str) -> None:
     proto = model([node(op, "x a", "y")], {"x": [1, "T", 1]}, ["y"], ints(a=[1]), opset=18)
     stream, batch = pulsify.stream(proto, pulse=2, verify=False), Batch(proto)
-    for values in ([-np.inf, 1, 2], [-np.inf, -np.inf, -np.inf, -np.inf, 3], [-np.inf]):
+    for values in (
+        [-np.inf, 1, 2],
+        [-np.inf, -np.inf, -np.inf, -np.inf, 3],
+        [-np.inf],
+        [1, np.inf, 2, 3],
+        [2, 1, np.inf],
+    ):
         x = np.array(values, np.float32).reshape(1, -1, 1)
         same(streamed(stream, x, [1] * x.shape[1], check=False), batch.run({"x": x}))
 

@@ -58,7 +58,8 @@ def _reduced(n: Site, found: Chain, seen: View, keep: Sequence[int], axes: Seque
     count = int(np.prod([shape[a] for a in axes], dtype=np.int64))
     first = literal(-np.inf if n.op == "ReduceMax" else np.inf, kind) if kind in FLOATING else None
     if start == "first" and first is None:
-        low, high = ("INT64_MIN", "INT64_MAX") if kind == "int64_t" else ("INT32_MIN", "INT32_MAX")
+        name = kind.removesuffix("_t").upper()  # as stdint.h has them: the limits of the type itself
+        low, high = "0" if name.startswith("U") else f"{name}_MIN", f"{name}_MAX"
         first = f"({kind}){low if n.op == 'ReduceMax' else high}"
     begin = first if start == "first" else literal(int(start), kind)
     suffix = "f" if kind == "float" else ""

@@ -164,8 +164,8 @@ def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: se
     b, sizes = fold.ctx.builder, sizes_of(layout, axes)
     x = fold.only(x, layout, dtype, -np.inf)
     before, now = fold.extreme("Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
-    low, zero = (b.constant(np.array(v, dtype.numpy()), "low") for v in (-np.inf, 0))
-    top = b.op("Where", b.op("Equal", now, low), zero, now)  # nothing but -inf: its exponential is zero
+    far, zero = (b.constant(np.array(v, dtype.numpy()), "far") for v in (np.inf, 0))
+    top = b.op("Where", b.op("Equal", b.op("Abs", now), far), zero, now)  # infinite: its exponential is zero, or that
     worth = b.op("Exp", b.op("Sub", before, top))
     return Scores(b.op("Exp", b.op("Sub", x, top)), top, fold.cast(worth, dtype, DOUBLE))
 
