@@ -317,6 +317,17 @@ def test_endless_streams_count_for_themselves() -> None:
     assert pulsify.stream(proto, pulse=4).spec.rebase > 0
 
 
+@pytest.mark.parametrize(("op", "number"), [("Add", -(3 * 10**9)), ("Mul", 10**10), ("Mul", 1 << 31)])
+def test_numbers_that_a_clock_cannot_hold(op: str, number: int) -> None:
+    """A raw OverflowError: a clock has 32 bits. They are worked out as the model does, in its own type."""
+    nodes = [
+        node("Shape", "x", "dims"), node("Gather", "dims one", "t", axis=0), node(op, "t number", "n"),
+        node("Cast", "n", "f", to=1), node("ReduceSum", "x a", "s", keepdims=0), node("Mul", "s f", "y"),
+    ]  # fmt: skip
+    given = ints(one=1, a=[1], number=number)
+    check(model(nodes, {"x": ["B", "T", 2]}, ["n", "y"], given, dtypes={"n": np.int64}), pulses=(4,))
+
+
 def test_the_length_as_a_number_is_never_set_back() -> None:
     nodes = [node("Shape", "x", "dims"), node("Gather", "dims n1", "y", axis=0), node("Relu", "x", "z")]
     proto = model(nodes, {"x": [1, "T", 1]}, ["y", "z"], ints(n1=1), dtypes={"y": np.int64})
