@@ -186,3 +186,82 @@ def test_more_of_the_last_frames_than_short_streams_have(dynamo: bool, tmp_path:
         pulsify.stream(proto, pulse=8)
     assert 'set={"T": "200+n"}' in refused.value.hint
     check(proto, 8, [200, 201, 209, 450], batch=2, set={"T": "200+n"})
+
+
+class Positions(torch.nn.Module):
+    """Places counted by the mask, with a number where it hides: as Hugging Face makes `position_ids`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(50, 4)
+
+    def forward(self, x: Any, attention_mask: Any) -> Any:
+        places = attention_mask.long().cumsum(-1) - 1
+        return x + self.table(places.masked_fill(attention_mask == 0, 1))
+
+
+class Kept(torch.nn.Module):
+    """What counts behind a stride, written at the last frame and summed up backwards: as wav2vec 2 has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv1d(4, 4, 4, stride=2, padding=1)
+
+    def forward(self, x: Any, attention_mask: Any) -> Any:
+        h = self.conv(x.transpose(1, 2)).transpose(1, 2)
+        count = torch.div(attention_mask.sum(-1) - 2, 2, rounding_mode="floor") + 1
+        kept = torch.zeros(h.shape[:2], dtype=attention_mask.dtype)
+        kept[(torch.arange(h.shape[0]), count - 1)] = 1
+        return h * kept.flip([-1]).cumsum(-1).flip([-1]).bool()[..., None]
+
+
+def masked(module: Any, path: Path, dynamo: bool) -> onnx.ModelProto:
+    """x and an attention_mask, both with any batch and length."""
+    free = {0: "B", 1: "T"}
+    given = (torch.randn(2, 40, 4), torch.ones(2, 40, dtype=torch.int64))
+    how: dict[str, Any] = {
+        "dynamo": False, "dynamic_axes": {"x": free, "attention_mask": free}, "opset_version": 17
+    }  # fmt: skip
+    if dynamo:
+        how = {"dynamo": True, "dynamic_shapes": (free, free), "opset_version": 18, "verbose": False}
+        how["external_data"] = False
+    with quiet():
+        torch.onnx.export(module.eval(), given, str(path), input_names=["x", "attention_mask"], **how)
+    return onnx.load(path)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_positions_that_a_mask_counts_and_hides(dynamo: bool, tmp_path: Path) -> None:
+    """A choice by a mask that is ones throughout was taken for one that changes, and refused."""
+    proto = masked(Positions(), tmp_path / "m.onnx", dynamo)
+    check(proto, 4, [*range(1, 12), 49, 50, 51], batch=2, filled={"attention_mask": 1})
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_a_mask_written_at_the_last_frame_and_summed_up_backwards(dynamo: bool, tmp_path: Path) -> None:
+    proto = masked(Kept(), tmp_path / "m.onnx", dynamo)
+    with pytest.raises(pulsify.NotStreamable, match="how many streams there are") as refused:
+        pulsify.stream(proto, pulse=4)
+    assert 'set={"B": 1}' in refused.value.hint
+    check(proto, 4, range(2, 20), filled={"attention_mask": 1}, set={"B": 1})
+
+
+class Offsets(torch.nn.Module):
+    """A bias by the offset, out of a table that ends: as T5's and Swin's are."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.table = most, torch.nn.Parameter(torch.randn(2 * most - 1))
+
+    def forward(self, x: Any) -> Any:
+        at = torch.arange(x.shape[1])
+        behind = at[:, None] - at[None]
+        scores = x @ x.transpose(1, 2) + self.table[behind + self.most - 1]
+        return torch.softmax(scores.masked_fill((behind < 0) | (behind > 6), float("-inf")), -1) @ x
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_a_table_of_offsets_ends(dynamo: bool, tmp_path: Path) -> None:
+    """The newer exporter picks by GatherND: lengths that the table has no rows for were tried, and it was refused."""
+    proto = exported(Offsets(300), ("B", "T", 4), tmp_path / "m.onnx", dynamo)
+    check(proto, 4, [1, 2, 9, 299, 300, 301], batch=2)

@@ -85,19 +85,30 @@ def test_noise_beside_what_is_none_excuses_nothing() -> None:
         pulsify.verify(noisy(2e-4), stream)
 
 
-def test_what_follows_from_the_number_of_streams_by_a_bound_input_is_refused() -> None:
-    nodes = [
-        node("Cast", "attention_mask", "b", to=9),
-        node("Not", "b", "hidden"),
-        node("Cast", "hidden", "f", to=1),
-        node("ReduceMax", "f", "y", axes=[1]),
-        node("Relu", "x", "z"),
-    ]
+def reduced_mask(*nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """The largest over time of a flag that is made of a mask."""
+    behind = [node("Cast", "flag", "f", to=1), node("ReduceMax", "f", "y", axes=[1]), node("Relu", "x", "z")]
     inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
-    proto = model(nodes, inputs, ["y", "z"], {}, dtypes={"attention_mask": np.int64})
+    known = {"two": np.array(2)} if any("two" in n.input for n in nodes) else {}
+    return model([*nodes, *behind], inputs, ["y", "z"], known, dtypes={"attention_mask": np.int64})
+
+
+def test_what_follows_from_the_number_of_streams_by_a_bound_input_is_refused() -> None:
+    proto = reduced_mask(node("Mod", "attention_mask two", "rest"), node("Equal", "rest two", "flag"))
     with pytest.raises(pulsify.NotStreamable, match="number of streams") as caught:
         pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
     assert "fixed batch" in caught.value.hint
+
+
+def test_a_flag_of_a_mask_is_the_same_for_every_number_of_streams() -> None:
+    proto = reduced_mask(node("Cast", "attention_mask", "b", to=9), node("Not", "b", "flag"))
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": "ones"})
+    for streams in (1, 3):
+        x = frames(streams, 9, 3)
+        got = stream.run(x)
+        want = Batch(proto).run({"x": x, "attention_mask": np.ones((streams, 9), np.int64)})
+        np.testing.assert_array_equal(got["y"], want["y"])
+        np.testing.assert_array_equal(got["z"], want["z"])
 
 
 @pytest.mark.parametrize("op", ["Identity", "Cast"])
@@ -194,3 +205,13 @@ def test_frames_repeated_and_shifted_with_streams_behind_time(streams: int) -> N
         x, session = frames(length, streams, 4), stream.session(batch=streams)
         parts = [session.push(x[n : n + 3]) for n in range(0, length, 3)] + [session.flush()]
         np.testing.assert_array_equal(np.concatenate(parts, 0), Batch(proto).run({"x": x})["y"])
+
+
+def test_a_mask_of_floats_is_left_a_stream() -> None:
+    """It was taken for a length, which is an integer."""
+    nodes = [node("Unsqueeze", "attention_mask last", "m"), node("Mul", "x m", "y")]
+    inputs = {"x": ["B", "T", 3], "attention_mask": ["B", "T"]}
+    proto = model(nodes, inputs, ["y"], {"last": np.array([2])})
+    stream = pulsify.stream(proto, pulse=4, bind={"attention_mask": None})
+    given = {"x": frames(2, 9, 3), "attention_mask": frames(2, 9)}
+    np.testing.assert_allclose(stream.run(given), Batch(proto).run(given)["y"], rtol=1e-6)

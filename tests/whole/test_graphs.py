@@ -55,6 +55,20 @@ def test_variances_as_c() -> None:
     check(model(nodes, {"x": ["B", "T", 3]}, ["y"]), pulses=(4,), lengths=(1, 4, 9), backend="native")
 
 
+@pytest.mark.skipif(not library.available(), reason="no C compiler")
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.bool_])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_extremes_of_whole_numbers_as_c(op: str, dtype: Any) -> None:
+    """The least of small numbers started at -1, their largest at 0: the limits of another type, cut off."""
+    types = {"x": dtype, "y": dtype}
+    proto = model([node(op, "x a", "y")], {"x": [1, "T", 2]}, ["y"], ints(a=[1]), dtypes=types, opset=20)
+    stream, batch = pulsify.stream(proto, pulse=2, verify=False), Batch(proto)
+    signs = (1,) if dtype in (np.uint8, np.bool_) else (1, -1)
+    for length, sign in ((n, s) for n in (1, 2, 5) for s in signs):
+        x = (sign * np.random.default_rng(length).integers(3, 99, (1, length, 2))).astype(dtype)
+        same(streamed(stream, x, [length], backend="native", padding=0.0), batch.run({"x": x}))
+
+
 def test_streams_of_a_batch_are_not_mixed() -> None:
     with pytest.raises(pulsify.NotStreamable, match="streams of a batch") as caught:
         pulsify.stream(model([node("ReduceSum", "x", "y")], {"x": ["B", "T", 2]}, ["y"]), pulse=2)
@@ -92,7 +106,13 @@ def test_the_first_or_last_of_several_that_are_alike(op: str, last: int) -> None
 def test_infinite_numbers_count_as_in_batch(op: str) -> None:
     proto = model([node(op, "x a", "y")], {"x": [1, "T", 1]}, ["y"], ints(a=[1]), opset=18)
     stream, batch = pulsify.stream(proto, pulse=2, verify=False), Batch(proto)
-    for values in ([-np.inf, 1, 2], [-np.inf, -np.inf, -np.inf, -np.inf, 3], [-np.inf]):
+    for values in (
+        [-np.inf, 1, 2],
+        [-np.inf, -np.inf, -np.inf, -np.inf, 3],
+        [-np.inf],
+        [1, np.inf, 2, 3],
+        [2, 1, np.inf],
+    ):
         x = np.array(values, np.float32).reshape(1, -1, 1)
         same(streamed(stream, x, [1] * x.shape[1], check=False), batch.run({"x": x}))
 
@@ -124,6 +144,27 @@ def test_a_softmax_by_hand() -> None:
     for length in (1, 4, 19):
         x = rng.standard_normal((2, length, 2)).astype(np.float32)
         feeds = {"x": x, "s": 300 * x[..., :1]}
+        same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
+
+
+LOGARITHMS = {
+    "weights": [node("Exp", "l", "w"), node("Mul", "w x", "wx"), node("ReduceSum", "wx a", "y")],
+    "sum": [node("Mul", "l x", "lx"), node("ReduceSum", "lx a", "y")],
+    "squares": [node("Mul", "l l", "ll"), node("ReduceMean", "ll a", "m"), node("ReduceMax", "x a", "t"),
+                node("Add", "m t", "y")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+@pytest.mark.parametrize("far", [0.0, -1e4, -1e9])
+def test_logarithms_of_weights_under_large_scores(name: str, far: float) -> None:
+    """All frames hidden by -1e9: their log-sum-exp was rounded to that, and each of them had all of the weight."""
+    nodes = [node("LogSoftmax", "s", "l", axis=1), *LOGARITHMS[name]]
+    proto = model(nodes, {"x": ["B", "T", 2], "s": ["B", "T", 1]}, ["y"], ints(a=[1]), opset=18)
+    stream, rng = pulsify.stream(proto, pulse=3, verify=False), np.random.default_rng(0)
+    for length in (1, 4, 7):
+        x = rng.standard_normal((2, length, 2)).astype(np.float32)
+        feeds = {"x": x, "s": (x[..., :1] + far).astype(np.float32)}
         same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
 
 
@@ -274,6 +315,17 @@ def test_endless_streams_count_for_themselves() -> None:
     """Counters are set back; a mean is not."""
     proto = model([node("ReduceMean", "x", "y", axes=[1])], {"x": [1, "T", 1]}, ["y"])
     assert pulsify.stream(proto, pulse=4).spec.rebase > 0
+
+
+@pytest.mark.parametrize(("op", "number"), [("Add", -(3 * 10**9)), ("Mul", 10**10), ("Mul", 1 << 31)])
+def test_numbers_that_a_clock_cannot_hold(op: str, number: int) -> None:
+    """A raw OverflowError: a clock has 32 bits. They are worked out as the model does, in its own type."""
+    nodes = [
+        node("Shape", "x", "dims"), node("Gather", "dims one", "t", axis=0), node(op, "t number", "n"),
+        node("Cast", "n", "f", to=1), node("ReduceSum", "x a", "s", keepdims=0), node("Mul", "s f", "y"),
+    ]  # fmt: skip
+    given = ints(one=1, a=[1], number=number)
+    check(model(nodes, {"x": ["B", "T", 2]}, ["n", "y"], given, dtypes={"n": np.int64}), pulses=(4,))
 
 
 def test_the_length_as_a_number_is_never_set_back() -> None:

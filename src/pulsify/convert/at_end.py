@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pulsify.convert.context import Context
     from pulsify.frontend.model import Node
 
+COUNTED = (1 << 31) - 1  # no number of a clock is larger
+
 
 def at_end(ctx: Context, name: str) -> Static:
     """The value of a known number, or a few, that differ with the stream's length."""
@@ -82,7 +84,7 @@ def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
         _refuse(_by(ctx, node, name), name)
     by_stream = any(s < 0 for s in sizes)
     by = _by(ctx, node, name)
-    found = [end_number(ctx, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
+    found = [end_number(ctx, by, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
     if by_stream:
         each = b.reshape(found[0], [-1 if s < 0 else 1 for s in sizes])
         whole = [max(s, 1) for s in sizes]
@@ -111,9 +113,15 @@ def _whole(ctx: Context, node: Node | None, name: str, cell: Series) -> Series:
     return cell
 
 
-def end_number(ctx: Context, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
+def end_number(ctx: Context, node: Node, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
     """One number a stream, [B, 1]; or one for all streams of a session, which end together, [1]."""
     b = ctx.builder
+    if length.largest > COUNTED:
+        ctx.ask.refuse(
+            node,
+            f"it makes a number of the length that is counted in 32 bits, by way of {length.largest}",
+            "cast the length to a float first, or compute it outside the model, after the stream",
+        )
     ctx.clock.absolute = True  # counters that were set back would tell another length
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
     if by_stream:

@@ -177,7 +177,7 @@ def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
     parts = [
         b.op("Mul", streams_in_step(ctx), b.ints(n))
         if n
-        else end_number(ctx, length_of(ctx.ask, node, c), ir.DataType.INT64, by_stream=False)
+        else end_number(ctx, node, length_of(ctx.ask, node, c), ir.DataType.INT64, by_stream=False)
         for n, c in zip(streams, cells, strict=True)
     ]
     return b.op("Cast", b.op("Concat", *parts, axis=0), to=int(ctx.ask.dtype(name)))

@@ -74,6 +74,13 @@ class Length:
         x = x if self.cap is None else f"min({x}, {self.cap})"
         return f"Length({x})" if not self.short else f"Length({x}, short={_brief(self.short)})"
 
+    @property
+    def largest(self) -> int:
+        """Of all numbers that it is written with."""
+        table = (self.table.period, self.table.growth, *self.table.values) if self.table else ()
+        steps = (n for step in self.steps for n in step)
+        return max(map(abs, (*table, *steps, *self.short, self.cap or 0)), default=0)
+
     def at(self, s: int, steady: bool = False) -> int:
         if not steady and 0 <= s < len(self.short):
             return self.short[s]

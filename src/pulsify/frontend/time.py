@@ -211,7 +211,7 @@ def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ..
     for name in bind or {}:
         if name not in names:
             raise InvalidArgument(f"bind: the model has no input '{name}'; its inputs are {list(names)}")
-        if not names[name].dtype.is_integer() and (bind or {})[name] not in FILLS:
+        if not names[name].dtype.is_integer() and (bind or {})[name] not in (*FILLS, None):
             raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
     found = [p.name for p in model.inputs if p.dtype.is_integer() and len(p.dims) <= 1 and LENGTH_NAMES.search(p.name)]
     free = [n for n, symbol in (bind or {}).items() if symbol is None]

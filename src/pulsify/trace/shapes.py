@@ -10,7 +10,7 @@ import numpy as np
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.trace.traced import CannotRun, Traced
+from pulsify.trace.traced import Array, CannotRun, Traced
 
 COORDINATES = "coordinate_transformation_mode"
 SAME_SHAPE = ("MeanVarianceNormalization", "GroupNormalization")  # as their input; inference does not know them
@@ -38,12 +38,12 @@ def check_shapes(node: Node, ins: list[Traced | None]) -> None:
         kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
         if len(kept) > 1:
             raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
-    elif node.op == "Gather":
+    elif node.op in ("Gather", "GatherND"):
         x, index = ins[0], ins[1]
         if x is not None and index is not None and index.known and index.array.size:
-            size = x.dims[node.attr("axis", 0)]
-            if not -size <= index.array.min() <= index.array.max() < size:
-                raise CannotRun(node, f"an index is outside of its table of {size}")
+            for size, places in _indexed(node, x.dims, index.array):
+                if not -size <= places.min() <= places.max() < size:
+                    raise CannotRun(node, f"an index is outside of its table of {size}")
     elif node.op in ("Conv", "MaxPool", "AveragePool", "LpPool") and ins[0] is not None:
         _check_kernel(node, ins[0], ins[1].dims[2:] if node.op == "Conv" and ins[1] else node.attr("kernel_shape"))
     elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
@@ -52,6 +52,14 @@ def check_shapes(node: Node, ins: list[Traced | None]) -> None:
             amounts = pads.array.reshape(2, -1)
             if any(int(a) >= max(d, 1) for row in amounts for a, d in zip(row, x.dims, strict=True)):
                 raise CannotRun(node, "it reflects more frames than there are")
+
+
+def _indexed(node: Node, dims: tuple[int, ...], index: Array) -> list[tuple[int, Array]]:
+    """Sizes of the axes that an index is for, each with the places along it."""
+    if node.op == "GatherND":
+        front = node.attr("batch_dims", 0)
+        return [(dims[front + column], index[..., column]) for column in range(index.shape[-1])]
+    return [(dims[node.attr("axis", 0)], index)]
 
 
 def own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:

@@ -225,7 +225,15 @@ def compare(f: Follower, node: Node, ins: list[Value]) -> Value:
                 return curve.compare(factor(other), test)
         return one.compare(plain(a), plain(b), how)
 
-    return _binary(f, ins, few, lambda sizes, a, b: many.decided(many.difference(sizes, a, b)))
+    return _binary(f, ins, few, lambda sizes, a, b: _compared(many.difference(sizes, a, b), how))
+
+
+def _compared(d: Spread, how: Callable[[Array, Array], Array]) -> Spread:
+    """A comparison of a difference with zero. Of whole numbers, which are never NaN, what they lie between may tell."""
+    (lo, hi), made = d.range, many.decided(d)
+    first, last = bool(how(np.array(lo), np.array(0))), bool(how(np.array(hi), np.array(0)))
+    sure = first == last and (how is not np.equal or lo == hi or lo > 0 or hi < 0)
+    return replace(made, lo=float(first), hi=float(first)) if sure and not d.floating else made
 
 
 def _turned(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
@@ -249,13 +257,19 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
         second = {p: one.constant(table[p, True], x.unit) for p in (False, True)}
         return one.choose(y, one.choose(x, second[True], second[False]), one.choose(x, first[True], first[False]))
 
-    return _binary(f, ins, few, lambda sizes, a, b: many.joint(sizes, a, b, lo=0.0, hi=1.0))
+    def spread(sizes: tuple[Series, ...], a: Spread, b: Spread) -> Spread:
+        joins = {"And": min, "Or": max}.get(node.op)
+        lo, hi = (joins(a.lo, b.lo), joins(a.hi, b.hi)) if joins else (0.0, 1.0)
+        return many.joint(sizes, a, b, lo=lo, hi=hi)
+
+    return _binary(f, ins, few, spread)
 
 
 @follows("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):  # what was zero is not any more
-        return replace(ins[0], lo=0.0, hi=1.0, final=None, hide=None, rises=False, least=0.0)
+        lo, hi = 1.0 - ins[0].hi, 1.0 - ins[0].lo
+        return replace(ins[0], lo=lo, hi=hi, final=None, hide=None, rises=False, least=0.0)
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
@@ -325,7 +339,8 @@ def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = ins[0]
     if isinstance(v, Spread):
         if kind == "b":
-            return many.decided(v)
+            made = _compared(v, np.equal)
+            return replace(made, lo=1.0 - made.hi, hi=1.0 - made.lo)
         if kind == "f":
             return _as_float(v, digits_of(to))
         return replace(whole.cut(v, towards_zero=True), floating=False, drift=Drift(), grain=None)

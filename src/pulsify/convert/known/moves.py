@@ -73,6 +73,9 @@ def _cut(f: Follower, value: Value, axis: int, start: Series, stop: Series, step
     sizes = (*v.sizes[:axis], count, *v.sizes[axis + 1 :])
     if alike(count, v.sizes[axis]) and step == 1:
         return v
+    if first.constant and count.constant and axis not in v.times and axis not in v.uses:
+        limit = min(v.limit, first.limit, count.limit)  # the same entries at every length, of an axis that has no say
+        return replace(v, sizes=sizes, limit=limit)
     place = replace(f.spread(Few(np.array(first, object))), limit=min(first.limit, count.limit))
     own = {} if count.constant and count.item == 1 else {axis: Fraction(step)}
     at = replace(place, sizes=sizes, slope={**place.slope, **own}, uses=place.uses | ({axis} if own else set()))
@@ -286,10 +289,33 @@ def triangle(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 @follows("ScatterND", "ScatterElements")
 def scattered(f: Follower, node: Node, ins: list[Value]) -> Value:
-    """Of its size this much is certain; what it holds may change wherever one looks."""
+    """Single entries at places that go with the length; of other writes only the size is certain, not what it holds."""
     v = f.spread(ins[0])
+    try:
+        if node.op == "ScatterND" and str(node.attr("reduction", "none")) == "none" and len(v.times) == 1:
+            return _written(f, v, v.times[0], f.few(ins[1]), f.spread(ins[2]))
+    except Unsure:
+        pass
     near = {pair(ORIGIN, c): FAR for c in (T, *v.times)}
     return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset({T, *v.times}), floating=v.floating)
+
+
+def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -> Spread:
+    """A value with entries written where the rows of an index say: others where the frame is the one they name."""
+    if axis >= index.shape[-1] or updates.times:
+        raise Unsure("it writes along time")
+    new = many.exactly(updates)
+    entry = replace(new, sizes=v.sizes, uses=new.uses & {T})
+    for place in {id(p): p for p in index.reshape(-1, index.shape[-1])[:, axis]}.values():
+        if not isinstance(place, Series):
+            raise Unsure("where it writes is no linear function of the length")
+        below = one.compare(place, constant(0, f.unit), np.less)
+        at = one.choose(below, one.add(place, v.sizes[axis]), place)  # negative ones count from the end
+        line = f.spread(Few(np.array(at, object)))
+        slope = {axis: Fraction(1), **{c: -q for c, q in line.slope.items()}}
+        off = replace(line, sizes=v.sizes, slope=slope, lo=-line.hi, hi=-line.lo, uses=line.uses | {axis})
+        v = many.chosen(v.sizes, many.decided(off), entry, v)
+    return v
 
 
 @follows("OneHot")

@@ -457,6 +457,9 @@ def negative(v: Spread) -> Spread:
 
 def chosen(sizes: tuple[Series, ...], condition: Spread, a: Spread, b: Spread) -> Spread:
     """Where."""
+    if condition.lo == condition.hi:  # one of them everywhere; a table that the other was read from may still end
+        limit, until = (min(getattr(v, end) for v in (condition, a, b)) for end in ("limit", "until"))
+        return replace(a if condition.lo else b, sizes=sizes, limit=limit, until=until)
     hide, apart = joined([condition.near, _hiding(a), _hiding(b)]), min(_apart(a), _apart(b))
     least = min(lowest(a), lowest(b))
     if same_slope(a, b):

@@ -158,7 +158,7 @@ def _fails_behind(ask: Questions) -> int:
     sure = longest(ask)
     for node in ask.model.nodes:
         with contextlib.suppress(Unsure):
-            if node.op == "Gather" and ask.traces.runs[0][node.inputs[1]].known:
+            if node.op in ("Gather", "GatherND") and ask.traces.runs[0][node.inputs[1]].known:
                 sure = min(sure, _index_leaves(ask, node))
             elif traits(node.op, node.domain).elementwise and len(node.inputs) > 1:
                 sizes = [follower(ask).sizes_of(i) for i in node.inputs if i]
@@ -169,6 +169,10 @@ def _fails_behind(ask: Questions) -> int:
 def _index_leaves(ask: Questions, node: Node) -> int:
     """The last length at which an index that counts on lies within its table."""
     index = follower(ask).value(node.inputs[1])
+    if node.op == "GatherND":
+        columns = follower(ask).sizes_of(node.inputs[1])[-1]
+        if node.attr("batch_dims", 0) or not (columns.constant and columns.item == 1):
+            return LONGEST
     size = follower(ask).sizes_of(node.inputs[0])[node.attr("axis", 0)]
     if not isinstance(index, Spread) or not size.constant or len(index.slope) != 1 or not math.isfinite(index.lo):
         return LONGEST

@@ -45,8 +45,12 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
 
 
 def _logarithms(ctx: Context, node: Node, wire: Wire) -> Late:
-    """Of a softmax: frames less the logarithm of the sum of their exponentials, known at the end."""
-    execute(ctx, node, fold.reduced(ctx, node, wire, {wire.layout.axis}, keep=True, op="ReduceLogSumExp"))
+    """Of a softmax: frames less the logarithm of the sum of their exponentials, known at the end.
+
+    Not rounded, for batch takes the largest score off first: of scores as large as 10^4 little would be left.
+    """
+    over = {wire.layout.axis}
+    execute(ctx, node, fold.reduced(ctx, node, wire, over, keep=True, op="ReduceLogSumExp", rounds=False))
     total = ctx.ask.facts[node.outputs[0]]
     assert isinstance(total, Static)
     return Late(node, node, value=wire, centre=total)

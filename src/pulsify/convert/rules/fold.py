@@ -85,8 +85,13 @@ BEFORE: dict[str, Callable[[ir.Value], tuple[str, tuple[ir.Value, ...]]]] = {
 AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
 
 
-def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "") -> Plan:
-    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own."""
+def reduced(
+    ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "", rounds: bool = True
+) -> Plan:
+    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own.
+
+    rounds: to the type of the node's output; else a sum is left in the type it is carried in.
+    """
     op = op or node.op
     check_axes(ctx, node, wire, axes)
     floats = wire.dtype.is_floating_point()
@@ -112,7 +117,7 @@ def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op
             value = fold.product("product", part, dtype, sizes)
         else:
             value = _summed(ctx, fold, op, x, wire.layout, dtype, axes)
-        return (finished(ctx, node, value, held, axes, keep),)
+        return (finished(ctx, node, value, held, axes, keep) if rounds else value,)
 
     return over_all(ctx, node, (wire,), make)
 
@@ -159,8 +164,8 @@ def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: se
     b, sizes = fold.ctx.builder, sizes_of(layout, axes)
     x = fold.only(x, layout, dtype, -np.inf)
     before, now = fold.extreme("Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
-    low, zero = (b.constant(np.array(v, dtype.numpy()), "low") for v in (-np.inf, 0))
-    top = b.op("Where", b.op("Equal", now, low), zero, now)  # nothing but -inf: its exponential is zero
+    far, zero = (b.constant(np.array(v, dtype.numpy()), "far") for v in (np.inf, 0))
+    top = b.op("Where", b.op("Equal", b.op("Abs", now), far), zero, now)  # infinite: its exponential is zero, or that
     worth = b.op("Exp", b.op("Sub", before, top))
     return Scores(b.op("Exp", b.op("Sub", x, top)), top, fold.cast(worth, dtype, DOUBLE))
 

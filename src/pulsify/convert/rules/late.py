@@ -104,6 +104,8 @@ def _exponential(late: Fact | None) -> Late | None:
     plain = isinstance(late, Late) and late.power == 1 and not late.factors and not late.scales and late.logits is None
     if not plain or not isinstance(late, Late) or late.value is None or late.centre is None:
         return None
+    if late.node.op == "LogSoftmax":  # weights again, however large the scores were
+        return Late(late.node, late.fold, logits=late.value)
     return Late(late.node, late.fold, logits=late.value, shift=late.centre)
 
 

@@ -7,6 +7,7 @@ slope must be the same, and it must lie between lo and hi.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -182,6 +183,38 @@ def check(seed: int, count: int = 150) -> int:
 @pytest.mark.parametrize("block", [pytest.param(n, marks=turns(n, 4)) for n in range(12)])
 def test_nothing_new_shows_at_places_never_looked_at(block: int) -> None:
     assert sum(check(seed) for seed in range(25 * block, 25 * block + 25)) > 500
+
+
+WRITTEN: dict[str, tuple[list[onnx.NodeProto], Callable[[Array], Array]]] = {
+    "a frame": ([node("Identity", "c", "at0")], lambda t: np.full_like(t, 5)),
+    "the last": ([node("Sub", "t unit", "at0")], lambda t: t - 1),
+    "one before the end": ([node("Sub", "t c", "at0")], lambda t: np.where(t < 5, 2 * t - 5, t - 5)),
+    "counted from the end": ([node("Neg", "c", "at0")], lambda t: t - 5),
+    "in the middle": ([node("Div", "t two", "at0")], lambda t: t // 2),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_entries_that_are_written(name: str) -> None:
+    """Five at one place, and beside it what counts on, from as many frames on as there must be."""
+    nodes, place = WRITTEN[name]
+    program = Program(0)
+    program.numbers, program.flags = {"y": lambda t, i, j: np.where(i == place(t), 5, i % 3)}, {}
+    program.nodes = [
+        *program.nodes[:3], *nodes, node("Reshape", "at0 pair", "index"), node("Mod", "p three", "rest"),
+        node("ScatterND", "rest index five", "y"),
+    ]  # fmt: skip
+    numbers = {"c": 5, "two": 2, "three": 3, "five": [5], "pair": [1, 1]}
+    program.constants = {k: program.constants[k] for k in ("at", "zero", "unit")}
+    program.constants |= {
+        k: np.array(v) for k, v in numbers.items() if k in {i for n in program.nodes for i in n.input}
+    }
+    (_, entry, v), r = next(iter(followed(program))), random.Random(0)
+    for x, y in places(v, r, 2000):
+        if x[T] > 5 and y[T] > 5:
+            here, there = deviation(v, entry, x), deviation(v, entry, y)
+            assert here == there and v.lo <= here <= v.hi, (v, x, y)
+    assert all(map(math.isfinite, v.near.values())) == (name != "in the middle")
 
 
 @pytest.mark.slow
