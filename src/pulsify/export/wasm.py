@@ -28,13 +28,13 @@ WITHOUT = "leave --native out: the page then runs the model with onnxruntime-web
 
 def module(model: ir.Model, spec: Spec) -> bytes:
     """The stream as WebAssembly, batch of one. Refused if there is no C for a node, or no compiler here."""
-    words = compiler()
     tell("as C")
     try:
         made = parts(model, spec, "model", apart=False)
     except NotSupported as no:
         hint = f"{no.hint}; or {WITHOUT}" if no.hint else WITHOUT
         raise NotSupported(no.reason, node=no.node, op=no.op, target=no.target, hint=hint) from no
+    words = compiler()  # what cannot be at all is said before what is missing here
     tell("compiling it to WebAssembly")
     with tempfile.TemporaryDirectory() as place:
         files = {**code_files(made), "module.c": _calls(made)}
