@@ -88,3 +88,40 @@ def test_states_that_wait_for_the_end_are_refused(dynamo: bool, tmp_path: Path) 
     with pytest.raises(pulsify.NotStreamable) as caught:
         pulsify.stream(proto, pulse=4)
     assert caught.value.node and caught.value.hint
+
+
+class BothWays(Bands):
+    """Bands forwards from zeros, and backwards from states that repeat with the frames."""
+
+    def __init__(self) -> None:
+        super().__init__("GRU", "phase")
+        self.cell = torch.nn.GRU(2, 4, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Any) -> Any:
+        b, t = x.shape[:2]
+        h = torch.cat([torch.zeros(1, b * t, 4), self.first(x, b, t)])
+        return self.cell(x.reshape(b * t, BANDS, 2), h)[0].reshape(b, t, BANDS * 8)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_zeros_beside_states_that_repeat_are_as_many_as_the_streams_have(dynamo: bool, tmp_path: Path) -> None:
+    proto = exported(BothWays(), ("B", "T", BANDS, 2), tmp_path / "m.onnx", dynamo)
+    for streams in (1, 3):
+        check(proto, 4, [1, 3, 4, 9, 31], batch=streams)
+
+
+class Inner(Bands):
+    """The bands of all frames but the first and the last two."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x[:, 2:-2])
+
+
+@pytest.mark.parametrize("cell", ["GRU", "LSTM"])
+def test_a_stream_without_a_frame_for_the_recurrence_is_turned_down(cell: str, tmp_path: Path) -> None:
+    """ONNX Runtime ends the process on an empty batch, so batch must not be asked either."""
+    stream = pulsify.stream(exported(Inner(cell, "data"), ("B", "T", BANDS, 2), tmp_path / "m.onnx", False), pulse=4)
+    assert stream.spec.shortest == 5
+    with pytest.raises(pulsify.InvalidLength, match="too few"):
+        stream.run(torch.randn(1, 4, BANDS, 2).numpy())
+    assert stream.run(torch.randn(1, 5, BANDS, 2).numpy()).shape == (1, 1, BANDS * 4)
