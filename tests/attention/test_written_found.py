@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import pytest
 
 import pulsify
 from tests.attention.build import Builder
+from tests.attention.masks import Mask, MaskWriter, Writing
 from tests.attention.test_written_refused import masked, model
 from tests.side import Batch, streamed
 
@@ -144,3 +146,30 @@ def test_a_shift_that_leaves_out_far_offsets_at_some_lengths() -> None:
         del ALL["far_cut"]
     with pytest.raises(pulsify.NotStreamable, match="no relative-position shift"):
         pulsify.stream(proto, pulse=4, unbounded="grow")
+
+
+def by_head(first: Mask, second: Mask) -> onnx.ModelProto:
+    """Behind a convolution without pads: masks of all streams and heads, put together by a reshape."""
+    b = Builder()
+    x = b.transpose(b.op("Conv", b.transpose("x", 0, 2, 1), b.weight(8, 8, 3, scale=0.3)), 0, 2, 1)
+    streams, t = b.size(x, 0), b.size(x, 1)
+    q = b.reshape(b.transpose(b.reshape(x, 0, 0, 2, 4), 0, 2, 1, 3), -1, t, 4)
+    masks = [b.unsqueeze(MaskWriter(b, Writing(), (t, t)).write(m), 0) for m in (first, second)]
+    every = b.op("Expand", b.unsqueeze(b.op("Concat", *masks, axis=0), 0), b.shape(streams, 2, t, t))
+    scores = b.op("MatMul", q, b.transpose(q, 0, 2, 1))
+    b.op("MatMul", weights(b, scores, b.reshape(every, -1, t, t), -math.inf), q, called="y")
+    return b.model({"x": (["B", "T", 8], np.float32)}, {"y": (3, np.float32)})
+
+
+def test_masks_by_head_are_there_for_every_stream() -> None:
+    """One stream's masks met the scores of all, and several streams failed."""
+    proto, rng = by_head(Mask("token", 1, 3), Mask("block", 2)), np.random.default_rng(0)
+    stream, whole = pulsify.stream(proto, pulse=2, verify=False), Batch(proto)
+    for streams in (1, 3):
+        for length in (3, 4, 9, 30):
+            x = rng.standard_normal((streams, length, 8)).astype(np.float32)
+            got, wanted = streamed(stream, {"x": x}, [1])["y"], whole.run({"x": x})["y"]
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(pulsify.NotStreamable, match="has no room for the batch") as refused:
+        pulsify.stream(proto, pulse=3)
+    assert refused.value.node and "multiple of the chunk" in refused.value.hint

@@ -126,7 +126,34 @@ def best_of(m: Net, x: Tensor) -> Tensor:
     return m.joined(torch.softmax(s.masked_fill(s < least, -math.inf), -1) @ m.values(x))
 
 
+def least_by_head(m: Net, x: Tensor) -> Tensor:
+    """The smallest score, each head with a window of its own."""
+    shown = torch.stack([band(x), band(x, 2, 0)])
+    return m.scores(x).masked_fill(~shown, 1e9).amin(-1)
+
+
+def raised(m: Net, x: Tensor) -> Tensor:
+    """Rows that look at themselves alone, or not, as the data have it."""
+    some = (x[..., 0] > 0)[:, None, None] & (torch.eye(x.shape[1]) > 0)
+    s = torch.where(some, 1e4, m.scores(x)).masked_fill(~band(x), -math.inf)
+    return m.joined(torch.softmax(s, -1) @ m.values(x))
+
+
 # ---- a mask that is streamed, joined with the diagonal
+
+
+def least_kept(m: Net, x: Tensor, keep: Tensor) -> Tensor:
+    """The smallest score of those that are kept, and of the own."""
+    shown = (band(x) & keep[:, None, None, :].bool()) | (torch.eye(x.shape[1]) > 0)
+    return m.scores(x).masked_fill(~shown, 1e9).amin(-1)
+
+
+def least_dropped(m: Net, x: Tensor, keep: Tensor) -> Tensor:
+    """One that is dropped is the smallest, however far above the others it would be."""
+    at = torch.arange(x.shape[1])
+    far = (at[:, None] - at[None]).abs().float() * 2e4
+    s = torch.where(keep[:, None, None, :].bool(), m.scores(x) + far, -math.inf)
+    return s.masked_fill(~band(x), math.inf).amin(-1)
 
 
 def kept_with_self(m: Net, x: Tensor, keep: Tensor) -> Tensor:
@@ -242,13 +269,20 @@ BOUNDED: Written = {
     "divided_after": divided_after,
     "normalised": normalised,
     "best_of": best_of,
+    "least_by_head": least_by_head,
+    "raised": raised,
     "gathered": lambda m, x: gathered(m, x, band(x)),
     "gathered_chunks": lambda m, x: gathered(m, x, chunks(x, 1)),
     "shifted": lambda m, x: shifted(m, x, band(x)),
     "folded": folded,
     "folded_chunks": folded_chunks,
 }
-JOINED: Written = {"kept_with_self": kept_with_self, "kept_with_self_added": kept_with_self_added}
+JOINED: Written = {
+    "kept_with_self": kept_with_self,
+    "kept_with_self_added": kept_with_self_added,
+    "least_kept": least_kept,
+    "least_dropped": least_dropped,
+}
 GROWING: Written = {
     "linear": lambda m, x: m.joined(m.scores(x).tril() @ m.values(x)),
     "causal_by_hand": lambda m, x: m.joined(_of_sum(torch.exp(m.scores(x)).tril()) @ m.values(x)),

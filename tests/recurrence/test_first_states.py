@@ -18,7 +18,7 @@ from tests.rota import rotated
 torch = pytest.importorskip("torch")
 
 BANDS, ROWS = 3, 400  # of a frame; of the table of states
-STATES = ("zeros", "same", "repeated", "data", "first", "table", "table_tiled", "phase", "sine")
+STATES = ("zeros", "same", "repeated", "data", "first", "table", "table_tiled", "phase", "phase_seen", "sine")
 
 
 class Bands(torch.nn.Module):
@@ -56,6 +56,8 @@ class Bands(torch.nn.Module):
                 return self.table[:, :t].repeat(1, b, 1)
             case "phase":
                 return self.two[:, at % 2].repeat(1, b, 1)
+            case "phase_seen":
+                return self.two[0, at % 2].repeat(b, 1).view(1, b * t, 4)
             case "backwards":
                 return self.table[:, :t].flip(1).repeat(1, b, 1)
             case _:
@@ -88,3 +90,48 @@ def test_states_that_wait_for_the_end_are_refused(dynamo: bool, tmp_path: Path) 
     with pytest.raises(pulsify.NotStreamable) as caught:
         pulsify.stream(proto, pulse=4)
     assert caught.value.node and caught.value.hint
+
+
+class BothWays(Bands):
+    """Bands forwards from one state and backwards from another, or from the same."""
+
+    def __init__(self, states: str) -> None:
+        super().__init__("GRU", states)
+        self.cell = torch.nn.GRU(2, 4, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Any) -> Any:
+        b, t = x.shape[:2]
+        each = self.two[:, torch.arange(t) % 2]
+        match self.states:
+            case "beside zeros":
+                h = torch.cat([torch.zeros(1, b * t, 4), each.repeat(1, b, 1)])
+            case "tiled":
+                h = each.repeat(2, b, 1)
+            case _:
+                h = each.repeat(1, b, 1).expand(2, b * t, 4).contiguous()
+        return self.cell(x.reshape(b * t, BANDS, 2), h)[0].reshape(b, t, BANDS * 8)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("states", ["beside zeros", "tiled", "expanded"])
+def test_both_ways_begin_as_often_as_there_are_streams(states: str, dynamo: bool, tmp_path: Path) -> None:
+    proto = exported(BothWays(states), ("B", "T", BANDS, 2), tmp_path / "m.onnx", dynamo)
+    for streams in (1, 3):
+        check(proto, 4, [1, 3, 4, 9, 31], batch=streams)
+
+
+class Inner(Bands):
+    """The bands of all frames but the first and the last two."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x[:, 2:-2])
+
+
+@pytest.mark.parametrize("cell", ["GRU", "LSTM"])
+def test_a_stream_without_a_frame_for_the_recurrence_is_turned_down(cell: str, tmp_path: Path) -> None:
+    """ONNX Runtime ends the process on an empty batch, so batch must not be asked either."""
+    stream = pulsify.stream(exported(Inner(cell, "data"), ("B", "T", BANDS, 2), tmp_path / "m.onnx", False), pulse=4)
+    assert stream.spec.shortest == 5
+    with pytest.raises(pulsify.InvalidLength, match="too few"):
+        stream.run(torch.randn(1, 4, BANDS, 2).numpy())
+    assert stream.run(torch.randn(1, 5, BANDS, 2).numpy()).shape == (1, 1, BANDS * 4)

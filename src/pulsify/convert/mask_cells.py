@@ -282,8 +282,18 @@ def _where(condition: Cells, x: Cells, y: Cells, root: Hider) -> Cells:
             sink, hiders, hidden = min(sink, lowest), hiders | {(root[0], truth)}, _either([hidden, hides])
         if (x.normalised or y.normalised) and bool((condition.live & ~v.live & (v.value == 0)).any()):
             hiders -= {(root[0], truth)}
-    value = np.where(condition.live, np.maximum(x.value, y.value), value)
+    value = np.where(condition.live, _either_added(x.value, y.value), value)
     return Cells(live, value, weighed, across, sink, hiders, doubtful, margin, hidden)
+
+
+def _either_added(x: Array, y: Array) -> Array:
+    """What was added, where data choose: the larger, unless it lies so far above that the other would count as hidden.
+
+    (What is low itself hides, and is kept as such.)
+    """
+    top, bottom = np.maximum(x, y), np.minimum(x, y)
+    with np.errstate(invalid="ignore"):
+        return np.where((top - bottom <= FILLED) | ((bottom <= -FILLED) & (top < FILLED)), top, np.float32(np.nan))
 
 
 def softmax(c: Cells, axis: int, log: bool = False) -> Cells:

@@ -141,7 +141,7 @@ def _fits(user: ir.Node, arrays: Arrays) -> bool:
     """May the value for one stream stand for all? If it is the same, or broadcasts over them."""
     one, several = arrays[0], arrays[-1]
     if one.shape == several.shape:
-        return True
+        return np.array_equal(one, several, equal_nan=one.dtype.kind == "f")  # a size may count the streams
     spread = all(x == y or x == 1 for x, y in zip(one.shape, several.shape, strict=True))
     return spread and traits(user.op_type).elementwise and np.array_equal(np.broadcast_to(one, several.shape), several)
 
@@ -166,7 +166,7 @@ def _condition(node: ir.Node, known: dict[ir.Value, Arrays]) -> Array | None:
     """A Where's condition if it is settled, or was a constant all along (a mask that hides nothing in its window)."""
     value = node.inputs[0]
     if value in known:
-        return known[value][0]
+        return np.concatenate([array.reshape(-1) for array in known[value]])
     return _array(value) if value is not None and value.const_value is not None else None
 
 

@@ -155,6 +155,12 @@ def test_a_value_of_as_many_rows_as_there_are_streams_is_not_joined_as_if_it_wer
     assert taken(result.model, given)["y"].shape == (6, 1)
 
 
+def test_a_size_that_counts_the_streams_stays() -> None:
+    text = "Less position nine > c; Shape c > s; ReduceMax x > m keepdims=0; Expand m s > e; Identity e > y"
+    result = FoldSettled(settled(True, True))(step(text))
+    assert taken(result.model, feeds(0, batch=3))["y"].shape == (3, 1)
+
+
 def test_settled_values_that_nobody_makes_are_turned_down() -> None:
     with pytest.raises(PreconditionError) as refused:
         FoldSettled({"nothing": (np.ones(1),)})(step(WHERE))

@@ -15,7 +15,7 @@ from pulsify.convert.known.floats import LONG, common
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.places import met, moved_axes
 from pulsify.convert.known.series import Series, Unsure, constant, multiply
-from pulsify.convert.known.spread import FAR, Spread, T
+from pulsify.convert.known.spread import FAR, ORIGIN, Spread, T, pair
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import known
 
@@ -171,7 +171,7 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     to = {a: a + rank - v.rank for a in range(v.rank)}
     own = [*[constant(1, f.unit)] * (rank - v.rank), *v.sizes]
     wanted = [*[constant(1, f.unit)] * (rank - len(target)), *target]
-    sizes, again = [], set[int]()
+    sizes, again, whole = [], set[int](), False
     for axis, (s, w) in enumerate(zip(own, wanted, strict=True)):
         if s.constant and s.item == 1:
             sizes.append(w)
@@ -185,10 +185,20 @@ def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
             sizes.append(multiply(s, w))
             again.add(axis)
         else:
-            raise Unsure("frames are repeated from the first to the last")
+            sizes.append(multiply(s, w))
+            whole = True
     made = moved_axes(v, to, tuple(sizes))
+    if whole:
+        return _anything(made)
     period = math.lcm(made.period, *(wanted[a].pace.denominator for a in again))
     return replace(made, uses=made.uses | again, period=period) if again else made
+
+
+def _anything(v: Spread) -> Spread:
+    """Frames repeated from the first to the last: of these the sizes are known, and that they never repeat."""
+    places = [ORIGIN, T, *v.times]
+    near = {pair(a, b): FAR for n, a in enumerate(places) for b in places[n + 1 :]}
+    return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset(places[1:]), floating=v.floating, until=v.until)
 
 
 @follows("ConstantOfShape")

@@ -126,7 +126,7 @@ def tile(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
     repeats = [int(r) for r in tables[0].reshape(-1)]
     if _once_a_stream(ctx, node, wire):
-        return _for_every_stream(ctx, node, wire)
+        return _for_every_stream(ctx, node, wire, repeats)
     if repeats[wire.layout.axis] != 1:
         ctx.ask.refuse(
             node,
@@ -142,22 +142,26 @@ def tile(ctx: Context, node: Node) -> Plan | None:
 
 
 def _once_a_stream(ctx: Context, node: Node, wire: Wire) -> bool:
-    """Is a known value said again for every stream, one behind the other: [T] to [B*T]?"""
+    """Is a known value said again for every stream, one behind the other: [1, T] to [1, B*T], or to [2, B*T]?"""
     other = ctx.ask.traces.other_batch
     if other is None or wire.end is not None or wire.layout.outer not in ((1, 1), BATCHES):
         return False
+    axis = wire.layout.axis
     counts = [run[node.inputs[1]].array.reshape(-1).tolist() for run in (ctx.ask.traces.runs[0], other)]
-    return counts == [[n if i == wire.layout.axis else 1 for i in range(wire.layout.rank)] for n in BATCHES]
+    others = [[*each[:axis], *each[axis + 1 :]] for each in counts]
+    return tuple(each[axis] for each in counts) == BATCHES and others[0] == others[1]
 
 
-def _for_every_stream(ctx: Context, node: Node, wire: Wire) -> Plan:
+def _for_every_stream(ctx: Context, node: Node, wire: Wire, repeats: list[int]) -> Plan:
     """Positions have an entry for every stream already."""
     b, axis = ctx.builder, wire.layout.axis
+    again = [1 if i == axis else n for i, n in enumerate(repeats)]
+    sizes = tuple(s * n for s, n in zip(wire.layout.sizes, again, strict=True))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        if wire.layout.outer == BATCHES:
-            return (values[0],)
-        parts = [streams_in_step(ctx) if i == axis else b.ints(1) for i in range(wire.layout.rank)]
-        return (b.op("Tile", values[0], b.op("Concat", *parts, axis=0), name=node.name),)
+        if wire.layout.outer != BATCHES:
+            parts = [streams_in_step(ctx) if i == axis else b.ints(n) for i, n in enumerate(again)]
+            return (b.op("Tile", values[0], b.op("Concat", *parts, axis=0), name=node.name),)
+        return (b.op("Tile", values[0], b.ints(*again), name=node.name) if set(again) != {1} else values[0],)
 
-    return Plan((Read(wire),), (Layout(wire.layout.sizes, axis, BATCHES),), wire.length, emit)
+    return Plan((Read(wire),), (Layout(sizes, axis, BATCHES),), wire.length, emit)

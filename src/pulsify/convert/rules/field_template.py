@@ -26,6 +26,7 @@ from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same
 
 PULSES = 34  # that are looked at beyond the windows of one
+MERGES = ("Reshape", "Flatten")  # axes, so that one entry for all streams is too few
 FOLDED_HEADS = (
     "a mask or bias that differs by head, or from pulse to pulse, has no room for the batch on the first axis"
 )
@@ -44,7 +45,11 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     phases: tuple[Array, ...] = ctx.ask.templates[key].phases
     if len(phases) == 1:
         made = ctx.builder.constant(phases[0], o.name)
-        return made if folded is None else folded.spread(ctx, made, phases[0].shape)
+        return made if folded is None else folded.spread(ctx, made, phases[0].shape, merged=node.op in MERGES)
+    if folded is not None and node.op in MERGES:
+        ctx.ask.refuse(
+            node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
+        )
     return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name, folded)
 
 
@@ -112,10 +117,10 @@ class Folded:
             ctx.ask.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
         return one.reshape(*array.shape[:axis], k, *array.shape[axis + 1 :])
 
-    def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...]) -> ir.Value:
-        """The heads of one stream, as often as there are streams."""
+    def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...], merged: bool) -> ir.Value:
+        """The heads of one stream, as often as there are streams. merged: what follows counts all of them."""
         b, axis = ctx.builder, self.axis
-        if self.heads == 1:
+        if self.heads == 1 and not merged:
             return x
         streams = streams_in_step(ctx)
         at = axis + 1 if self.inside else axis

@@ -29,7 +29,7 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     if wire.layout.axis == 2:
         ctx.ask.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
     if wire.layout.axis == 1:
-        return _over_another_axis(ctx, node)
+        return _over_another_axis(ctx, node, wire)
     if node.attr("direction", "forward") != "forward":
         ctx.ask.refuse(
             node,
@@ -53,8 +53,10 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     return Plan((Read(wire),), layouts, wire.length, emit, exact=True)
 
 
-def _over_another_axis(ctx: Context, node: Node) -> Plan | None:
+def _over_another_axis(ctx: Context, node: Node, wire: Wire) -> Plan | None:
     """Time is (part of) the operator's batch: frame by frame. An initial state of zeros is none."""
+    if node.op != "RNN" and wire.length is not None:  # an empty batch ends the runtime's process
+        ctx.ask.ledger.require(node.name, wire.length, at_least=1)
     inputs = [
         "" if i in (FIRST_STATE, FIRST_STATE + 1) and name and zero(ctx, name) else name
         for i, name in enumerate(node.inputs)
