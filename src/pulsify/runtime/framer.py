@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 Parts = dict[str, list[Array]]
 Result = Any  # an array, or a dict of arrays by name
 SHORT = 1 << 14  # truth values up to which looking for a zero byte is quicker than a reduction
+LOOKED_AHEAD = 4096  # lengths after one that is not taken, among which the next one is looked for
 
 
 @dataclass(frozen=True)
@@ -428,6 +429,16 @@ def one_number(port: Input | Output) -> bool:
     return all(d == 1 or not isinstance(d, int) for axis, d in enumerate(port.dims) if axis != port.axis)
 
 
+def _taken(spec: Spec, total: int) -> bool:
+    return total >= spec.shortest and total % spec.step == 0 and all(c.met(total) for c in spec.conditions)
+
+
+def _of_the_stream(condition: Condition, total: int) -> bool:
+    """Is it about the stream's own length, and not that of something inside of the model?"""
+    at = condition.length.at
+    return all(at(total + n) - at(total) == n for n in (1, 2, 64))
+
+
 def _check_length(spec: Spec, total: int) -> None:
     limit = spec.proof.limit
     if limit is not None and total > limit:
@@ -436,12 +447,15 @@ def _check_length(spec: Spec, total: int) -> None:
             "how it would end there nobody can say. All frames given out so far are right; reset"
         )
     broken = next((c for c in spec.conditions if not c.met(total)), None)
-    if total < spec.shortest or total % spec.step or broken is not None:
+    if not _taken(spec, total):
         node = f" (node '{broken.node}')" if broken and broken.node else ""
-        multiples = max([spec.step, *(c.multiple for c in spec.conditions)])
-        off = next((-c.length.at(0) for c in spec.conditions if c.multiple == multiples and not c.node), 0) % multiples
+        counted = [c for c in spec.conditions if _of_the_stream(c, total)]
+        multiples = max([spec.step, *(c.multiple for c in counted)])
+        off = next((-c.length.at(0) for c in counted if c.multiple == multiples and not c.node), 0) % multiples
         more = f" and {f'{off} more than ' if off else ''}a multiple of {multiples}" if multiples > 1 else ""
-        more += ", and this one it cannot run at" if total >= spec.shortest and total % multiples == off else ""
+        if total >= spec.shortest and total % multiples == off:
+            after = next((n for n in range(total + 1, total + LOOKED_AHEAD) if _taken(spec, n)), None)
+            more += ", and this one it cannot run at" + (f"; the next is {after}" if after is not None else "")
         frames = "1 frame is" if total == 1 else f"{total} frames are"
         what = "too few" if total < spec.shortest else "a length this model does not take"
         raise InvalidLength(

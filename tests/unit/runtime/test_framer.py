@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pulsify
 from pulsify.core.errors import InvalidChunk, InvalidLength
 from pulsify.core.length import Length
 from pulsify.core.spec import Condition, Output, Proof, Spec
 from pulsify.runtime.framer import SHORT, Framer, finite, ports
-from tests.models import Array
+from tests import models
+from tests.models import Array, frames
 from tests.unit.specs import FAR, a_stream, an_input, an_output
 
 
@@ -344,3 +346,20 @@ def test_a_stream_goes_on_from_its_counters_and_what_waited(waiting: int) -> Non
     np.testing.assert_array_equal(other.waiting_frames()["x"], numbered(waiting))
     other.reset()
     assert other.counts() == framer(f.spec).counts()
+
+
+def test_lengths_inside_of_a_model_are_not_told_as_the_streams() -> None:
+    """Five samples a frame, three frames a row: 15 to 19 samples are one row, and 20 are no multiple of anything."""
+    nodes = [models.node("Conv", "x w", "h", strides=[5]), models.node("Reshape", "h to", "y")]
+    constants = {"w": models.weights(2, 1, 5), "to": np.array([1, 2, -1, 3])}
+    stream = pulsify.stream(models.model(nodes, {"x": [1, 1, "T"]}, ["y"], constants), verify=False)
+    for length, taken in [(14, False), (15, True), (19, True), (20, False), (29, False), (30, True)]:
+        session = stream.session()
+        session.push(frames(1, 1, length))
+        if taken:
+            session.flush()
+            continue
+        with pytest.raises(pulsify.InvalidLength) as refused:
+            session.flush()
+        assert "a multiple of" not in str(refused.value)
+        assert f"the next is {15 if length < 15 else 30}" in str(refused.value)
