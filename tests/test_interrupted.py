@@ -73,6 +73,14 @@ def warmed(stream: pulsify.Stream, backend: str) -> tuple[pulsify.Pool, float]:
     return pool, took
 
 
+def rounds(least: int, enough: Callable[[], bool]) -> Iterator[int]:
+    """So many, and on until both kinds of outcome were seen: where signals come in depends on how busy a machine is."""
+    for n in range(20 * least):
+        if n >= least and enough():
+            return
+        yield n
+
+
 @pytest.mark.parametrize("chunk", [PULSE, 3, 24])
 def test_a_session_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[float], None], chunk: int) -> None:
     """Interrupted at random, then tried again: right, or refused; after restore() right."""
@@ -107,8 +115,8 @@ def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[
     wanted = [run_batch(models.look_ahead("B"), x)["y"] for x in xs]
     hits = right = 0
     pool, took = warmed(stream, backend)
-    rounds = 120 if backend == "ort" else 40
-    for _ in range(rounds):
+    least = 120 if backend == "ort" else 40
+    for _ in rounds(least, lambda: hits > least // 2 and right > least // 4):
         lanes, parts, failed = [pool.open() for _ in xs], [list[Array]() for _ in xs], set[int]()
         for at in range(0, TOTAL + 1, 8):
             for i, (lane, x) in enumerate(zip(lanes, xs, strict=True)):
@@ -136,8 +144,8 @@ def test_a_pool_after_any_interruption(stream: pulsify.Stream, alarm: Callable[[
                 right += 1
                 close(np.concatenate(parts[i], 2), wanted[i])
         assert len(pool) == 0
-    assert hits > rounds // 2
-    assert right > rounds // 4
+    assert hits > least // 2
+    assert right > least // 4
 
 
 @pytest.mark.parametrize("backend", ["ort", "torch", "native"])
@@ -149,7 +157,7 @@ def test_exchanges_after_any_interruption(stream: pulsify.Stream, alarm: Callabl
     wanted = run_batch(models.look_ahead("B"), x)["y"]
     pool, took = warmed(stream, backend)
     hits = right = broken = 0
-    for _ in range(30):
+    for _ in rounds(30, lambda: hits > 20 and right > 20 and broken > 5):
         lanes, parts, failed = [pool.open() for _ in x], [list[Array]() for _ in x], set[int]()
         for at in range(0, TOTAL, PULSE):
             who = [i for i in range(6) if i not in failed and rng.random() < 0.9]
