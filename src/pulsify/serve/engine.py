@@ -12,11 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from pulsify.api import Stream
-from pulsify.backends.seam import Own, parted, stream_axis
+from pulsify.backends.seam import Own, stream_axis
 from pulsify.core.errors import InvalidArgument, PulsifyError
 from pulsify.core.spec import Spec, concrete
 from pulsify.runtime.lane import Lane
-from pulsify.runtime.many import Exchange
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session
 
@@ -56,7 +55,6 @@ class Pooled:
     def __init__(self, pool: Pool) -> None:
         self.pool, self.spec, self.backend = pool, pool.spec, pool.backend
         self._axes = {i.name: stream_axis(i.dims) or 0 for i in self.spec.inputs}
-        self._timed = [o for o in self.spec.outputs if o.axis is not None]
         apart = all(stream_axis(i.dims) not in (None, i.axis) for i in self.spec.inputs)
         self.together = TOGETHER if apart else 1  # time and streams in one axis are not cut
 
@@ -78,7 +76,7 @@ class Pooled:
                 return self.pulses(places[:half], feeds[:half], count) + self.pulses(places[half:], feeds[half:], count)
             return [self._until(places[0], feeds[0], count) if count > 1 else ({}, error)]
         if made.whole and not made.failures:
-            rows = {o.name: parted(_frames(made, o.name), o.dims, len(places)) for o in self._timed}
+            rows = made.rows()
             return [({name: each[i] for name, each in rows.items()}, None) for i in range(len(places))]
         return [(named(self.spec, made.of(i)), made.failures.get(i)) for i in range(len(places))]
 
@@ -161,10 +159,6 @@ class Alone:
             return (joined(self.spec, made, named(self.spec, place.session.flush())) if last else made), None
         except PulsifyError as error:
             return made, error
-
-
-def _frames(part: Exchange, name: str) -> Array:
-    return part.frames[name] if isinstance(part.frames, Mapping) else part.frames
 
 
 def named(spec: Spec, result: Any) -> Chunks:
