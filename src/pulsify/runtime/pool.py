@@ -112,7 +112,9 @@ class Pool:
         options = {**(options or {}), **named}
         spec = stream.spec
         _check_pooled(spec, most)
-        self.backend = backend = stream.quickest(pooled=True) if backend is None else backend
+        if backend is None:
+            backend = stream.quickest(pooled=True) if threads == 1 else DEFAULT
+        self.backend = backend
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
