@@ -16,7 +16,7 @@ from pulsify.backends.seam import Own, stream_axis
 from pulsify.core.errors import InvalidArgument, PulsifyError
 from pulsify.core.spec import Spec, concrete
 from pulsify.runtime.lane import Lane
-from pulsify.runtime.pool import Pool
+from pulsify.runtime.pool import Pool, check_pooled
 from pulsify.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
@@ -40,13 +40,14 @@ class Engine(Protocol):
 
 
 def open_engine(stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> Engine:
-    """A pool if the model's streams can be computed together."""
+    """A pool if the model's streams can be computed together. What cannot be had is said here, not to clients."""
     try:
-        return Pooled(Pool(stream, most, backend=backend, options=options))
+        check_pooled(stream.spec, most)
     except InvalidArgument:
         if stream.statics:
             raise
         return Alone(stream, most, backend, options)
+    return Pooled(Pool(stream, most, backend=backend, options=options))
 
 
 class Pooled:
@@ -135,11 +136,15 @@ class Alone:
     def __init__(self, stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> None:
         self.spec, self._stream, self._most, self._open = stream.spec, stream, most, 0
         self.backend, self._options = backend, dict(options)
+        self._session()
+
+    def _session(self) -> Session:
+        return self._stream.session(backend=self.backend, options=self._options)
 
     def open(self) -> Place:
         if self._open >= self._most:
             raise InvalidArgument(f"all {self._most} streams of this model are open")
-        made = Place(self._stream.session(backend=self.backend, options=self._options))
+        made = Place(self._session())
         self._open += 1
         return made
 
