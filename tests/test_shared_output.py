@@ -1,4 +1,4 @@
-"""An output without an axis of streams, such as positions: in a pool each stream has its own all the same."""
+"""Outputs and states without an axis of streams, such as positions: in a pool each stream has its own all the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import pytest
 
 import pulsify
 from pulsify.backends.native import library
+from pulsify.backends.seam import stream_axis
 from pulsify.serve.engine import open_engine
+from tests.mixed import symbolic
 from tests.models import close, frames, model, node, run_batch, weights
+from tests.proof.judge import Batch
+from tests.proof.programs import program
 
 PULSE = 4
 needs_c = pytest.mark.skipif(not library.available(), reason="no C compiler")
@@ -56,3 +60,30 @@ def test_served_streams_are_each_at_their_place(backend: str) -> None:
         assert error is None
         for name in ("y", "z"):
             close(got[name], want[name][..., at : at + PULSE])
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "torch"])
+def test_a_state_that_follows_from_the_clock_is_each_streams_own(backend: str) -> None:
+    """One stream is as long as it takes to be refilled, another is not, and they are at different places."""
+    if backend == "torch":
+        pytest.importorskip("torch")
+    options = {"device": "cpu"} if backend == "torch" else {}
+    made = program(1119)
+    proto, batch = symbolic(made.model), Batch(made.model)
+    stream = pulsify.stream(proto, made.pulse, verify=False)
+    assert any(stream_axis(s.shape) is None for s in stream.states)
+    pool = pulsify.Pool(stream, 4, backend=backend, padding=float("nan"), options=options)
+    xs, out = [batch.data(n) for n in (70, 4, 32, 8)], dict[Any, list[Any]]()
+    for x in xs:
+        lane = pool.open()
+        out[lane] = []
+        lane.push(x)
+        lane.flush()
+        for who, result in pool.step(rounds=1).results.items():
+            out[who].append(result)
+    for who, result in pool.run().items():
+        out[who].append(result)
+    for x, parts in zip(xs, out.values(), strict=True):
+        want = batch.run(x)
+        assert want is not None
+        close(np.concatenate(parts, 2), want["y"])
