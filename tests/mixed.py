@@ -34,7 +34,13 @@ def pooled_zoo() -> list[Any]:
 
 
 def batched(path: Path) -> onnx.ModelProto:
-    proto = onnx.load(path)
+    return symbolic(onnx.load(path))
+
+
+def symbolic(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same, with batch 1 made a symbol."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
     for port in (*proto.graph.input, *proto.graph.output):
         dims = port.type.tensor_type.shape.dim
         if len(dims) and dims[0].dim_value == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
+from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Settings
 from pulsify.serve.sources import of_stream
 from pulsify.serve.store import Folder, Keeper, Memory, Redis, Store, StoreFailed
@@ -48,7 +50,8 @@ def test_streams_go_on_exactly_on_two_servers_by_turns(store: str, ws: str | Non
 
     with ExitStack() as stack:
         made = [of_stream("m", STREAM, None)]
-        hosts = [stack.enter_context(serving(made, SETTINGS, shared, ws))[1] for _ in range(2)]
+        settings = [replace(SETTINGS, machine=Machine(backend=backend)) for backend in (None, "ort")]  # C and not
+        hosts = [stack.enter_context(serving(made, each, shared, ws))[1] for each in settings]
         asyncio.run(all_of_them([f"ws://{host}/v1/stream/m" for host in hosts]))
     for client in clients:
         checked(client)

@@ -248,8 +248,8 @@ class Stream:
 
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
         backend: "ort" (ONNX Runtime), "native" (the step as C, compiled when first opened), "torch", or "reference"
-        (onnx's own evaluator: slow, a second opinion). None: native where that is quicker, there is C for all of the
-        step and a compiler, else ort (`quickest`).
+        (onnx's own evaluator: slow, a second opinion). None: native where that is quicker and as strict, there is C for
+        all of the step and a compiler, else ort (`quickest`).
         options: what a back end has for itself, keyword arguments too. torch: device ("cuda", "cpu"; by itself a card
         if there is one), dtype (None, "float16", "bfloat16"), mode ("eager", "graph", "compile"), allow_cpu and
         force_cpu (parts of the names of nodes that may, or must, stay with ONNX Runtime on the CPU; see
@@ -285,12 +285,13 @@ class Stream:
 
     def quickest(self, pooled: bool = False) -> str:
         """The back end that `backend=None` takes for a stream: C if that pays and can be had, else ONNX Runtime."""
-        from pulsify.backends.choosing import small_enough
+        from pulsify.backends.choosing import never_asks_in_vain, small_enough
 
-        if not small_enough(self.model, self.spec):
+        if not (small_enough(self.model, self.spec) and never_asks_in_vain(self.model, self.spec)):
             return DEFAULT
         try:
             self._opened("pool" if pooled else "single", 1, "native")
+            self.opened_by("native", True, 1)
         except (NotSupported, InvalidArgument, CompileFailed):
             return DEFAULT
         return "native"

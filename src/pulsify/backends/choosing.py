@@ -1,7 +1,8 @@
 """Which back end runs one stream quickest here, by a rule that is told and not guessed.
 
 A step as C is quicker up to some ten million multiply-adds (`python -m benchmarks`): a general runtime spends its time
-between nodes then. Above that its products are as good, so ONNX Runtime takes them. Nothing is timed when a
+between nodes then. Above that its products are as good, so ONNX Runtime takes them. It also takes models whose frames
+say which row of a table is meant: it refuses a row that is not there, and C takes the nearest. Nothing is timed when a
 session is opened.
 """
 
@@ -16,6 +17,7 @@ from pulsify.optimize.sized import ForStreams
 from pulsify.optimize.views import sizes
 
 MOST = 10_000_000  # multiply-adds of a step that is better as C
+INDEXED = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND")  # the second input: places
 
 
 def multiply_adds(model: ir.Model) -> int:
@@ -44,3 +46,23 @@ def _of(node: ir.Node) -> int:
 def small_enough(model: ir.Model, spec: Spec) -> bool:
     """Is it worth a try as C: fixed memory, and few multiply-adds?"""
     return not any(s.grows for s in spec.states) and multiply_adds(model) <= MOST
+
+
+def never_asks_in_vain(model: ir.Model, spec: Spec) -> bool:
+    """Is every row that is looked up there, whatever the frames are? So it is where places follow from the clock."""
+    nodes = [node for node in model.graph.all_nodes() if node.op_type in INDEXED]
+    return not any(_follows_frames(node.inputs[1], (spec.position, spec.length)) for node in nodes)
+
+
+def _follows_frames(value: ir.Value | None, clock: tuple[str | None, ...]) -> bool:
+    waiting, seen, bodies = [value], set[ir.Value](), (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen or value.name in clock or value.const_value is not None:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None or any(a.type in bodies for a in node.attributes.values()):
+            return True
+        waiting += [] if node.op_type == "Shape" else node.inputs
+    return False

@@ -122,6 +122,8 @@ def joined(rows: Any, dims: Dims, count: int) -> Any:
 def parted(value: Any, dims: Dims, count: int) -> Any:
     """The way back: the same memory with the streams in front. What has no axis of streams is the same for all."""
     axis, shape = stream_axis(dims), tuple(value.shape)
+    if axis is None and count == 1:
+        return value[None]  # one stream's own: it may be written to
     if axis is None:
         spread = (count, *shape)
         return np.broadcast_to(value, spread) if isinstance(value, np.ndarray) else value.expand(spread)

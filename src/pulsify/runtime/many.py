@@ -35,7 +35,8 @@ class Exchange:
     """A pulse of many streams, or a few pulses, in the order in which they were asked for.
 
     frames: as a session of so many streams gives them: an array, or arrays by name if there are several outputs (or
-    none that has frames: results about a whole stream come when it is flushed).
+    none that has frames: results about a whole stream come when it is flushed). What has no axis of streams (positions,
+    say) has one in front here: streams are at different places.
     real: likewise, [streams, 2]: from which of these frames to which they are the stream's. The others are nothing: a
     delay is waited for at the start, or the output has come to its end.
     failures: by row, of streams that are closed now; none of their frames from the pulse on that failed is real.
@@ -55,13 +56,18 @@ class Exchange:
 
     def of(self, row: int) -> Result:
         """The real frames of one stream, as its lane would have given them."""
-        out = {}
-        axes = {o.name: (o.axis, o.dims) for o in self.spec.outputs}
-        for (name, frames), (_, real) in zip(self._named(self.frames), self._named(self.real), strict=True):
-            axis, dims = axes[name]
-            own = parted(frames, dims, len(real))[row]
-            out[name] = own[(*(slice(None),) * (axis or 0), slice(*real[row].tolist()))]
+        out, axes, reals = {}, {o.name: o.axis or 0 for o in self.spec.outputs}, dict(self._named(self.real))
+        for name, each in self.rows().items():
+            out[name] = each[row][(*(slice(None),) * axes[name], slice(*reals[name][row].tolist()))]
         return out if isinstance(self.frames, Mapping) else next(iter(out.values()))
+
+    def rows(self) -> dict[str, Any]:
+        """All frames by output, the streams in front."""
+        dims, reals = {o.name: o.dims for o in self.spec.outputs}, dict(self._named(self.real))
+        return {
+            name: frames if stream_axis(dims[name]) is None else parted(frames, dims[name], len(reals[name]))
+            for name, frames in self._named(self.frames)
+        }
 
     def _named(self, values: Any) -> Iterable[tuple[str, Any]]:
         if isinstance(values, Mapping):
@@ -213,10 +219,11 @@ class Request:
         return Exchange(frames, real, self.failures, spec, self.turns)
 
     def _joined(self, output: Output, out: Mapping[str, Any]) -> Any:
-        if output.name in out:
-            return joined(out[output.name], output.dims, self.count)
-        shape = longer(concrete(output.dims, self.count), output.axis, self.turns)
-        return np.zeros(shape, output.dtype)  # no stream, or none that did not fail
+        rows = out.get(output.name)
+        if rows is None:  # no stream, or none that did not fail
+            shape = longer(concrete(output.dims, 1), output.axis, self.turns)
+            rows = np.zeros((self.count, *shape), output.dtype)
+        return rows if stream_axis(output.dims) is None else joined(rows, output.dims, self.count)
 
     def _mix_in(self) -> None:
         """Frames that wait in a lane come first; as many of the new ones wait then."""

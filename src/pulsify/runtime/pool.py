@@ -111,8 +111,10 @@ class Pool:
         """
         options = {**(options or {}), **named}
         spec = stream.spec
-        _check_pooled(spec, most)
-        self.backend = backend = stream.quickest(pooled=True) if backend is None else backend
+        check_pooled(spec, most)
+        if backend is None:
+            backend = stream.quickest(pooled=True) if threads == 1 else DEFAULT
+        self.backend = backend
         self.spec, self.most = spec, most
         self._padding, self._check, self._ports = padding, check, ports(spec, 1)
         executable = stream.pooled(backend, portable, fuse_quantised, threads, options)
@@ -438,7 +440,8 @@ class Pool:
         )
 
 
-def _check_pooled(spec: Spec, most: Any) -> None:
+def check_pooled(spec: Spec, most: Any) -> None:
+    """Can streams of it be computed together, so many? InvalidArgument says why not."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise InvalidArgument(f"most={most!r}: expected a number of streams, at least 1")
     if spec.batch is None:

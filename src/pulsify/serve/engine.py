@@ -12,12 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pulsify.api import Stream
-from pulsify.backends.seam import Own, parted, stream_axis
+from pulsify.backends.seam import Own, stream_axis
 from pulsify.core.errors import InvalidArgument, PulsifyError
 from pulsify.core.spec import Spec, concrete
 from pulsify.runtime.lane import Lane
-from pulsify.runtime.many import Exchange
-from pulsify.runtime.pool import Pool
+from pulsify.runtime.pool import Pool, check_pooled
 from pulsify.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
@@ -41,13 +40,14 @@ class Engine(Protocol):
 
 
 def open_engine(stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> Engine:
-    """A pool if the model's streams can be computed together."""
+    """A pool if the model's streams can be computed together. What cannot be had is said here, not to clients."""
     try:
-        return Pooled(Pool(stream, most, backend=backend, options=options))
+        check_pooled(stream.spec, most)
     except InvalidArgument:
         if stream.statics:
             raise
         return Alone(stream, most, backend, options)
+    return Pooled(Pool(stream, most, backend=backend, options=options))
 
 
 class Pooled:
@@ -56,7 +56,6 @@ class Pooled:
     def __init__(self, pool: Pool) -> None:
         self.pool, self.spec, self.backend = pool, pool.spec, pool.backend
         self._axes = {i.name: stream_axis(i.dims) or 0 for i in self.spec.inputs}
-        self._timed = [o for o in self.spec.outputs if o.axis is not None]
         apart = all(stream_axis(i.dims) not in (None, i.axis) for i in self.spec.inputs)
         self.together = TOGETHER if apart else 1  # time and streams in one axis are not cut
 
@@ -78,7 +77,7 @@ class Pooled:
                 return self.pulses(places[:half], feeds[:half], count) + self.pulses(places[half:], feeds[half:], count)
             return [self._until(places[0], feeds[0], count) if count > 1 else ({}, error)]
         if made.whole and not made.failures:
-            rows = {o.name: parted(_frames(made, o.name), o.dims, len(places)) for o in self._timed}
+            rows = made.rows()
             return [({name: each[i] for name, each in rows.items()}, None) for i in range(len(places))]
         return [(named(self.spec, made.of(i)), made.failures.get(i)) for i in range(len(places))]
 
@@ -137,11 +136,15 @@ class Alone:
     def __init__(self, stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> None:
         self.spec, self._stream, self._most, self._open = stream.spec, stream, most, 0
         self.backend, self._options = backend, dict(options)
+        self._session()
+
+    def _session(self) -> Session:
+        return self._stream.session(backend=self.backend, options=self._options)
 
     def open(self) -> Place:
         if self._open >= self._most:
             raise InvalidArgument(f"all {self._most} streams of this model are open")
-        made = Place(self._stream.session(backend=self.backend, options=self._options))
+        made = Place(self._session())
         self._open += 1
         return made
 
@@ -161,10 +164,6 @@ class Alone:
             return (joined(self.spec, made, named(self.spec, place.session.flush())) if last else made), None
         except PulsifyError as error:
             return made, error
-
-
-def _frames(part: Exchange, name: str) -> Array:
-    return part.frames[name] if isinstance(part.frames, Mapping) else part.frames
 
 
 def named(spec: Spec, result: Any) -> Chunks:

@@ -29,6 +29,13 @@ def test_what_can_be_pooled_is() -> None:
 
 
 @pytest.mark.parametrize("kind", PROTOS)
+def test_what_cannot_be_had_is_said_when_it_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(pulsify.InvalidArgument, match="no such program"):
+        open_engine(pulsify.stream(PROTOS[kind], 4, verify=False), 2, "native", {})
+
+
+@pytest.mark.parametrize("kind", PROTOS)
 def test_a_step_takes_as_many_pulses_of_each_as_all_have(kind: str) -> None:
     stage = staged(kind)
     long, short = stage.open("long"), stage.open("short")

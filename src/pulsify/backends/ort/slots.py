@@ -18,7 +18,7 @@ import numpy as np
 from pulsify.backends.grouping import alike, apart
 from pulsify.backends.neighbours import kept_apart, same_place
 from pulsify.backends.ort.step import attach
-from pulsify.backends.seam import Array, Rows, Which, parted
+from pulsify.backends.seam import Array, Rows, Which, parted, stream_axis
 from pulsify.core.runner import quick_call
 from pulsify.core.spec import Dims, concrete
 
@@ -39,7 +39,8 @@ class Engine:
         dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
         self._dims = dims | {o.name: o.dims for o in spec.outputs}
         self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
-        self.together = _computed_apart(on)  # False: every stream is a call of its own
+        shared = any(stream_axis(dims[name]) is None for name in self._kept)  # a call has but one for all
+        self.together = not shared and _computed_apart(on)  # False: every stream is a call of its own
         rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}
         self._states = {n: rows[n] for n in self._kept}
         self.rows = {i.name: rows[i.name] for i in spec.inputs}
