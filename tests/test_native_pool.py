@@ -98,3 +98,21 @@ def test_a_streams_state_is_that_of_onnx_runtime_after_every_pulse(name: str) ->
         assert mine[2] == its[2] and mine[0].keys() == its[0].keys()
         for state, array in its[0].items():
             close(mine[0][state], array)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_worked_with_is_shared_and_leaves_nothing_behind(name: str) -> None:
+    """A stream of NaN before each pulse of another, in the same call: it is as if it had been alone."""
+    build, shape, axis = MODELS[name]
+    proto, x = build(), sound(shape, 43, 1)
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=PULSE, verify=False), 2, check=False, backend="native")
+    bad, good = pool.open(), pool.open()
+    parts = []
+    for chunk in np.split(x, range(7, 43, 7), axis):
+        bad.push(np.full_like(chunk, np.nan))
+        good.push(chunk)
+        parts += [result for lane, result in pool.run().items() if lane is good]
+    bad.flush()
+    good.flush()
+    parts += [result for lane, result in pool.run().items() if lane is good]
+    close(np.concatenate(parts, axis), run_batch(proto, x)["y"])

@@ -262,7 +262,7 @@ def _collected(p: Parts, indent: str) -> list[str]:
 def readme(p: Parts, live: int) -> str:
     spec, found = p.spec, signatures(p)
     states = sum(s.nbytes for s in spec.states)
-    memory = p.source.memory.size
+    memory = p.source.memory.size + p.source.work.size
     ports = [f"- `in_{i}` {x.name}: {shown(x)}" for i, x in enumerate(spec.inputs)]
     ports += [
         f"- `out_{i}` {o.name}: {shown(o)}" + (f", {o.delay} frames late" if o.axis is not None else ", out of flush")

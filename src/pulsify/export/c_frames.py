@@ -137,7 +137,7 @@ def _state(p: Parts) -> list[str]:
         f"/* All of a stream: {p.name}_reset first; it may be copied, moved and kept. */",
         f"typedef struct {p.name}_state {{",
     ]
-    lines += [f"    const {p.name}_weights *weights;", f"    {p.name}_memory memory;"]
+    lines += [f"    const {p.name}_weights *weights;", f"    {p.name}_memory memory;", f"    {p.name}_work work;"]
     lines += [
         "    int64_t received, pulses, rebased; /* frames that came, steps that ran, by how much counters are back */"
     ]
@@ -269,7 +269,7 @@ def _reset(p: Parts) -> Iterator[str]:
 
 def _step(p: Parts) -> Iterator[str]:
     spec = p.spec
-    names = ", ".join(["s->weights", "&s->memory", *(a.rpartition("*")[2] for a in p.source.arguments)])
+    names = _given(p)
     yield f"{signatures(p)['step']} {{"
     yield f"    const int64_t position = s->pulses * {spec.pulse} - s->rebased;"
     yield "    (void)position;"
@@ -295,11 +295,16 @@ def _step(p: Parts) -> Iterator[str]:
     yield ""
 
 
+def _given(p: Parts) -> str:
+    """What a step is called with."""
+    return ", ".join(["s->weights", "&s->memory", "&s->work", *(a.rpartition("*")[2] for a in p.source.arguments)])
+
+
 def _opening(p: Parts) -> Iterator[str]:
     """The first pulses as one, on the same memory: what it remembers is the stream's."""
     if p.first is None:
         return
-    names = ", ".join(["s->weights", "&s->memory", *(a.rpartition("*")[2] for a in p.source.arguments)])
+    names = _given(p)
     yield f"{signatures(p)['opening']} {{"
     if p.first.length:
         yield f"    {p.place(p.first.length)} = length < 0 ? {p.first.unknown_length} : (int32_t)length;"

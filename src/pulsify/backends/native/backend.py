@@ -12,7 +12,7 @@ from pulsify.backends.native.library import compiler, library
 from pulsify.backends.native.render import Source, render
 from pulsify.backends.native.slots import Slots
 from pulsify.backends.native.source import Written, written
-from pulsify.backends.native.step import Step, Steps, address, aligned
+from pulsify.backends.native.step import FIXED, Step, Steps, address, aligned
 from pulsify.backends.native.views import FLOATING
 from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, plain
 from pulsify.core.spec import Spec
@@ -85,21 +85,22 @@ def _entry(name: str, source: Source) -> str:
 
     The third is for many streams, each with pointers and memory of its own.
     """
-    casts = [f"({a.rpartition('*')[0]}*)f[{2 + i}]" for i, a in enumerate(source.arguments)]
-    args = ", ".join([f"(const {NAME}_weights *)f[0]", f"({NAME}_memory *)f[1]", *casts])
+    casts = [f"({a.rpartition('*')[0]}*)f[{FIXED + i}]" for i, a in enumerate(source.arguments)]
+    first = f"(const {NAME}_weights *)f[0]", f"({NAME}_memory *)f[1]", f"({NAME}_work *)f[2]"
+    args = ", ".join([*first, *casts])
     looks = f"if (!{NAME}_finite(f)) return 0; {NAME}_{name}(f); return 1;"
     return (
         f"void {NAME}_{name}(void **f) {{ {NAME}_step_{name}({args}); }}\n"
         f"int {NAME}_{name}_if_finite(void **f) {{ {looks} }}\n"
         f"void {NAME}_{name}_many(void **f, int64_t n) {{\n"
-        f"    for (int64_t i = 0; i < n; i++) {NAME}_{name}(f + i * {2 + len(source.arguments)});\n}}\n"
+        f"    for (int64_t i = 0; i < n; i++) {NAME}_{name}(f + i * {FIXED + len(source.arguments)});\n}}\n"
     )
 
 
 def _finite(made: Written) -> str:
     """Are all numbers of the inputs finite? What is not is no zero when taken from itself."""
     lines = [
-        f"for (int i = 0; i < {b.size}; i++) bad |= ((({b.ctype} *)f[{2 + k}])[i] - (({b.ctype} *)f[{2 + k}])[i]) != 0;"
+        f"for (int i = 0; i < {b.size}; i++) {{ {b.ctype} x = (({b.ctype} *)f[{FIXED + k}])[i]; bad |= (x - x) != 0; }}"
         for k, b in enumerate(made.steps[0].inputs)
         if b.ctype in FLOATING
     ]

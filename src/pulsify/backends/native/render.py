@@ -1,4 +1,4 @@
-"""Calls of kernels as C text: what stays, what is worked with and the weights are structs, by type."""
+"""Calls of kernels as C text: what stays, what is worked with and the weights are a struct each, arrays by type."""
 
 from __future__ import annotations
 
@@ -63,11 +63,12 @@ def struct(arrays: Mapping[tuple[str, str], int]) -> Struct:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The text of a program, and what its structs look like."""
+    """The text of a program, and what its structs look like. work: worth nothing from one step to the next."""
 
     kernels: str
     steps: Mapping[str, str]
     memory: Struct
+    work: Struct
     weights: Struct
     image: Array  # the weights, as their struct has them
     arguments: tuple[str, ...] = ()
@@ -78,11 +79,13 @@ class Source:
         return "\n".join(parts).replace("@NAME@", name)
 
     def structs(self, name: str) -> str:
-        return f"{self.memory.text(f'{name}_memory')}\n{self.weights.text(f'{name}_weights')}\n"
+        known = {"memory": self.memory, "work": self.work, "weights": self.weights}
+        return "".join(f"{each.text(f'{name}_{what}')}\n" for what, each in known.items())
 
 
 def render(made: Written) -> Source:
     kept: dict[tuple[str, str], int] = {}
+    worked: dict[tuple[str, str], int] = {}
     for port in made.ports.values():
         buffer = port.view().buffer
         key = f"state_{SHORT[port.ctype]}", port.ctype
@@ -93,8 +96,7 @@ def render(made: Written) -> Source:
     for step in made.steps:
         for ctype, count in step.work.items():
             key = f"work_{SHORT[ctype]}", ctype
-            kept[key] = max(kept.get(key, 0), count)
-    memory = struct(kept)
+            worked[key] = max(worked.get(key, 0), count)
     weights = struct({(SHORT[t], t): n for t, n in made.weights.sizes.items()})
     image = np.zeros(weights.size, np.uint8)
     for f in weights.fields:
@@ -108,7 +110,7 @@ def render(made: Written) -> Source:
         for i, b in enumerate(many)
     )
     steps = {step.name: _step(step, names, arguments) for step in made.steps}
-    return Source("\n".join(names.texts), steps, memory, weights, image, arguments)
+    return Source("\n".join(names.texts), steps, struct(kept), struct(worked), weights, image, arguments)
 
 
 @dataclass(eq=False)
@@ -132,9 +134,10 @@ class _Names:
 def _step(step: Step, names: _Names, arguments: Sequence[str]) -> str:
     places = {b: f"{b.kind}_{i}" for many in (step.inputs, step.outputs) for i, b in enumerate(many)}
     lines = [
-        f"static void @NAME@_step_{step.name}(const @NAME@_weights *w, @NAME@_memory *s, {', '.join(arguments)}) {{"
+        f"static void @NAME@_step_{step.name}(const @NAME@_weights *w, @NAME@_memory *s, @NAME@_work *t, "
+        f"{', '.join(arguments)}) {{"
     ]
-    lines += ["    (void)w;", "    (void)s;", *(f"    (void){a.rpartition('*')[2]};" for a in arguments)]
+    lines += [f"    (void){name};" for name in ("w", "s", "t", *(a.rpartition("*")[2] for a in arguments))]
     for call in step.calls:
         if call.comment:
             lines.append(f"    /* {call.comment.replace('*/', '* /')} */")
@@ -147,7 +150,7 @@ def _place(view: View, places: Mapping[Buffer, str]) -> str:
     buffer = view.buffer
     base = {
         "weight": f"w->{SHORT[buffer.ctype]}", "state": f"s->state_{SHORT[buffer.ctype]}",
-        "work": f"s->work_{SHORT[buffer.ctype]}",
+        "work": f"t->work_{SHORT[buffer.ctype]}",
     }.get(buffer.kind) or places[buffer]  # fmt: skip
     at = view.offset + (0 if buffer.kind in ("in", "out") else buffer.offset)
     moved = "" if buffer.moved is None else f" + s->state_i32[{buffer.moved[0].offset}] * {buffer.moved[1]}"

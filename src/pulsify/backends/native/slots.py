@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulsify.backends.grouping import alike
-from pulsify.backends.native.step import ALIGNED, Step, address, aligned, seen
+from pulsify.backends.native.step import ALIGNED, FIXED, Step, address, aligned, seen
 from pulsify.backends.seam import Array, Arrays, Rows, Which
 from pulsify.core.spec import Input, Output, concrete
 
@@ -37,9 +37,10 @@ class Slots:
         self._made = {o.name: _rows(o, most) for o in spec.outputs}
         self._at = {id(rows): _addresses(rows) for rows in (*self.rows.values(), *self._fed.values())}
         self._homes = _addresses(self._memory)
-        self._pointers = np.zeros((most, 2 + len(self._fed) + len(self._made)), np.uintp)  # as C takes them
-        self._pointers[:, 0] = on.weights_at
-        for at, rows in enumerate(self._made.values(), 2 + len(self._fed)):
+        self._work = aligned(on.source.work.size)  # of whichever stream is being computed
+        self._pointers = np.zeros((most, FIXED + len(self._fed) + len(self._made)), np.uintp)  # as C takes them
+        self._pointers[:, 0], self._pointers[:, 2] = on.weights_at, address(self._work)
+        for at, rows in enumerate(self._made.values(), FIXED + len(self._fed)):
             self._pointers[:, at] = _addresses(rows)
         self._position, self._length = (self._counter(name) for name in (spec.position, spec.length))
         self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
@@ -64,7 +65,7 @@ class Slots:
         far = lengths is None or lengths[0] == self._spec.unknown_length
         steady = self._on.steady if far and positions[0] >= self._since else None
         pointers[:, 1] = self._homes[slots]
-        for at, (name, rows) in enumerate(self.rows.items(), 2):
+        for at, (name, rows) in enumerate(self.rows.items(), FIXED):
             if fed is None:
                 pointers[:, at] = self._at[id(rows)][slots]
             else:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pulsify.backends.native.backend import Executable
 
 ALIGNED = 64
+FIXED = 3  # pointers before those of the ports: weights, what stays, what is worked with
 
 
 def aligned(size: int) -> Array:
@@ -47,7 +48,8 @@ class Step:
                                                               buffer=port.buffer.moved[0]))
             for port in on.made.ports.values() if port.buffer is not None and port.buffer.moved
         }  # fmt: skip
-        frame = [on.weights_at, address(self._memory)]
+        self._work = aligned(on.source.work.size)
+        frame = [on.weights_at, address(self._memory), address(self._work)]
         frame += [address(a) for a in (*self.inputs.values(), *self.outputs.values())]
         self._frame = np.array(frame, np.uintp)
         self._at_frame = address(self._frame)
