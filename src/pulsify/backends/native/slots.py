@@ -84,7 +84,7 @@ class Slots:
 
     def reset(self, slot: int) -> None:
         if slot not in self._steps:
-            self._steps[slot] = Step(self._on, {}, self._memory[slot])
+            self._steps[slot] = Step(self._on, {}, (self._memory[slot], self._work))
         self._steps[slot].reset()
 
     def states(self, slot: int, position: int) -> dict[str, Array]:

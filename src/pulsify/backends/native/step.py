@@ -34,12 +34,15 @@ def address(array: Array) -> int:
 
 
 class Step:
-    """Pulses of one stream: memory laid out once, a C function for each step. memory: zeros of somebody else's."""
+    """Pulses of one stream: memory laid out once, a C function for each step.
 
-    def __init__(self, on: Executable, statics: Mapping[str, Array], memory: Array | None = None) -> None:
+    room: what stays (zeros) and what is worked with, where they are somebody else's.
+    """
+
+    def __init__(self, on: Executable, statics: Mapping[str, Array], room: tuple[Array, Array] | None = None) -> None:
         spec = on.spec
         self._on, self._pulse = on, spec.pulse
-        self._memory = aligned(on.source.memory.size) if memory is None else memory
+        self._memory, self._work = room or (aligned(on.source.memory.size), aligned(on.source.work.size))
         self.inputs = {i.name: _port(concrete(i.dims, 1), i.dtype) for i in spec.inputs}
         self.outputs = {o.name: _port(concrete(o.dims, 1), o.dtype) for o in spec.outputs}
         self._kept = {name: seen(self._memory, on.source, port) for name, port in on.made.ports.items()}
@@ -48,7 +51,6 @@ class Step:
                                                               buffer=port.buffer.moved[0]))
             for port in on.made.ports.values() if port.buffer is not None and port.buffer.moved
         }  # fmt: skip
-        self._work = aligned(on.source.work.size)
         frame = [on.weights_at, address(self._memory), address(self._work)]
         frame += [address(a) for a in (*self.inputs.values(), *self.outputs.values())]
         self._frame = np.array(frame, np.uintp)
