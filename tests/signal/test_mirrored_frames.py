@@ -37,6 +37,21 @@ def by_comparison(i: Any, n: Any) -> Any:
     return torch.where(i > n - 1, 2 * n - 2 - i, i)
 
 
+def by_a_choice_in_a_choice(i: Any, n: Any) -> Any:
+    return torch.where(i < 0, -1 - i, torch.where(i >= n, 2 * n - 1 - i, i))
+
+
+def by_a_choice_with_the_end_first(i: Any, n: Any) -> Any:
+    return torch.where(i >= n, 2 * n - 1 - i, torch.where(i >= 0, i, -1 - i))
+
+
+def by_a_choice_around_a_minimum(i: Any, n: Any) -> Any:
+    return torch.where(i > 0, torch.minimum(i, 2 * (n - 1) - i), -i)
+
+
+NESTED = [by_a_choice_in_a_choice, by_a_choice_with_the_end_first, by_a_choice_around_a_minimum]
+
+
 class Frames(torch.nn.Module):
     """[B, T] -> [B, frames, size], a frame every `shift` samples, in the middle of them."""
 
@@ -52,7 +67,7 @@ class Frames(torch.nn.Module):
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("mirror", [by_where, by_minimum, by_comparison])
+@pytest.mark.parametrize("mirror", [by_where, by_minimum, by_comparison, *NESTED])
 def test_frames_with_edges_not_snipped(mirror: Any, exporter: str, tmp_path: Path) -> None:
     proto = exported(Frames(mirror), ("B", "T"), tmp_path / "m.onnx", dynamo=exporter == "dynamo")
     for pulse, streams in ((10, 1), (40, 2)):
@@ -80,6 +95,20 @@ def test_a_pad_by_places_takes_the_streams_that_a_pad_takes(exporter: str, tmp_p
         stream = check(proto, pulse, range(5, 30), batch=2)
         with pytest.raises(pulsify.InvalidLength, match="at least 5"):
             stream.run(np.zeros((1, 4), np.float32))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("off", [-9, -2])
+def test_choices_in_choices_that_mirror_nothing(off: int, exporter: str, tmp_path: Path) -> None:
+    """Behind the end they go on elsewhere: neither the lesser nor the larger of two."""
+
+    def elsewhere(i: Any, n: Any) -> Any:
+        return torch.where(i < 0, -1 - i, torch.where(i >= n, 2 * n - 1 + off - i, i))
+
+    proto = exported(Frames(elsewhere), ("B", "T"), tmp_path / "m.onnx", dynamo=exporter == "dynamo")
+    with pytest.raises(pulsify.NotStreamable) as refused:
+        pulsify.stream(proto, pulse=10)
+    assert refused.value.op.startswith("Gather") and refused.value.hint
 
 
 def test_a_table_mirrored_at_a_place_of_its_own_and_one_that_runs_backwards() -> None:

@@ -168,6 +168,32 @@ def test_logarithms_of_weights_under_large_scores(name: str, far: float) -> None
         same(streamed(stream, feeds, [length]), Batch(proto).run(feeds))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["sum", "squares"])
+def test_logarithms_of_weights_under_the_largest_scores_there_are(name: str, dtype: type) -> None:
+    """All frames hidden by finfo.min: beside that the logarithm of a sum is nothing, and each of them had weight 1."""
+    nodes = [node("LogSoftmax", "s", "l", axis=1), *LOGARITHMS[name]]
+    types = dict.fromkeys("xsy", dtype)
+    proto = model(nodes, {"x": ["B", "T", 2], "s": ["B", "T", 1]}, ["y"], ints(a=[1]), opset=18, dtypes=types)
+    stream, rng, lowest = pulsify.stream(proto, pulse=3, verify=False), np.random.default_rng(0), np.finfo(dtype).min
+    for length in (1, 4, 7, 11):
+        x = rng.standard_normal((2, length, 2)).astype(dtype)
+        own, late = x[..., :1], (np.arange(length) > 4)[:, None]
+        for s in (np.full_like(own, lowest), own * 1e9, own + 1e9 * late):
+            feeds = {"x": x, "s": s.astype(dtype)}
+            for chunks in ([length], [1] * length):
+                same(streamed(stream, feeds, chunks), Batch(proto).run(feeds))
+
+
+def test_the_mean_of_logarithms_of_weights_that_are_all_the_same() -> None:
+    nodes = [node("LogSoftmax", "s", "l", axis=1), node("ReduceMean", "l a", "y", keepdims=0)]
+    proto = model(nodes, {"s": ["B", "T", 1]}, ["y"], ints(a=[1]), opset=18)
+    stream = pulsify.stream(proto, pulse=4)
+    for length, far in ((1, -1e30), (9, -3e38), (30, 3e38)):
+        got = stream.run(np.full((1, length, 1), far, np.float32))
+        np.testing.assert_allclose(got, [[-np.log(length)]], rtol=1e-6)
+
+
 def test_a_scan_that_starts_with_the_first_frame() -> None:
     """A slow mean over frames, from the first one on; and one over the rest."""
     body = onnx.helper.make_graph(

@@ -190,6 +190,7 @@ class Late:
 
     Scores are normalised over all of time, or their weights are exp(logits - shift). centre, scales and shift are known
     only at the end.
+    log: the value less its log-sum-exp over all of time, its log-softmax, and not less a centre.
     node: where the two were joined; fold: the node that has to see the last frame first; None: it is the length.
     """
 
@@ -197,6 +198,7 @@ class Late:
     fold: Node | None
     value: Wire | None = None
     centre: Static | None = None
+    log: bool = False
     power: int = 1
     logits: Wire | None = None
     shift: Static | None = None

@@ -45,6 +45,7 @@ class Questions:
     facts: dict[str, Fact] = field(default_factory=dict)
     follower: Follower | None = None  # what every known value is, see proof/numbers
     batch_follower: Follower | None = None  # the same by the batch size, see proof/batches
+    streams_named: set[str] = field(default_factory=set)  # known values that name each stream, see proof/batches
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see proof/values
     large_values: tuple[int, dict[str, Traced]] = (0, {})  # of one stream length
     lengths_found: dict[Length, None] = field(default_factory=dict)  # that the model works out by itself

@@ -12,7 +12,7 @@ import numpy as np
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
 from pulsify.convert.known.floats import Drift, binary
-from pulsify.convert.known.follow import LOOKS, Few, Fixed, Follower, Value, follows
+from pulsify.convert.known.follow import FEW, LOOKS, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.moves import numbers_of
 from pulsify.convert.known.places import met, moved_axes
 from pulsify.convert.known.reshaping import axes_of
@@ -43,6 +43,8 @@ def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
     sizes = tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(v.sizes) if keep or a not in axes)
     to = {a: a if keep else i for i, a in enumerate(left)}
     over = [a for a in axes if a in v.times]
+    if arg and over and (end := _end_of_line(node, v, over[0], sizes)) is not None:
+        return end
     made = _over(f, node, v, over, sizes, to)
     return numbers_of(f, node, made)
 
@@ -72,6 +74,16 @@ def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool
     return Few(out.reshape(dims), value.floating)
 
 
+def _end_of_line(node: Node, v: Spread, axis: int, sizes: tuple[Series, ...]) -> Value | None:
+    """Where a line over time is largest, or smallest, if that is where it ends: arange(n).argmax()."""
+    q, dims = v.slope.get(axis, 0), [int(s.item) for s in sizes if s.constant]
+    straight = v.lo == v.hi and v.drift.none and len(dims) == len(sizes) and math.prod(dims) <= FEW
+    if not straight or not q or (q > 0) != (node.op == "ArgMax"):
+        return None
+    last = one.subtract(v.sizes[axis], constant(1, v.sizes[axis].unit))
+    return Few(np.full(dims, replace(last, limit=min(last.limit, v.certain)), object), False)
+
+
 def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
     """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
     picks = node.op in ("ReduceMax", "ReduceMin")
@@ -79,7 +91,8 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
     slope = dict(v.slope)
     if not over:
         out = moved_axes(v if picks and not v.slope else many.exactly(v), to, sizes)
-        return out if picks else replace(out, lo=-FAR, hi=FAR)
+        lo, hi = _range(node, v, math.prod(int(s.item) for a, s in enumerate(v.sizes) if a not in to))
+        return out if picks else replace(out, lo=lo, hi=hi, least=-FAR, apart=0.0)
     if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
         raise Unsure(f"{node.op} over time never repeats")
     if len(over) > 1 and not picks:
@@ -111,6 +124,14 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
         return out
     counts = [s for a, s in enumerate(v.sizes) if a in over or a not in to]
     return _summed_up(_growing_sum(f, node, out, counts), v, counts)
+
+
+def _range(node: Node, v: Spread, count: int) -> tuple[float, float]:
+    """In which a result over so many entries lies, none of them another one of time."""
+    if node.op.startswith("Arg"):
+        return 0.0, max(count - 1.0, 0.0)
+    whole = node.op == "ReduceSum" and not v.floating and not v.slope and count
+    return (count * v.lo, count * v.hi) if whole else (-FAR, FAR)
 
 
 def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:

@@ -92,6 +92,50 @@ def one_number(ask: Questions, name: str) -> bool:
     return isinstance(value, Spread) and value.lo == value.hi and not value.slope and value.drift.none
 
 
+def each_stream(ask: Questions, name: str, column: int) -> bool:
+    """Does a table of a row a stream name that stream in a column, and in the others what is the same for all?"""
+    maker = ask.model.producers.get(name)
+    if ask.traces.other_batch is None or maker is None or maker.op != "Concat":
+        return False
+    by_column = all(len(dims) == 2 and dims[1] == 1 for dims in (ask.traces.runs[0][i].dims for i in maker.inputs))
+    if not by_column or maker.attr("axis") not in (1, -1):
+        return False
+    if not all(_streams(ask, n, counts=i == column) for i, n in enumerate(maker.inputs)):
+        return False
+    ask.streams_named.add(name)
+    return True
+
+
+def one_behind_another(ask: Questions, name: str, frames: int) -> bool:
+    """Are places in streams that lie one behind another, so many frames each, the same in all of them?"""
+    if ask.traces.other_batch is None or len(ask.traces.runs[0][name].dims) != 1:
+        return False
+    try:
+        value = _follower(ask).value(name)
+    except Unsure:
+        return False
+    if not isinstance(value, Spread) or value.near or value.period > 1 or not value.drift.none:
+        return False
+    if dict(value.slope) != {0: Fraction(frames)}:
+        return False
+    ask.streams_named.add(name)
+    return True
+
+
+def _streams(ask: Questions, name: str, counts: bool) -> bool:
+    """Is a known value 0, 1, 2, ... along the streams (counts), or else the same for all of them?"""
+    try:
+        value = _follower(ask).value(name)
+    except Unsure:
+        return False
+    if not isinstance(value, Spread) or not value.drift.none:
+        return False
+    if not counts:
+        return _regular(value)
+    line = dict(value.slope) == {0: Fraction(1)} and value.lo == value.hi == 0
+    return line and not value.near and value.period == 1
+
+
 def by_streams(ask: Questions, name: str) -> list[int]:
     """For every entry of a known value, how many times the number of streams it is; 0: it does not follow from it."""
     first, other = ask.traces.runs[0], ask.traces.other_batch
@@ -120,7 +164,7 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
                 for x, y in zip(first[name].dims, other[name].dims, strict=True):
                     if x * other.batch != y * first.batch and x != y:
                         _refuse(ask, node, name, "it is no multiple of the batch size")
-            elif name and not (node.op in IN_GRAPH and not ask.time_axes(name)):
+            elif name not in ask.streams_named and name and not (node.op in IN_GRAPH and not ask.time_axes(name)):
                 _check_known(ask, node, name)
     for decision in ask.model.decisions:
         if by_batch(ask, decision.name) and decision.axis is None:

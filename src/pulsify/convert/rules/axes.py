@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Late, Static, Wire
-from pulsify.convert.plan import Plan, execute
+from pulsify.convert.facts import Late, Wire
+from pulsify.convert.plan import Plan
 from pulsify.convert.rules import fold
 from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.best import best_frames
@@ -30,7 +30,7 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
     data = ctx.ask.known(node.outputs[0]) is None
     if wire is not None and over_time and node.op != "Hardmax" and data and not wire.layout.folded:
         ctx.ask.facts[node.outputs[0]] = (
-            Late(node, node, logits=wire) if node.op == "Softmax" else _logarithms(ctx, node, wire)
+            Late(node, node, logits=wire) if node.op == "Softmax" else Late(node, node, value=wire, log=True)
         )
         return None
     guard(
@@ -42,18 +42,6 @@ def softmax(ctx: Context, node: Node) -> Plan | None:
         "a softmax needs a bounded mask or window",
     )
     return pointwise(ctx, node)
-
-
-def _logarithms(ctx: Context, node: Node, wire: Wire) -> Late:
-    """Of a softmax: frames less the logarithm of the sum of their exponentials, known at the end.
-
-    Not rounded, for batch takes the largest score off first: of scores as large as 10^4 little would be left.
-    """
-    over = {wire.layout.axis}
-    execute(ctx, node, fold.reduced(ctx, node, wire, over, keep=True, op="ReduceLogSumExp", rounds=False))
-    total = ctx.ask.facts[node.outputs[0]]
-    assert isinstance(total, Static)
-    return Late(node, node, value=wire, centre=total)
 
 
 @rule("ArgMax", "ArgMin", says="along any axis; over time at the end of the stream")

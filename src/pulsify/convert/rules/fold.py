@@ -85,13 +85,8 @@ BEFORE: dict[str, Callable[[ir.Value], tuple[str, tuple[ir.Value, ...]]]] = {
 AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
 
 
-def reduced(
-    ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "", rounds: bool = True
-) -> Plan:
-    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own.
-
-    rounds: to the type of the node's output; else a sum is left in the type it is carried in.
-    """
+def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op: str = "") -> Plan:
+    """A Reduce operator (or a pool of all frames) over time, and perhaps other axes. op: what it is, if not its own."""
     op = op or node.op
     check_axes(ctx, node, wire, axes)
     floats = wire.dtype.is_floating_point()
@@ -117,7 +112,7 @@ def reduced(
             value = fold.product("product", part, dtype, sizes)
         else:
             value = _summed(ctx, fold, op, x, wire.layout, dtype, axes)
-        return (finished(ctx, node, value, held, axes, keep) if rounds else value,)
+        return (finished(ctx, node, value, held, axes, keep),)
 
     return over_all(ctx, node, (wire,), make)
 
@@ -153,11 +148,13 @@ class Scores:
     """exp(x - top) of a pulse's frames, top being the largest of all so far; what was summed before is worth less now.
 
     worth: exp(top before - top now), in double precision.
+    moved: top now - top before, and zero as long as there was none.
     """
 
     weights: ir.Value
     top: ir.Value
     worth: ir.Value
+    moved: ir.Value
 
 
 def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: set[int]) -> Scores:
@@ -167,7 +164,8 @@ def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: se
     far, zero = (b.constant(np.array(v, dtype.numpy()), "far") for v in (np.inf, 0))
     top = b.op("Where", b.op("Equal", b.op("Abs", now), far), zero, now)  # infinite: its exponential is zero, or that
     worth = b.op("Exp", b.op("Sub", before, top))
-    return Scores(b.op("Exp", b.op("Sub", x, top)), top, fold.cast(worth, dtype, DOUBLE))
+    moved = b.op("Where", b.op("Equal", b.op("Abs", before), far), zero, b.op("Sub", top, before))
+    return Scores(b.op("Exp", b.op("Sub", x, top)), top, fold.cast(worth, dtype, DOUBLE), moved)
 
 
 # ---- places

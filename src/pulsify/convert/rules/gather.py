@@ -11,19 +11,18 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Layout, Prefix, Window, Wire
-from pulsify.convert.known.series import LONGEST, Unsure, subtract
+from pulsify.convert.known.series import LONGEST, Unsure
 from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_near
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, gather_frames, overrun
 from pulsify.convert.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
-from pulsify.convert.proof.numbers import Looked, follower, numbers, runs_from, size_length, sizes, uncertain
+from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axes import guard
-from pulsify.convert.rules.fold import last_frames
-from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
-from pulsify.convert.rules.slice import not_folded, table_rows
+from pulsify.convert.rules.single import by_coordinates, few, for_every_entry, of_each_stream
+from pulsify.convert.rules.slice import table_rows
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
@@ -130,13 +129,15 @@ def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | Non
     return int(v.lo), int(step)
 
 
-@rule("GatherND", says="frames by an index table, as exporters write advanced indexing; values without time")
+@rule(
+    "GatherND", says="frames by an index table, single ones at the end (x[arange(B), n - 1]), as exporters write them"
+)
 def gather_nd(ctx: Context, node: Node) -> Plan | None:
-    """With one coordinate and no batch dimensions it is a Gather on axis 0."""
+    """With one coordinate and no batch dimensions it is a Gather on axis 0; with several it picks single frames."""
     data = ctx.ask.fact(node.inputs[0])
     if isinstance(data, Wire):
         if node.attr("batch_dims", 0) or ctx.ask.dims(node.inputs[1])[-1] != 1:
-            ctx.ask.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
+            return by_coordinates(ctx, node, data)
         if data.layout.axis == 0:
             return _frames(ctx, node, data, node.inputs[1], 0)
     return pointwise(ctx, node)
@@ -172,14 +173,14 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if ctx.ask.known(index) is None:
         ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.ask.time_axes(index)
-    if not grown:
-        not_folded(ctx, node, wire)
+    if not grown and wire.layout.folded:
+        return of_each_stream(ctx, node, wire, index)
     first = not grown and ctx.ask.dims(index) in ((), (1,)) and fixed(ctx.ask, node, index)
     if first and not fixed_value(ctx.ask, node, index, "index").any():
         ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
         return None
     if not grown:
-        return _few(ctx, node, wire, index, axis)
+        return few(ctx, node, wire, index, axis)
     if len(grown) != 1:
         ctx.ask.refuse(
             node, "its index grows along two axes", "feed such frames as a separate input without a time axis"
@@ -392,41 +393,14 @@ def _by_clock(ctx: Context, wire: Wire, length: Length, table: IndexTable, x: ir
     return b.reshape(taken, [*sizes[: wire.layout.axis], *dims, *sizes[wire.layout.axis + 1 :]])
 
 
-def _few(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan:
-    """Single frames at fixed places from either end: of the first, or of the last ones."""
-    places = _from_either_end(ctx, node, wire, index, axis)
-    if node.op == "GatherND":
-        places = places[..., 0]
-    frames = int(places.max()) + 1 if places.min(initial=0) >= 0 else -int(places.min())
-    if not places.size or (places.min() < 0 <= places.max()):
-        ctx.ask.refuse(node, "it takes frames from both ends of the stream at once", "take them one by one")
-
-    def cut(x: ir.Value) -> ir.Value:
-        inside = places if places.min() >= 0 else places + frames
-        return ctx.builder.op("Gather", x, ctx.builder.constant(inside.astype(np.int64), "places"), axis=axis)
-
-    return (first_frames if places.min() >= 0 else last_frames)(ctx, node, wire, frames, cut)
-
-
-def _from_either_end(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Array:
-    """Places as numbers from the start, or below zero from the end, that are the same at every length."""
-    if fixed(ctx.ask, node, index):
-        return fixed_value(ctx.ask, node, index, "index")
-    cells, size = numbers(ctx.ask, node, index), sizes(ctx.ask, node, node.inputs[0])[axis]
-    back = [subtract(c, size) for c in cells.flat]  # T - 1, as models write the last frame's place
-    if not all(c.constant for c in back):
-        ctx.ask.refuse(
-            node,
-            "which single frames it takes depends on the length of the stream",
-            "take them at fixed places from either end",
-        )
-    return np.array([int(c.item) for c in back]).reshape(cells.shape)
-
-
-@rule("GatherElements", says="along any axis but time")
+@rule("GatherElements", says="along any axis but time; over time one frame, from either end")
 def gather_elements(ctx: Context, node: Node) -> Plan | None:
-    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", 0)], "picks frames")
     wires = [ctx.ask.wire(n) for n in node.inputs]
+    data = wires[0]
+    if data is not None and data.layout.axis == node.attr("axis", 0) % data.layout.rank:
+        if ctx.ask.time_axes(node.inputs[1]):
+            guard(ctx, node, data, [data.layout.axis], "picks frames")
+        return for_every_entry(ctx, node, data)
     if (wires[0] is None) != (wires[1] is None):
         ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)

@@ -2,6 +2,7 @@
 
     sum(softmax(a) * x)              weights that grow with the largest score so far; what was summed before shrinks
     mean((x - mean(x)) ** 2)         moments about a centre that moves along, put right for the true one at the end
+    mean(log_softmax(x))             the same about the largest so far, as batch takes that off first
 
 Nothing is emitted until the sum asks: then what it is made of is carried along, each frame seen once.
 """
@@ -102,10 +103,12 @@ def _aligned(ctx: Context, node: Node) -> bool:
 def _exponential(late: Fact | None) -> Late | None:
     """exp(x - max(x)), as a softmax or a log-sum-exp is written by hand."""
     plain = isinstance(late, Late) and late.power == 1 and not late.factors and not late.scales and late.logits is None
-    if not plain or not isinstance(late, Late) or late.value is None or late.centre is None:
+    if not plain or not isinstance(late, Late) or late.value is None:
         return None
-    if late.node.op == "LogSoftmax":  # weights again, however large the scores were
+    if late.log:  # weights again, however large the scores were
         return Late(late.node, late.fold, logits=late.value)
+    if late.centre is None:
+        return None
     return Late(late.node, late.fold, logits=late.value, shift=late.centre)
 
 
@@ -196,7 +199,7 @@ class Pooled:
                 part = fold.reduced("ReduceSum", found.weights, axes)
                 norm = fold.total("norm", part, dtype, sizes_of(late.logits.layout, axes), found.worth)
         weights = self._weights(fold, given, found, dtype)
-        if late.centre is None and late.power == 1:
+        if late.centre is None and late.power == 1 and not late.log:
             total = self._plain(fold, given, weights, found, dtype)
         else:
             total = self._moments(fold, given, weights, found, dtype)
@@ -241,6 +244,8 @@ class Pooled:
     ) -> ir.Value:
         """Sums of w, w (x - c) and w (x - c)^2 about a centre c, the mean so far: it moves, and they are moved along.
 
+        Of a log-softmax it is the largest so far: batch takes that off, and then the logarithm of the sum.
+
             sum w (x - c')   = sum w (x - c) - d sum w                        d = c' - c
             sum w (x - c')^2 = sum w (x - c)^2 - 2 d sum w (x - c) + d^2 sum w
 
@@ -249,7 +254,7 @@ class Pooled:
         b, late, value = self.ctx.builder, self.late, self.late.value
         assert value is not None
         x = fold.cast(fold.only(given[value], value.layout, dtype, 0), dtype, DOUBLE)
-        about = self._centre(fold, x, value)
+        about = self._top(fold, given[value], value, dtype) if late.log else self._centre(fold, x, value)
         weights = None if weights is None else fold.cast(weights, dtype, DOUBLE)
         ones = b.op("Cast", b.op("Equal", x, x), to=int(DOUBLE))  # (of what is no number no sum is one either)
         ones = fold.only(ones, value.layout, DOUBLE, 0)
@@ -260,7 +265,9 @@ class Pooled:
         after = [b.op("Add", x, y) for x, y in zip(_about(b, before, about.moved), parts, strict=True)]
         for carried, kept in zip(sums, after, strict=True):
             carried.keep(kept)
-        if late.centre is None:
+        if about.beyond is not None:
+            shift = about.beyond
+        elif late.centre is None:
             shift = b.op("Neg", about.now)
         else:
             shift = b.op("Sub", _double(b, late.centre, self.ctx.ask.dtype(self.node.outputs[0])), about.now)
@@ -281,11 +288,21 @@ class Pooled:
         carried.keep(now)
         return Centre(now, moved)
 
+    def _top(self, fold: Fold, x: ir.Value, value: Wire, dtype: ir.DataType) -> Centre:
+        """The largest of all frames so far, and the logarithm of what exponentials sum up to beside its own."""
+        axes = {value.layout.axis}
+        found = scores(fold, x, value.layout, dtype, axes)
+        part = fold.reduced("ReduceSum", found.weights, axes)
+        total = fold.total("exponentials", part, dtype, sizes_of(value.layout, axes), found.worth)
+        now, moved = (fold.cast(v, dtype, DOUBLE) for v in (found.top, found.moved))
+        return Centre(now, moved, self.ctx.builder.op("Log", total))
+
 
 @dataclass(frozen=True, eq=False)
 class Centre:
     now: ir.Value
     moved: ir.Value  # since the last pulse
+    beyond: ir.Value | None = None  # how far from it the model's own centre lies, if that is worked out here
 
 
 def _about(b: Builder, sums: Sequence[ir.Value], d: ir.Value) -> list[ir.Value]:

@@ -42,3 +42,39 @@ def test_what_is_said_is_so_and_what_could_be_is_said(op: str) -> None:
         assert found is None or np.array_equal(made, is_[found])
         said.add(found)
     assert said >= {None, "Max" if op.startswith("Less") else "Min"}
+
+
+@pytest.mark.parametrize("inner", ["Min", "Max"])
+@pytest.mark.parametrize("op", ["Less", "GreaterOrEqual"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_choice_between_a_line_and_the_lesser_or_the_larger_of_two(op: str, inner: str, at: int) -> None:
+    """Where(i op 0, a - i, Min(i, d + grown * n - i)), and the other way round: what is said is so at every length."""
+    said = set[str | None]()
+    for a, d, grown in itertools.product((-1, 0, 3), (-3, -1, 0, 2), (-2, 0, 2)):
+        nodes = [
+            node("Shape", "x", "t", start=1, end=2),
+            node("Squeeze", "t", "n"),
+            node("Range", "low n one", "i"),
+            node(op, "i zero", "is"),
+            node("Sub", "a i", "line"),
+            node("Mul", "n grown", "more"),
+            node("Add", "more d", "end"),
+            node("Sub", "end i", "far"),
+            node(inner, "i far", "two"),
+            node("Where", "is two line" if at == 1 else "is line two", "y"),
+            node("Shape", "y", "s"),
+            node("Relu", "x", "z"),
+        ]
+        numbers = {"low": -9, "zero": 0, "one": 1, "a": a, "d": d, "grown": grown}
+        given = {n: np.array(v) for n, v in numbers.items()}
+        ask = asked(model(nodes, {"x": [1, "T"]}, ["s", "z"], given, dtypes={"s": np.int64}), proof="sampled")
+        found = as_extreme(follower(ask), ask.model.producers["y"])
+        said.add(found)
+        for n in range(1, 30) if found else ():
+            i = np.arange(-40, 40)
+            line, two = a - i, (np.minimum if inner == "Min" else np.maximum)(i, d + grown * n - i)
+            is_ = COMPARED[op](i, 0)
+            made = np.where(is_, two, line) if at == 1 else np.where(is_, line, two)
+            assert np.array_equal(made, (np.minimum if found == "Min" else np.maximum)(line, two)), (found, a, d, n)
+    rises = (op == "Less") == (at == 2)  # the line is taken below zero, where it is the larger one
+    assert said == ({None, "Max" if rises else "Min"} if rises == (inner == "Min") else {None})
