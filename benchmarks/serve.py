@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,10 +50,9 @@ def serve_bench(name: str, plain: bool, backend: str, pipe: Any) -> None:
     import socket
 
     from pulsify.serve.hosted import Machine
-    from pulsify.serve.running import SWITCH, Options, server
+    from pulsify.serve.running import Options, server, tune
     from pulsify.serve.service import Service, Settings
 
-    sys.setswitchinterval(SWITCH)
     service = Service([MODELS[name].served()], Settings(Machine(most=2048, backend=backend, calibrate=False)))
     spent = _instrument(service)
     listening = socket.socket()
@@ -68,6 +66,7 @@ def serve_bench(name: str, plain: bool, backend: str, pipe: Any) -> None:
 
     threading.Thread(target=_answer, args=(pipe, figures), daemon=True).start()
     pipe.send(listening.getsockname()[1])
+    tune()
     server(service, Options()).run([listening])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -51,6 +52,13 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
+def tune() -> None:
+    """This process is a server, its models open: they are not looked through again for garbage while streams wait."""
+    sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()
+
+
 def server(service: Service, options: Options) -> Server:
     config = uvicorn.Config(
         Application(service),
@@ -83,7 +91,7 @@ def bound(options: Options) -> socket.socket:
 
 def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
     """Until a signal ends it. listens: is told where, when whoever comes is let in."""
-    sys.setswitchinterval(SWITCH)
+    tune()
     made = server(service, options)
     listening.listen(made.config.backlog)
     scheme = "https" if options.tls_cert else "http"
