@@ -35,7 +35,7 @@ class Slots:
         self.rows = {i.name: _rows(i, most) for i in spec.inputs}
         self._fed = {i.name: _rows(i, most) for i in spec.inputs}
         self._made = {o.name: _rows(o, most) for o in spec.outputs}
-        self._at = {id(rows): _addresses(rows) for rows in (*self.rows.values(), *self._fed.values())}
+        self._rows_at, self._fed_at = ([_addresses(rows) for rows in each.values()] for each in (self.rows, self._fed))
         self._homes = _addresses(self._memory)
         self._work = aligned(on.source.work.size)  # of whichever stream is being computed
         self._pointers = np.zeros((most, FIXED + len(self._fed) + len(self._made)), np.uintp)  # as C takes them
@@ -65,12 +65,12 @@ class Slots:
         far = lengths is None or lengths[0] == self._spec.unknown_length
         steady = self._on.steady if far and positions[0] >= self._since else None
         pointers[:, 1] = self._homes[slots]
-        for at, (name, rows) in enumerate(self.rows.items(), FIXED):
+        for i, (name, room) in enumerate(self._fed.items()):
             if fed is None:
-                pointers[:, at] = self._at[id(rows)][slots]
+                pointers[:, FIXED + i] = self._rows_at[i][slots]
             else:
-                self._fed[name][:count] = fed[name]
-                pointers[:, at] = self._at[id(self._fed[name])][:count]
+                room[:count] = fed[name]
+                pointers[:, FIXED + i] = self._fed_at[i][:count]
         if self._position is not None and (steady is None or self._on.program.counts):
             self._position[slots] = positions
         if self._length is not None and steady is None:
