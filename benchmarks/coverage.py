@@ -178,7 +178,7 @@ def judge_pulsify(case: Case) -> Verdict:
 
 
 def run_pulsify(case: Case) -> tuple[list[Array], str]:
-    stream = compile_pulsify(case.path, case.entry.pulse)
+    stream = compile_pulsify(case.path, case.entry.pulse, case.entry.time)
     (output,) = stream.outputs
     outputs = []
     for x in case.inputs:
@@ -189,17 +189,17 @@ def run_pulsify(case: Case) -> tuple[list[Array], str]:
     return outputs, str(output.delay)
 
 
-def compile_pulsify(path: Path, pulse: int) -> Any:
+def compile_pulsify(path: Path, pulse: int, time: str | None = None) -> Any:
     """The stream, at the pulse and with the growing cache that pulsify itself asks for."""
     try:
-        return pulsify.stream(str(path), pulse=pulse)
+        return pulsify.stream(str(path), pulse=pulse, time=time)
     except pulsify.InvalidPulse as error:
         multiple = int(error.granularity)
-        return pulsify.stream(str(path), pulse=math.ceil(pulse / multiple) * multiple)
+        return pulsify.stream(str(path), pulse=math.ceil(pulse / multiple) * multiple, time=time)
     except pulsify.NotStreamable as error:
         if "unbounded" not in str(error):
             raise
-        return pulsify.stream(str(path), pulse=pulse, unbounded="grow")
+        return pulsify.stream(str(path), pulse=pulse, time=time, unbounded="grow")
 
 
 def settle(case: Case, run: Callable[[], tuple[list[Array], str]]) -> Verdict:

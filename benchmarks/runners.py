@@ -22,7 +22,7 @@ from pulsify.backends.choosing import multiply_adds
 from pulsify.core.runner import open_model
 from pulsify.report.figures import length_figures
 from pulsify.report.timing import fitting, looks
-from pulsify.verify.check import TOLERANCE, error
+from pulsify.verify.distance import TOLERANCE, error
 
 PULSIFY, STEP, OTHERWISE = "pulsify", "pulsify, step alone", "pulsify, written otherwise"
 NATIVE, NATIVE_STEP = "pulsify, native", "native, step alone"

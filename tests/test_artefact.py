@@ -23,6 +23,7 @@ import pytest
 import pulsify
 from tests import models
 from tests.models import close, frames, model, node, run_batch, run_stream, weights
+from tests.older import as_older
 from tests.zoo import manifest
 
 BUILDERS: dict[str, Any] = {
@@ -182,7 +183,7 @@ def test_metadata(saved: tuple[Any, Path]) -> None:
     stream, path = saved
     props = {p.key: p.value for p in onnx.load(path).metadata_props}
     assert all(k.startswith("pulsify.") for k in props)
-    assert props["pulsify.version"] == "1"
+    assert props["pulsify.version"] == "4" and len(props["pulsify.checksum"]) == 64
     assert int(props["pulsify.pulse"]) == stream.pulse == 8
     assert int(props["pulsify.granularity"]) == stream.granularity
     inputs, outputs, states = (json.loads(props[f"pulsify.{k}"]) for k in ("inputs", "outputs", "states"))
@@ -235,15 +236,17 @@ def test_loaded_stream_runs_alike(saved: tuple[Any, Path]) -> None:
 def test_what_is_written_for_others_is_not_needed_to_load(saved: tuple[Any, Path]) -> None:
     """Files from before it was written are read too."""
     stream, path = saved
-    proto = onnx.load(path)
-    for p in proto.metadata_props:
-        if p.key in ("pulsify.outputs", "pulsify.states"):
-            facts = json.loads(p.value)
-            p.value = json.dumps([{k: v for k, v in f.items() if k not in ("count", "start", "numpy")} for f in facts])
-        if p.key == "pulsify.time":
-            p.value = json.dumps({k: v for k, v in json.loads(p.value).items() if k != "exact_up_to"})
-    onnx.save(proto, path)
-    assert pulsify.load(path).spec == stream.spec
+
+    def without(props: dict[str, str]) -> None:
+        for key in ("pulsify.outputs", "pulsify.states"):
+            facts = json.loads(props[key])
+            props[key] = json.dumps([{k: f[k] for k in f if k not in ("count", "start", "numpy")} for f in facts])
+        time = json.loads(props["pulsify.time"])
+        props["pulsify.time"] = json.dumps({k: v for k, v in time.items() if k != "exact_up_to"})
+
+    as_older(path, "2", without)
+    with pytest.warns(UserWarning, match="has no checksum"):
+        assert pulsify.load(path).spec == stream.spec
 
 
 def test_loaded_stream_saves_alike(saved: tuple[Any, Path], tmp_path: Path) -> None:
@@ -407,10 +410,7 @@ def test_load_refuses_what_is_no_stream(tmp_path: Path) -> None:
 def test_load_refuses_damaged_metadata(tmp_path: Path, key: str, value: str, says: str) -> None:
     path = tmp_path / "stream.onnx"
     pulsify.stream(models.causal(), pulse=8, verify=False).save(path)
-    proto = onnx.load(path)
-    for p in proto.metadata_props:
-        if p.key == f"pulsify.{key}":
-            p.value = value
-    onnx.save(proto, path)
-    with pytest.raises(pulsify.InvalidModel, match=says):
+    version = value if key == "version" else "1"
+    as_older(path, version, lambda props: {**props, f"pulsify.{key}": value})
+    with pytest.raises(pulsify.InvalidModel, match=f"'stream.onnx'.*{says}"):
         pulsify.load(path)

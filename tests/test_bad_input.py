@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,14 @@ def test_external_weights_that_are_missing(tmp_path: Path) -> None:
     refused(pulsify.InvalidModel, "weights.bin", pulsify.stream, path, pulse=4)
 
 
+@pytest.mark.parametrize("backend", ["ort", "native", "torch", "reference"])
+def test_external_weights_of_a_model_in_memory_that_are_missing(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(models.look_ahead(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    stream = pulsify.stream(onnx.load(path, load_external_data=False), pulse=4, verify=False)
+    refused(pulsify.FileFailed, "No such file", stream.session, backend=backend)
+
+
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("place", ["above", "absolute", "link"])
 def test_external_weights_outside_the_models_folder(place: str, verify: bool, tmp_path: Path) -> None:
@@ -158,6 +167,34 @@ def test_external_weights_outside_the_models_folder(place: str, verify: bool, tm
         pulsify.InvalidModel, "'w1' lie outside the model's folder", pulsify.stream, path, pulse=4, verify=verify
     )
     assert str(tmp_path) not in str(error)
+
+
+# ---- nodes that shape inference lets pass
+
+
+def test_a_constant_node_that_holds_none() -> None:
+    """Seed 24 of the damaged fixtures: an operator was renamed."""
+    proto = model([helper.make_node("Constant", [], ["c"], axis=1), node("Add", "x c", "y")], {"x": (1, 2, "T")}, ["y"])
+    refused(pulsify.InvalidModel, "Constant|checker", pulsify.stream, proto)
+
+
+def test_batch_dims_beyond_the_axes() -> None:
+    """Seed 26 of the damaged fixtures."""
+    path = Path(__file__).parent / "zoo" / "fixtures" / "dynamo" / "frames_mirrored.onnx"
+    proto = onnx.load(path)
+    gather = next(n for n in proto.graph.node if n.op_type == "GatherND")
+    gather.attribute.append(helper.make_attribute("batch_dims", 1000000))
+    for old in [a for a in gather.attribute if a.name == "batch_dims"][:-1]:
+        gather.attribute.remove(old)
+    refused(pulsify.NotStreamable, "batch_dims=1000000", pulsify.stream, proto, verify=False)
+
+
+@pytest.mark.parametrize(("size", "hop", "says"), [(0, 4, "frame length is 0"), (8, 0, "hop is 0")])
+def test_transforms_of_no_samples(size: int, hop: int, says: str) -> None:
+    """ONNX Runtime divides by them, which ends the process: they are found before it runs."""
+    stft = helper.make_node("STFT", ["x", "hop", "", "size"], ["y"])
+    consts = {"hop": np.array(hop, np.int64), "size": np.array(size, np.int64)}
+    refused(pulsify.NotStreamable, says, pulsify.stream, model([stft], {"x": (1, "T")}, ["y"], consts))
 
 
 # ---- arguments
@@ -325,3 +362,66 @@ def test_a_pulse_from_numpy() -> None:
 
 def test_unbounded_is_no_flag() -> None:
     refused(pulsify.InvalidArgument, "unbounded=", pulsify.stream, models.causal(), pulse=4, unbounded=True)
+
+
+# ---- arguments that are no iterable, no mapping, no array
+
+
+@pytest.mark.parametrize("chunks", [7, None, 3.5, np.array(5), np.float32(2)], ids=repr)
+def test_chunks_that_are_no_iterable(chunks: Any) -> None:
+    stream = pulsify.stream(models.look_ahead(), pulse=4, verify=False)
+    refused(pulsify.InvalidArgument, "iterable of chunks", lambda: list(stream.session().iterate(chunks)))
+
+    async def all_of() -> None:
+        async for _ in stream.session().aiterate(chunks):
+            pass
+
+    refused(pulsify.InvalidArgument, "iterable of chunks", lambda: asyncio.run(all_of()))
+
+
+def test_an_iterable_of_chunks_that_fails_itself() -> None:
+    class Failing:
+        def __iter__(self) -> Any:
+            raise TypeError("my own")
+
+    session = pulsify.stream(models.look_ahead(), pulse=4, verify=False).session()
+    with pytest.raises(TypeError, match="my own"):
+        list(session.iterate(Failing()))  # type: ignore[arg-type]
+
+
+def test_a_number_of_frames_as_an_array() -> None:
+    stream, x = pulsify.stream(models.look_ahead(), pulse=4, verify=False), frames(1, 2, 11)
+    np.testing.assert_array_equal(stream.run(x, chunks=np.array(3)), stream.run(x))  # type: ignore[arg-type]
+    refused(pulsify.InvalidArgument, "number of frames", stream.run, x, chunks=np.array(2.5))
+
+
+@pytest.mark.parametrize("value", [7, "x", 3.5, np.array(5), np.array([]), [frames(1, 2, 3)]], ids=type)
+def test_functions_that_show_their_progress_look_at_their_types(value: Any) -> None:
+    """What is wrapped to show its progress is annotated in a module of its own."""
+    batch = models.look_ahead()
+    stream = pulsify.stream(batch, pulse=4, verify=False)
+    refused(pulsify.InvalidArgument, r"(?s)statics=.*Mapping", stream.run, frames(1, 2, 9), statics=value)
+    refused(pulsify.InvalidArgument, "options", pulsify.verify, batch, stream, options=value)
+    refused(pulsify.InvalidArgument, "bind", pulsify.stream, batch, bind={"y": value})
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta", "quantised", "nested", "gradient"])
+def test_tensors_that_are_no_arrays(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    plain = torch.zeros(1, 2, 4)
+    tensor = {
+        "sparse": plain.to_sparse,
+        "meta": lambda: plain.to("meta"),
+        "quantised": lambda: torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8),
+        "nested": lambda: torch.nested.nested_tensor([plain[0]]),
+        "gradient": plain.requires_grad_,
+    }[kind]()
+    stream = pulsify.stream(models.look_ahead("B"), pulse=4, verify=False)
+    pool = pulsify.Pool(stream, 2)
+    lane = pool.open()
+    refused(pulsify.InvalidChunk, "takes an array", lane.push, tensor)
+    if kind != "gradient":
+        refused(pulsify.InvalidChunk, "dense tensor", stream.session().push, tensor)
+        refused(pulsify.InvalidChunk, "dense tensor", pool.exchange, [lane], tensor)
+        module = torch.nn.Conv1d(2, 2, 3)
+        refused(pulsify.InvalidArgument, "dense tensors", pulsify.stream, module, example=tensor)

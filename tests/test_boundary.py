@@ -38,7 +38,7 @@ def test_poisoned_states_do_not_show(entry: Entry, exporter: Exporter) -> None:
     """States are NaN wherever a Boundary claims to cover them, and so is the end of the last pulse."""
     path = str(entry.fixture(exporter))
     try:
-        stream = pulsify.stream(path, pulse=entry.pulse, verify=False, unbounded="grow")
+        stream = pulsify.stream(path, pulse=entry.pulse, time=entry.time, verify=False, unbounded="grow")
     except pulsify.InvalidPulse as error:
         stream = pulsify.stream(path, pulse=error.granularity * 2, verify=False)
     x = entry.inputs(entry.length)["x"]

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 from pulsify.cli.main import main
 from pulsify.cli.outcome import spoken
+from tests import models
 from tests.attention.test_graphs import framed_causal
 
 MODELS = Path(__file__).parent / "zoo" / "fixtures" / "legacy"
@@ -507,3 +508,29 @@ def test_demo_draws_what_happens() -> None:
     assert "######" in text
     assert all(len(line) <= 100 for line in text.splitlines())
     assert "multiple of 16" in pulsify("demo", "-p", 100, code=4).stderr
+
+
+def test_a_bug_has_a_code_and_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from pulsify.convert.rules.registry import RULES
+
+    def broken(ctx: Any, node: Any) -> None:
+        raise IndexError("list index out of range")
+
+    broken.__module__ = RULES["Conv"].rule.__module__
+    monkeypatch.setitem(RULES, "Conv", replace(RULES["Conv"], rule=broken))
+    onnx.save(models.look_ahead(), tmp_path / "m.onnx")
+    done = CliRunner().invoke(main, ["stream", str(tmp_path / "m.onnx"), "-p", "4", "--json"])
+    assert done.exit_code == 70
+    error = json.loads(done.stdout)["error"]
+    assert (error["kind"], error["exit_code"], error["node"], error["op"]) == ("InternalError", 70, "h", "Conv")
+    assert error["reason"] == "IndexError: list index out of range" and "onnxruntime" in error["versions"]
+    assert "Traceback" in done.stderr and "internal error: this is a bug in pulsify at Conv node 'h'" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_no_bug(tmp_path: Path) -> None:
+    onnx.save(models.look_ahead(), tmp_path / "m.onnx")
+    missing = tmp_path / "none" / "s.onnx"
+    done = CliRunner().invoke(main, ["stream", str(tmp_path / "m.onnx"), "-p", "4", "-o", str(missing)])
+    assert done.exit_code == 5 and "No such file or directory" in done.stderr and "bug" not in done.stderr

@@ -85,7 +85,7 @@ def test_end_to_end(own: bool, shapes: Any, tmp_path: Path) -> None:
     seen = counted()
     stream, x = pulsify.stream(boosted(own), pulse=4), frames(2, 2, 29)
     assert "boost" in seen
-    assert stream.report is not None and stream.report.ok
+    assert stream.verification is not None and stream.verification.ok
     stream.save(tmp_path / "stream.onnx")
     want = run_batch(boosted(own=True), x)["y"]
     close(np.asarray(pulsify.load(tmp_path / "stream.onnx").run(x, 3)), want)

@@ -78,7 +78,7 @@ def attending(op: str) -> onnx.ModelProto:
     ids=["If", "Attention", "RotaryEmbedding"],
 )
 def test_operators_without_a_rule_are_streamed_all_the_same(proto: onnx.ModelProto, options: Any) -> None:
-    report = pulsify.stream(proto, pulse=4, **options).report
+    report = pulsify.stream(proto, pulse=4, **options).verification
     assert report is not None and report.ok
 
 

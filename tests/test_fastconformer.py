@@ -251,7 +251,7 @@ def test_stream_outlives_the_position_table(exporter: str, model: Model) -> None
 
 @pytest.mark.slow
 def test_own_verification_agrees(model: Model) -> None:
-    assert pulsify.stream(model(context=FULL), pulse=112).report is not None
+    assert pulsify.stream(model(context=FULL), pulse=112).verification is not None
 
 
 def test_saved_stream_is_enough(model: Model, tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_sound_outlives_the_position_table(files: Files) -> None:
 def test_own_verification_agrees(files: Files) -> None:
     model = pulsify.chain(*files("legacy", context=(70, 13)), connect=CONNECT)
     stream = pulsify.stream(model, pulse=CHUNKS[70, 13])
-    assert stream.report.runs > 0
+    assert stream.verification.runs > 0
     assert pulsify.verify(model, stream, lengths=[*SHORT, *residues(0)]).runs >= len(SHORT)
 
 

@@ -275,7 +275,7 @@ def shaped(*dims: int | str | None, op: str = "Neg") -> onnx.ModelProto:
     ("dims", "axis"),
     [
         ((1, 2, "T"), 2),
-        (("samples", 2), 0),
+        (("samples",), 0),
         ((1, "anything", 2), 1),
         ((1, None, 2), 1),
         (("B", 2, "T"), 2),
@@ -290,6 +290,33 @@ def shaped(*dims: int | str | None, op: str = "Neg") -> onnx.ModelProto:
 def test_time_is_found(dims: Any, axis: int) -> None:
     stream = pulsify.stream(shaped(*dims), pulse=4)
     assert stream.inputs[0].axis == axis
+
+
+BASELINE = model([node("Relu", "x", "y")], {"x": ["unk__749", 40, 1]}, ["y"])
+
+
+def test_a_lone_first_axis_whose_entries_never_meet_is_not_time() -> None:
+    """basic-pitch streams windows of fixed size, and was taken for a stream of windows."""
+    with pytest.raises(pulsify.InvalidArgument, match="looks like the batch") as asked:
+        pulsify.stream(BASELINE, pulse=4)
+    assert "'unk__749' (axis 0 of 'x')" in str(asked.value)
+    remedy = str(asked.value).rpartition("pass ")[2]
+    assert remedy == "time='unk__749'"
+    assert pulsify.stream(BASELINE, pulse=4, time="unk__749").inputs[0].axis == 0
+
+
+@pytest.mark.parametrize("op", ["CumSum", "Conv", "ReduceMean", "Reshape"])
+def test_a_lone_first_axis_whose_frames_meet_is_time(op: str) -> None:
+    nodes = {
+        "CumSum": [node("CumSum", "x zero", "y")],
+        "Conv": [node("Transpose", "x", "t", perm=[1, 0]), node("Unsqueeze", "t first", "u"), node("Conv", "u w", "y")],
+        "ReduceMean": [node("ReduceMean", "x first", "y", keepdims=0)],
+        "Reshape": [node("Reshape", "x pairs", "y")],
+    }[op]
+    known = {"zero": np.array(0), "first": np.array([0]), "w": weights(3, 2, 3), "pairs": np.array([-1, 4])}
+    read = {i for n in nodes for i in n.input}
+    proto = model(nodes, {"x": ["s0", 2]}, ["y"], {k: v for k, v in known.items() if k in read}, opset=18)
+    assert pulsify.stream(proto, pulse=4).inputs[0].axis == 0
 
 
 @pytest.mark.parametrize("dims", [("B", "H", "W"), ("p", "q", "r"), (1, "H", "W"), (None, None, None)], ids=str)

@@ -184,7 +184,7 @@ def test_no_delay_and_the_states_a_careful_hand_would_write(pulse: int, model: M
 
 
 def test_own_verification_agrees(model: Model) -> None:
-    assert pulsify.stream(model(), pulse=5, set={"B": 1}).report is not None
+    assert pulsify.stream(model(), pulse=5, set={"B": 1}).verification is not None
 
 
 def test_saved_stream_is_enough(model: Model, tmp_path: Path) -> None:

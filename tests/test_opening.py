@@ -20,6 +20,7 @@ import pulsify
 from pulsify.cli.main import main
 from tests import models
 from tests.models import Array, Dims, close, frames, model, node, run_batch, weights
+from tests.older import as_older
 from tests.proof.net import Net, Wire
 from tests.side import streamed
 from tests.test_artefact import stream_with_onnx_runtime
@@ -390,11 +391,8 @@ def test_the_name_of_an_opening_leads_nowhere_else(codec: pulsify.Stream, tmp_pa
     (tmp_path / "inner").mkdir()
     codec.save(tmp_path / "a.onnx")
     codec.save(tmp_path / "inner" / "b.onnx")
-    proto = onnx.load(tmp_path / "inner" / "b.onnx")
-    for prop in proto.metadata_props:
-        if prop.key == "pulsify.opening":
-            prop.value = json.dumps({"pulses": 3, "file": "../a.opening.onnx"})
-    onnx.save(proto, tmp_path / "inner" / "b.onnx")
+    elsewhere = json.dumps({"pulses": 3, "file": "../a.opening.onnx"})
+    as_older(tmp_path / "inner" / "b.onnx", "3", lambda props: {**props, "pulsify.opening": elsewhere})
     with pytest.raises(pulsify.InvalidModel, match=r"put 'a\.opening\.onnx' back"):
         pulsify.load(tmp_path / "inner" / "b.onnx")
 

@@ -30,7 +30,7 @@ def test_what_is_refused_and_what_streams_instead(reason: str, code: str) -> Non
         pulsify.stream(named["Before"]().eval(), example=example, time={"x": 1})
     assert reason in str(caught.value) and caught.value.hint
     made = pulsify.stream(named["After"]().eval(), example=example, time={"x": 1})
-    assert made.report is not None and made.report.ok
+    assert made.verification is not None and made.verification.ok
 
 
 @pytest.mark.parametrize("page", ["torch", "live-audio"])
@@ -53,6 +53,6 @@ def test_the_fields_of_a_stream_are_all_told() -> None:
 
     page = (DOCS / "json.md").read_text()
     stream = pulsify.stream(models.look_ahead("B"), pulse=4)
-    assert stream.report is not None
-    for name in (*stream_figures(stream), *verified_figures(stream.report)):
+    assert stream.verification is not None
+    for name in (*stream_figures(stream), *verified_figures(stream.verification)):
         assert f"`{name}`" in page, name

@@ -17,7 +17,9 @@ import pulsify
 from pulsify.core.count import expression
 from pulsify.core.length import Length, Table
 from pulsify.core.runner import open_model
-from pulsify.verify.check import error, limit, make_inputs, valid_length
+from pulsify.verify.check import valid_length
+from pulsify.verify.distance import error, limit
+from pulsify.verify.inputs import make_inputs
 from tests.attention.graphs import build
 from tests.attention.known import failure
 from tests.attention.test_graphs import CASES as ATTENTION
@@ -54,7 +56,10 @@ def collected() -> dict[str, Callable[[], Models]]:
 
 def converted(source: onnx.ModelProto, pulse: int = 4) -> pulsify.Stream:
     """At about this pulse, keeping all of the past where that has no bound."""
+    dims = [d.dim_param or d.dim_value for d in source.graph.input[0].type.tensor_type.shape.dim]
     options: dict[str, Any] = {"verify": False}
+    if isinstance(dims[0], str) and not any(isinstance(d, str) for d in dims[1:]):
+        options["time"] = dims[0]  # a lone symbolic first axis could be the batch
     try:
         return pulsify.stream(source, pulse=pulse, **options)
     except pulsify.InvalidPulse as wrong:

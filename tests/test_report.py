@@ -46,7 +46,7 @@ def printed(*parts: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["conv_same_stride", "convtranspose_overlap", "posenc_table", "gru_intra_frame", "unet"]
+    "name", ["conv_same_stride", "convtranspose_overlap", "posenc_table", "conv_gru_residual", "unet"]
 )
 def test_facts_are_json_and_agree_with_the_stream(name: str) -> None:
     stream = made(name)

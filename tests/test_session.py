@@ -477,8 +477,8 @@ def test_a_session_in_a_line(stream: Any) -> None:
 def test_only_what_is_public_shows() -> None:
     public = {name for name in dir(pulsify.Session) if not name.startswith("_")}
     assert public == {
-        "batch", "closed", "flush", "fork", "iterate", "made", "peek", "placement", "push", "reset", "restore",
-        "spec", "state",
+        "aiterate", "batch", "closed", "flush", "fork", "iterate", "made", "peek", "placement", "push", "reset",
+        "restore", "spec", "state",
     }  # fmt: skip
 
 

@@ -185,8 +185,8 @@ def test_every_output_is_measured_by_its_own_type() -> None:
         dtypes={"half": np.float16, "double": np.float64},
     )
     stream = pulsify.stream(proto, pulse=4)
-    assert stream.report is not None
-    assert {n: d.tolerance for n, d in stream.report.outputs.items()} == {"half": 2e-2, "double": 1e-9}
+    assert stream.verification is not None
+    assert {n: d.tolerance for n, d in stream.verification.outputs.items()} == {"half": 2e-2, "double": 1e-9}
     stream = pulsify.stream(proto, pulse=4, verify=False)
     stream.model.graph.initializers["scale"].const_value = ir.tensor(np.array(1.001), name="scale")
     with pytest.raises(pulsify.Mismatch) as caught:
@@ -229,7 +229,7 @@ def test_a_model_that_the_optimiser_changes(tmp_path: Path) -> None:
         report = pulsify.verify(proto, made)
         assert "as it is written" in str(report)
         assert report.error <= report.tolerance
-    assert "as it is written" in str(stream.report)
+    assert "as it is written" in str(stream.verification)
 
 
 def test_a_wrong_stream_of_a_model_that_the_optimiser_changes() -> None:

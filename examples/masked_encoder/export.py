@@ -47,7 +47,7 @@ def figures(path: str | Path, seconds: float = 20.0) -> dict[str, float]:
         begun = time.perf_counter()
         session.push(sound[:, at : at + stream.pulse])
         took.append(time.perf_counter() - begun)
-    assert stream.report is not None
+    assert stream.verification is not None
     return {
         "converted_cpu_s": converted,
         "pulse_ms": 1e3 * stream.pulse / RATE,
@@ -55,7 +55,7 @@ def figures(path: str | Path, seconds: float = 20.0) -> dict[str, float]:
         "state_bytes": stream.state_bytes,
         "step_ms": 1e3 * float(np.median(took)),
         "of_real_time": float(np.median(took)) * RATE / stream.pulse,
-        "error": stream.report.error,
+        "error": stream.verification.error,
     }
 
 

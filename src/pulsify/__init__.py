@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pulsify.core.errors import (
+    FileFailed,
+    InternalError,
     InvalidArgument,
     InvalidChunk,
     InvalidLength,
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Deviation", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel", "InvalidPulse", "InvalidState",
-    "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "NotSupported", "Pool", "PulsifyError", "Report",
-    "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes", "export", "load", "stream", "verify",
+    "Deviation", "FileFailed", "InternalError", "InvalidArgument", "InvalidChunk", "InvalidLength", "InvalidModel",
+    "InvalidPulse", "InvalidState", "Mismatch", "NodeDeviation", "NodeReport", "NotStreamable", "NotSupported",
+    "Pool", "PulsifyError", "Report", "Session", "SessionBusy", "SessionClosed", "Stream", "chain", "compare_nodes",
+    "export", "load", "stream", "verify",
 ]  # fmt: skip
 
 
@@ -62,3 +65,8 @@ def __getattr__(name: str) -> object:
 
         return Session
     raise AttributeError(f"module 'pulsify' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not: what an editor or a notebook offers."""
+    return sorted([*__all__, "__version__"])

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pulsify.api import Stream, stream
+from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidArgument, Mismatch, NotStreamable
 from pulsify.report.delays import delay_figures
 from pulsify.report.figures import output_figures
@@ -33,7 +34,7 @@ def assert_streams(
     max_state_bytes: int | None = None,
     pulse: int | None = None,
     time: str | Mapping[str, int] | None = None,
-    bind: Mapping[str, str] | None = None,
+    bind: Mapping[str, str | None] | None = None,
     set: Mapping[str, int | str] | None = None,
     unbounded: str | int = "refuse",
 ) -> Stream:
@@ -52,6 +53,17 @@ def assert_streams(
         raise AssertionError(f"this model does not stream\n  {refusal}") from refusal
     except Mismatch as wrong:
         raise AssertionError(f"the stream is not the batch model\n  {wrong}") from wrong
+    problems = _problems(made, max_delay_ms, max_delay_frames, max_state_bytes)
+    if problems:
+        raise AssertionError("\n".join(problems))
+    return made
+
+
+@public
+def _problems(
+    made: Stream, max_delay_ms: float | None, max_delay_frames: int | None, max_state_bytes: int | None
+) -> list[str]:
+    """What is later or larger than allowed, in words."""
     late = [o for o in made.outputs if o.axis is not None and _late(made, o, max_delay_ms, max_delay_frames)]
     problems = []
     if late:
@@ -59,9 +71,7 @@ def assert_streams(
         problems += [_told(made, o, max_delay_ms, max_delay_frames, chains.get(o.name, [])) for o in late]
     if max_state_bytes is not None and made.state_bytes > max_state_bytes:
         problems.append(_large(made, max_state_bytes))
-    if problems:
-        raise AssertionError("\n".join(problems))
-    return made
+    return problems
 
 
 def _late(made: Stream, output: Any, most_ms: float | None, most_frames: int | None) -> bool:

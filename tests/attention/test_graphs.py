@@ -288,7 +288,7 @@ def test_what_is_kept_counts_keys_and_what_is_exact_counts_the_stream(
     for made in (stream, pulsify.load(tmp_path / "stream.onnx")):
         exact = made.spec.exact_up_to
         assert exact is not None
-        assert f"up to {exact} frames" in str(stream.report)
+        assert f"up to {exact} frames" in str(stream.verification)
         if exact:
             assert max(pulsify.verify(model, made).lengths) == exact
         else:  # the pad alone is more than is kept

@@ -8,6 +8,7 @@ import pytest
 
 import pulsify
 from pulsify.convert import convert as conversion
+from pulsify.convert.analyse import Outputs
 from pulsify.convert.context import Context
 from pulsify.frontend.time import TimeSpec
 from tests.proof.net import Net, Wire
@@ -111,7 +112,7 @@ def test_the_pulse_that_is_taken_is_proven_whatever_was_scouted(
     built: list[tuple[bool, bool, int]] = []
     plain = conversion._built
 
-    def record(time: TimeSpec, ctx: Context, outputs: conversion.Outputs) -> conversion.Converted:
+    def record(time: TimeSpec, ctx: Context, outputs: Outputs) -> conversion.Converted:
         built.append((ctx.ask.scouting, ctx.ask.unproven, ctx.ask.ledger.claims))
         return plain(time, ctx, outputs)
 

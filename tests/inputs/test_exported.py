@@ -115,7 +115,7 @@ def test_shapes_that_an_exporter_declares_wrongly_are_left_out(kind: str, tmp_pa
     if not any(d.dim_value == 0 for v in declared.values() for d in v.type.tensor_type.shape.dim if not d.dim_param):
         pytest.skip("this exporter declares no shape wrongly")
     stream = pulsify.stream(proto, pulse=4)
-    assert stream.report is not None
+    assert stream.verification is not None
     assert stream.run(frames(1, 11, 8)).shape == (1, 11, 3)
 
 

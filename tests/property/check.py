@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,14 @@ def runs(graph: Graph, outputs: Sequence[Tensor | str], length: int = 48) -> boo
     return out is not None and all(o.size and np.isfinite(o).all() for o in out.values())
 
 
-def convert(model: onnx.ModelProto, factor: int | None) -> pulsify.Stream:
+def convert(model: onnx.ModelProto, factor: int | None, time: Mapping[str, int] | None = None) -> pulsify.Stream:
     """At so many granules a pulse."""
     if factor is None:
-        return pulsify.stream(model, verify=False)
+        return pulsify.stream(model, time=time, verify=False)
     try:
-        return pulsify.stream(model, pulse=factor, verify=False)
+        return pulsify.stream(model, pulse=factor, time=time, verify=False)
     except pulsify.InvalidPulse as error:
-        return pulsify.stream(model, pulse=factor * error.granularity, verify=False)
+        return pulsify.stream(model, pulse=factor * error.granularity, time=time, verify=False)
 
 
 def check(

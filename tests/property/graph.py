@@ -74,6 +74,15 @@ class Graph:
         values = rng.integers(low, high, dims)
         return self.const(np.where(values == 0, 1, values), dtype or self.dtype)
 
+    def hollow(self, *dims: int, axis: int, front: int, back: int) -> str:
+        """Weights of which so many slices at both ends of an axis are zero."""
+        name = self.weights(*dims)
+        values = numpy_helper.to_array(self.constants[-1]).copy()
+        rows = np.moveaxis(values, axis, 0)
+        rows[:front], rows[len(rows) - back :] = 0, 0
+        self.constants[-1].CopyFrom(numpy_helper.from_array(values, name))
+        return name
+
     def op(self, kind: str, *inputs: str | Tensor, **attrs: Any) -> str:
         return self.ops(kind, 1, *inputs, **attrs)[0]
 

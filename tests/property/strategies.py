@@ -15,7 +15,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.property.check import runs
-from tests.property.graph import LARGE, Graph, Tensor
+from tests.property.graph import DTYPES, LARGE, Graph, Tensor
 
 Draw = Callable[..., Any]
 Fragment = Callable[[Draw, Graph, Tensor], Tensor]
@@ -106,6 +106,105 @@ def conv_transpose(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
     made = graph.op("ConvTranspose", x, weight, *bias, group=groups, **attrs)
     f = x.f + (attrs["kernel_shape"][x.layout.index("F") - 2] - 1 if n == 2 else 0)
     return x.but(made, c=per * groups, f=f, rate=x.rate * stride)
+
+
+# ---- weights that are zero at their ends
+
+
+def ends(draw: Draw, size: int) -> tuple[int, int]:
+    front = whole(draw, 0, min(size - 1, 3))
+    return front, whole(draw, 0, min(size - 1 - front, 3))
+
+
+def hollow_conv(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    x = spatial(draw, graph, x)
+    n, t = len(x.layout) - 2, x.axis - 2
+    attrs = taps(draw, graph, n, t)
+    groups = pick(draw, 1, 1, x.c)
+    front, back = ends(draw, attrs["kernel_shape"][t])
+    dims = (x.c, x.c // groups, *attrs["kernel_shape"])
+    made = graph.op("Conv", x, graph.hollow(*dims, axis=t + 2, front=front, back=back), group=groups, **attrs)
+    return x.but(made, rate=slower(x, attrs["strides"][t]))
+
+
+def hollow_conv_transpose(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    x = graph.to(x, "BCT")
+    kernel, stride, dilation = whole(draw, 2, 6), whole(draw, 1, 4), whole(draw, 1, 2)
+    assume(x.rate * stride <= FASTEST)
+    front, back = ends(draw, kernel)
+    span = (kernel - 1) * dilation + 1
+    pads = [whole(draw, 0, (span - 1) // 2), whole(draw, 0, (span - 1) // 2)]
+    weight = graph.hollow(x.c, 2, kernel, axis=2, front=front, back=back)
+    more = whole(draw, 0, max(stride, dilation) - 1)
+    made = graph.op(
+        "ConvTranspose", x, weight, strides=[stride], dilations=[dilation], pads=pads, output_padding=[more]
+    )
+    return x.but(made, c=2, rate=x.rate * stride)
+
+
+def windowed_frames(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    """Frames cut by an index table, a kernel of ones or slices, with half a frame more at both ends; then a product."""
+    x = graph.to(x, "BCT")
+    size, hop = whole(draw, 2, 6), whole(draw, 1, 3)
+    front, back = ends(draw, size)
+    x = x.but(graph.op("Pad", x, graph.ints(0, 0, size // 2, 0, 0, size // 2)))
+    frames = graph.frames(x)
+    how = pick(draw, "gather", "slices", "ones")
+    if how == "ones":
+        x = x.but(graph.op("MatMul", graph.weights(1, x.c), x), c=1)
+        eye = graph.const(np.eye(size)[:, None], graph.dtype)
+        framed = x.but(graph.op("Conv", x, eye, strides=[hop]), c=size, rate=slower(x, hop))
+        framed = framed.but(graph.op("Transpose", framed, perm=[0, 2, 1]), layout="BTC")
+        channels = size
+    else:
+        channels = x.c
+        last = graph.op("Sub", frames, graph.ints(size - 1))
+        if how == "slices":
+            parts = [
+                graph.op(
+                    "Slice", x, graph.ints(k), graph.op("Add", last, graph.ints(k)), graph.ints(2), graph.ints(hop)
+                )
+                for k in range(size)
+            ]
+            table = graph.op("Concat", *(graph.op("Unsqueeze", p, graph.ints(3)) for p in parts), axis=3)
+        else:
+            starts = graph.op("Range", graph.int(0), graph.scalar(last), graph.int(hop))
+            places = graph.op("Add", graph.op("Unsqueeze", starts, graph.ints(1)), graph.const(np.arange(size)[None]))
+            table = graph.op("Gather", x, places, axis=2)
+        framed = x.but(table, layout="BCTF", f=size, rate=slower(x, hop))
+    graph.least = max(graph.least, size)  # a range or a slice of fewer frames turns round
+    if flag(draw):
+        basis = graph.hollow(size, 2, axis=0, front=front, back=back)
+        made = graph.op("MatMul", framed, basis)
+    else:
+        scaled = graph.op("Mul", framed, graph.hollow(size, axis=0, front=front, back=back))
+        made = graph.op("MatMul", scaled, graph.weights(size, 2))
+    if how == "ones":
+        return framed.but(made, c=2)
+    return graph.to(framed.but(made, c=channels, f=2), "BCT")
+
+
+def interpolated(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    n = pick(draw, 2, 4)
+    assume(x.rate * n <= FASTEST)
+    return interpolation(graph, graph.to(x, "BCT"), n)
+
+
+def interpolation(graph: Graph, x: Tensor, n: int) -> Tensor:
+    """As torch.onnx.export(dynamo=True) writes F.interpolate(mode="linear")."""
+    frames = graph.scalar(graph.frames(x))
+    count = graph.op("Range", graph.int(0), graph.op("Mul", frames, graph.int(n)), graph.int(1))
+    half, scale, none = (graph.const(np.array(v), np.float32) for v in (0.5, 1 / n, 0.0))
+    middle = graph.op("Add", graph.op("Cast", count, to=1), half)
+    place = graph.op("Clip", graph.op("Sub", graph.op("Mul", middle, scale), half), none)
+    left = graph.op("Cast", place, to=7)
+    last = graph.op("Sub", frames, graph.int(1))
+    right = graph.op("Clip", graph.op("Add", left, graph.int(1)), "", last)
+    share = graph.op("Clip", graph.op("Sub", place, graph.op("Cast", left, to=1)), none)
+    share = graph.op("Cast", share, to=DTYPES[graph.dtype])
+    before, after = (graph.op("Gather", x, i, axis=2) for i in (left, right))
+    made = graph.op("Add", before, graph.op("Mul", graph.op("Sub", after, before), share))
+    return x.but(made, rate=x.rate * n, exact=False)
 
 
 # ---- pools
@@ -595,6 +694,8 @@ def positions(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
 FAMILIES: dict[str, list[Fragment]] = {
     "conv": [conv],
     "conv_transpose": [conv_transpose],
+    "zero_ends": [hollow_conv, hollow_conv_transpose, windowed_frames],
+    "interpolate": [interpolated],
     "max_pool": [max_pool],
     "average_pool": [average_pool],
     "lp_pool": [lp_pool],
@@ -616,7 +717,8 @@ FAMILIES: dict[str, list[Fragment]] = {
     "quantize": [quantize],
     "positions": [positions],
 }
-FRAGMENTS = [f for fragments in FAMILIES.values() for f in dict.fromkeys(fragments)]
+WINDOWS = ("zero_ends", "interpolate")  # several nodes each, between convolutions only
+FRAGMENTS = [f for name, fragments in FAMILIES.items() if name not in WINDOWS for f in dict.fromkeys(fragments)]
 KEEPS_LENGTH = [same_conv, unary, binary, choose, starts_high, transpose, products, layer_norm, positions]
 
 

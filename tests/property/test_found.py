@@ -265,3 +265,30 @@ def test_resize_to_a_single_frame(factor: float, mode: str) -> None:
     session.push(np.zeros((1, 2, 1 if factor > 0.5 else 2), np.float32))
     with pytest.raises(pulsify.InvalidLength):
         session.flush()
+
+
+@pytest.mark.parametrize("pads", [[5, 2], [0, 3]])
+def test_an_index_table_without_a_row_is_no_frames(pads: list[int]) -> None:
+    """Half a frame is none, and then the padding alone is convolved; such lengths were turned down."""
+
+    def build(graph: Graph, x: Tensor) -> Tensor:
+        scales = graph.const(np.array([1, 1, 0.5]), np.float32)
+        attrs = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+        half = x.but(graph.op("Resize", x, "", scales, mode="nearest", **attrs))
+        count = graph.op("Range", graph.int(0), graph.scalar(graph.frames(half)), graph.int(1))
+        taken = x.but(graph.op("Gather", half, count, axis=2))
+        return x.but(graph.op("Conv", taken, graph.weights(1, 2, 2), pads=pads, dilations=[3]), c=1, rate=x.rate / 2)
+
+    stream_equals_batch(build)
+
+
+def test_lengths_at_which_a_table_points_outside_are_turned_down_though_shorter_ones_have_no_row() -> None:
+    """ONNX divides towards zero: (3 - 4) / 2 + 1 is a window of four of three samples, (1 - 4) / 2 + 1 is none."""
+    graph = Graph()
+    x = graph.input
+    more = graph.op("Div", graph.op("Sub", graph.frames(x), graph.ints(4)), graph.ints(2))
+    count = graph.scalar(graph.op("Add", more, graph.ints(1)))
+    starts = graph.op("Mul", graph.op("Range", graph.int(0), count, graph.int(1)), graph.int(2))
+    table = graph.op("Add", graph.op("Unsqueeze", starts, graph.ints(1)), graph.const(np.arange(4)[None]))
+    stream = pulsify.stream(graph.model([x.but(graph.op("Gather", x, table, axis=2))]), verify=False)
+    assert stream.spec.shortest == 4

@@ -27,8 +27,8 @@ LENGTH = 72
 # depend on less than their whole window; so does a cubic curve; a mirrored front may not be read before it is there.
 HOLES = re.compile(r"ConvTranspose.*'dilations': \[(1, )?[23]|'mode': 'cubic'|'mode': 'reflect'|pytorch_half_pixel")
 WINDOWED = [
-    "conv", "conv_transpose", "max_pool", "average_pool", "local_response", "pad", "slice", "gather", "expand",
-    "resize",
+    "conv", "conv_transpose", "zero_ends", "interpolate", "max_pool", "average_pool", "local_response", "pad", "slice",
+    "gather", "expand", "resize",
 ]  # fmt: skip
 
 

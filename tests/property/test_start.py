@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pulsify
+from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context, Misaligned
-from pulsify.convert.convert import analyse
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time

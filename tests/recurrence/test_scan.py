@@ -477,6 +477,36 @@ def test_a_branch_on_data_inside_a_loop(outer: Callable[[Callable[[Body, str], s
     says(outer(inner_branch), "the condition depends on the data", "If", "s/chosen")
 
 
+def by_turn(choose: Callable[[Body, str, str, str], str], every: int | None = None) -> Write:
+    """The state starts anew in the first turn, or in every so many."""
+
+    def turn(body: Body, t: str, states: Names, x: str, frames: str) -> tuple[Names, Names]:
+        frame = body.op("Gather", x, t, axis=1)
+        place = t if every is None else body.op("Mod", t, body.const(every, np.int64))
+        h = choose(body, body.op("Equal", place, body.const(0, np.int64)), frame, decay(body, states[0], frame))
+        return [h], [h]
+
+    return looping(turn)
+
+
+def branch(body: Body, first: str, frame: str, other: str) -> str:
+    one, two = Body(body, "one"), Body(body, "two")
+    branches = {
+        "then_branch": one.graph({}, [one.op("Tanh", frame)], [np.float32]),
+        "else_branch": two.graph({}, [two.op("Neg", other)], [np.float32]),
+    }
+    body.nodes.append(helper.make_node("If", [first], ["chosen"], name="chosen", **branches))
+    return "chosen"
+
+
+@pytest.mark.parametrize("every", [None, 3])
+def test_a_branch_by_the_turn_is_refused_and_a_choice_by_it_streams(every: int | None) -> None:
+    says(by_turn(branch, every), "depends on which turn of the loop it is", "If", "s/chosen", hint="torch.where")
+    chosen = by_turn(lambda body, first, frame, other: body.op("Where", first, frame, other), every)
+    for batch in (1, "B"):
+        check(built(chosen, batch=batch), 4)
+
+
 def one_before(body: Body, t: str, frames: str) -> str:
     return body.op("Max", body.op("Sub", t, body.scalar(1)), body.scalar(0))
 

@@ -21,7 +21,7 @@ def lengths(pulse: int, reach: int) -> list[int]:
 
 def check(built: Signal, factor: int | None = 1, at: Iterable[int] = (), cuts: Sequence[int] = ()) -> pulsify.Stream:
     """Stream at so many granules a pulse and compare; `cuts` is one more way to push, over and over."""
-    stream = convert(built.model, factor)
+    stream = convert(built.model, factor, time=built.streamed)
     compare(built, stream, at or lengths(stream.pulse, built.reach), cuts)
     return stream
 

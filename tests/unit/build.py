@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 
 import pulsify.convert.rules  # noqa: F401  fills the registry
+from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
-from pulsify.convert.convert import analyse
 from pulsify.convert.questions import Questions
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model

@@ -68,6 +68,11 @@ class Entry:
         return {name: how for name, how in self.masks.items() if name not in FOUND}
 
     @property
+    def time(self) -> str | None:
+        """What must be said of time: a single open axis that comes first may be the batch."""
+        return "S" if self.axis == 0 else None
+
+    @property
     def expected(self) -> Literal["exact", "refused"]:
         return "exact" if self.streamable else "refused"
 

@@ -36,7 +36,7 @@ def model_path(entry: Entry, exporter: Exporter, folder: Path) -> Path:
 
 def check_entry(entry: Entry, path: Path, **running: Any) -> Result:
     """running: options of the sessions."""
-    options = {"bind": entry.bind} if entry.bind else {}
+    options: dict[str, Any] = {"time": entry.time, **({"bind": entry.bind} if entry.bind else {})}
     return check(path, entry.inputs, {"x": entry.axis}, entry.pulse, entry.lengths, running=running, **options)
 
 

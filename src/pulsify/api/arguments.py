@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Own, own_options
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.spec import Spec
 
 Frozen = tuple[tuple[str, str | tuple[str, ...] | None], ...]  # options of a back end, as a key
 LONGEST_PULSE = 1 << 24  # frames; a longer pulse is no stream
@@ -40,3 +41,18 @@ def frozen(own: Mapping[str, Own]) -> Frozen:
 def check_rate(rate: float | None) -> None:
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf):
         raise InvalidArgument(f"sample_rate={rate!r}: expected frames a second, more than 0")
+
+
+def check_single(spec: Spec, by_name: object, call: str, independent: bool = False) -> None:
+    """Can results be what `by_name` says? call: the method that gives them."""
+    if not isinstance(by_name, bool):
+        raise InvalidArgument(f"by_name={by_name!r}: expected True, False or None")
+    if independent:
+        raise InvalidArgument("by_name goes with one stream, or several in step: results of independent ones are lists")
+    if not by_name and len(spec.outputs) > 1:
+        names = [o.name for o in spec.outputs]
+        raise InvalidArgument(f"by_name=False: this stream has several outputs ({', '.join(names)}); use by_name=True")
+    if not by_name and call == "push" and spec.outputs[0].axis is None:
+        raise InvalidArgument(
+            f"by_name=False: '{spec.outputs[0].name}' is known at the end only, so push has no array; use by_name=True"
+        )

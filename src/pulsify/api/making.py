@@ -12,26 +12,33 @@ import onnx_ir as ir
 
 from pulsify.api.arguments import LONGEST_PULSE, check_rate, whole
 from pulsify.api.model import Stream
+from pulsify.api.origin import Origin
+from pulsify.core.boundary import public
 from pulsify.core.custom import Bodies, write_out
 from pulsify.core.errors import InvalidArgument, Mismatch, NotStreamable
 from pulsify.core.identity import source_hash
+from pulsify.core.status_line import watched
 
 if TYPE_CHECKING:
     import onnx
     import torch
 
-    from pulsify.convert.convert import Converted, Natural
+    from pulsify.convert.convert import Converted
+    from pulsify.convert.pulses import Natural
+    from pulsify.frontend.torch import Exported
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
     Example: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...] | Mapping[str, torch.Tensor]
 
 
+@public
+@watched("converting {}")
 def stream(
     source: Model | torch.nn.Module | torch.export.ExportedProgram,
     pulse: int | None = None,
     *,
     time: str | Mapping[str, int] | None = None,
-    bind: Mapping[str, str] | None = None,
+    bind: Mapping[str, str | None] | None = None,
     set: Mapping[str, int | str] | None = None,
     example: Example | None = None,
     unbounded: str | int = "refuse",
@@ -39,6 +46,7 @@ def stream(
     opening: bool = True,
     sample_rate: float | None = None,
     verify: bool = True,
+    quiet: bool = False,
 ) -> Stream:
     """Turn a batch model into an exactly equivalent stream, or raise NotStreamable.
 
@@ -46,9 +54,10 @@ def stream(
     of torch.export (a .pt2 file too).
     pulse: frames per call; if not given, the one with the smallest latency (`Stream.natural_pulse`). time: the name of
     the time dimension ("T"), or its axis by input ({"x": 2}); needed only if it is ambiguous. bind: integer inputs that
-    hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros"); an
-    attention_mask is found by itself, None leaves it a stream. set: fixes other dimensions, or declares lengths
-    ({"T": "8*n"}, {"T": "320*n+80"}, {"T": "16000+n"}, {"T": "<=3000"}).
+    hold the length ({"length": "T"}), and masks that are the same throughout ({"attention_mask": "ones"}, "zeros").
+    Inputs that are called so and used so are bound automatically (`Stream.bindings` lists them); None keeps an input.
+    set: fixes other dimensions, or declares lengths ({"T": "8*n"}, {"T": "320*n+80"}, {"T": "16000+n"},
+    {"T": "<=3000"}).
     unbounded: attention that looks back to the start of the stream is refused, or keeps all of it ("grow": exact, and
     ever slower), or its last N frames (N: bounded, and no longer the batch model's result once a stream is longer than
     `spec.exact_up_to`).
@@ -58,12 +67,12 @@ def stream(
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). sample_rate: frames of the first input a second; it is kept, and what is said of
     time is said in ms too. verify: check against the batch model before returning.
+    quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
-    from pulsify.convert.convert import convert, natural
+    from pulsify.convert.convert import convert
+    from pulsify.convert.pulses import natural
     from pulsify.frontend.load import load as load_onnx
-    from pulsify.frontend.time import find_time
-    from pulsify.trace.lengths import Tracer
-    from pulsify.trace.resolve import resolve
+    from pulsify.trace.roles import settle
 
     if pulse is not None:
         pulse = whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
@@ -73,28 +82,26 @@ def stream(
         unbounded = whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     source = onnx_of(source)
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
-        source, time, free = _exported(source, example, time, set or {})
-        if free is not None:
-            try:
-                return stream(
-                    source, pulse, time=time, bind=bind, set=set, unbounded=unbounded, proof=proof, opening=opening,
-                    sample_rate=sample_rate, verify=verify,
-                )  # fmt: skip
-            except (NotStreamable, Mismatch):  # perhaps one stream can be had, if several cannot
-                set = {**(set or {}), free: 1}
+        from pulsify.frontend.torch import export
+
+        exported = export(source, example, time)
+        convert_with = partial(
+            stream, exported.model, pulse, time=exported.time, bind=bind, unbounded=unbounded, proof=proof,
+            opening=opening, sample_rate=sample_rate, quiet=quiet, verify=False,
+        )  # fmt: skip
+        return _of_module(exported, convert_with, dict(set or {}), verify)
     check_rate(sample_rate)
     model = load_onnx(source)
-    spec = find_time(model, time, bind, set)
-    model = resolve(model, spec)
-    tracer = Tracer(model, spec)
+    tracer = settle(model, time, bind, set)
     converted = convert(tracer, pulse, unbounded, proof, opening)
-    made = _made(
-        converted, source_hash(source), sample_rate, model.bodies, partial(natural, tracer, unbounded, proof, opening)
-    )
+    find_natural = partial(natural, tracer, unbounded, proof, opening)
+    made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
+    meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
+    made.origin = Origin(source, meaning)
     if verify:
         from pulsify.verify.check import quick
 
-        made.report = quick(source, made)
+        made.verification = quick(source, made)
     return made
 
 
@@ -115,20 +122,34 @@ def _made(
     )
 
 
-def _exported(
-    module: torch.nn.Module,
-    example: Example | None,
-    time: str | Mapping[str, int] | None,
-    given: Mapping[str, int | str],
-) -> tuple[ir.Model, str, str | None]:
-    """The module as a model, what its time is called, and its batch, if that is free and nothing was said of it."""
-    from pulsify.frontend.torch import export
-    from pulsify.frontend.torch_call import batch_symbol
+def _of_module(
+    exported: Exported, convert_with: Callable[..., Stream], declared: dict[str, int | str], verify: bool
+) -> Stream:
+    """The stream of an exported module: of several streams at once or, if these are refused, of one."""
+    free = exported.batch if exported.batch not in declared else None
+    try:
+        return _checked(convert_with(set=declared), exported, verify)
+    except (NotStreamable, Mismatch) as reason:
+        if free is None:
+            raise
+        one = _checked(convert_with(set={**declared, free: 1}), exported, verify)
+        one.notes += (f"one stream at a time, because several are refused: {str(reason).splitlines()[0]}",)
+        return one
 
-    model, symbol = export(module, example, time)
-    free = batch_symbol(symbol)
-    named = any(free in map(str, v.shape or ()) for v in model.graph.inputs)
-    return model, symbol, free if named and free not in given else None
+
+def _checked(made: Stream, exported: Exported, verify: bool) -> Stream:
+    """Compared with the module itself; lengths below those that the module takes are none of the stream's either."""
+    from pulsify.verify.check import quick
+
+    for each in (made, made.opening):
+        if each is not None and each.spec.shortest < exported.judge.shortest:
+            each.spec = replace(each.spec, shortest=exported.judge.shortest)
+            each.model.metadata_props.update(each.spec.to_properties())
+    made.notes = exported.notes
+    if verify:
+        seen = quick(exported.judge, made)
+        made.verification = replace(seen, notes=(*seen.notes, *made.notes))
+    return made
 
 
 def onnx_of(source: Model | torch.nn.Module | torch.export.ExportedProgram) -> Model | torch.nn.Module:

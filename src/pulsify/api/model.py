@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, overload
 
 import onnx_ir as ir
 
-from pulsify.api.arguments import Frozen, check_options, frozen, whole
+from pulsify.api.arguments import Frozen, check_options, check_single, frozen, whole
+from pulsify.api.card import card
+from pulsify.api.origin import Origin, SavedFile, write_page
 from pulsify.backends.registry import DEFAULT
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import (
@@ -27,11 +29,15 @@ from pulsify.backends.seam import (
     own_options,
     plain,
 )
-from pulsify.core.arrays import ArrayLike, Given, Result
+from pulsify.core.arrays import Array, ArrayLike, Arrays, Given, Pieces, Result
+from pulsify.core.boundary import public
 from pulsify.core.chunks import Chunks, sizes
-from pulsify.core.errors import CompileFailed, InvalidArgument, NotSupported
+from pulsify.core.errors import CompileFailed, InvalidArgument, InvalidModel, NotSupported, PulsifyError
+from pulsify.core.progress import tell
+from pulsify.core.renamed import was_a_report
 from pulsify.core.report import Report
-from pulsify.core.spec import Input, Output, Proof, Spec, State, Static
+from pulsify.core.spec import Binding, Input, Output, Proof, Spec, State, Static
+from pulsify.core.status_line import showing, watched
 from pulsify.core.weights import weight_bytes
 from pulsify.export.onnx import Onnx
 from pulsify.export.registry import Option, with_opening, with_options
@@ -39,11 +45,11 @@ from pulsify.runtime.framer import Framer, Ports, ports
 from pulsify.runtime.pool import Pool
 from pulsify.runtime.session import Session, check_batch, check_statics
 from pulsify.runtime.streams import Streams
-from pulsify.runtime.whole import alone, batch_of, named, run_whole, whole_length
+from pulsify.runtime.whole import alone, batch_of, named, pieces, run_pieces, run_whole, whole_length
 
 if TYPE_CHECKING:
     from pulsify.convert.assemble import Probes
-    from pulsify.convert.convert import Natural
+    from pulsify.convert.pulses import Natural
     from pulsify.convert.trail import Course
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
@@ -69,20 +75,22 @@ class Stream:
         self,
         model: ir.Model,
         spec: Spec,
-        path: str | None = None,
+        file: SavedFile | None = None,
         probes: Probes | None = None,
         natural: Callable[[], Natural] | None = None,
         opening: Stream | None = None,
         course: Course | None = None,
     ) -> None:
-        self.model, self.spec, self._path, self._find_natural = model, spec, path, natural
+        self.model, self.spec, self._file, self._find_natural = model, spec, file, natural
         self.opening = opening  # the same model at a longer pulse, which runs the first `spec.opening` pulses as one
         self._taps: Probes = probes or {}
         self._course = course
         self._programs: dict[tuple[str, Kind], StepProgram] = {}
         self._open: dict[tuple[str, Kind, int, Frozen], Executable] = {}
         self._ports: dict[int, Ports] = {}
-        self.report: Report | None = None  # what the check against the batch model saw, if there was one
+        self.verification: Report | None = None  # what the check against the batch model saw, if there was one
+        self.origin: Origin | None = None  # what it was converted from; a stream that was loaded does not know
+        self.notes: tuple[str, ...] = ()  # what else there is to know about the conversion
 
     @property
     def probes(self) -> Probes:
@@ -105,18 +113,21 @@ class Stream:
         return self.spec.granularity
 
     @property
+    @public
     def natural_pulse(self) -> int | None:
         """The pulse with the smallest latency (pulse + delay): a chunk, where attention takes frames in chunks.
 
         Looked for when first asked, if another pulse was chosen; a stream that was loaded may not know (None).
         """
         if self.spec.natural_pulse is None and self._find_natural is not None:
-            found = self._find_natural()
+            with showing("looking for the natural pulse"):
+                found = self._find_natural()
             self.spec = replace(self.spec, natural_pulse=found.pulse, natural_latency=found.latency)
             self.model.metadata_props.update(self.spec.to_properties())
         return self.spec.natural_pulse
 
     @property
+    @public
     def latency(self) -> int:
         """Frames from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return self.spec.latency
@@ -136,6 +147,11 @@ class Stream:
         return self.spec.statics
 
     @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """Inputs of the batch model that the stream does not have: the length, masks of ones; given or guessed."""
+        return self.spec.bindings
+
+    @property
     def outputs(self) -> tuple[Output, ...]:
         return self.spec.outputs
 
@@ -149,11 +165,13 @@ class Stream:
         return self.spec.proof
 
     @property
+    @public
     def state_bytes(self) -> int:
         """Memory of one stream's state."""
         return sum(s.nbytes for s in self.spec.states)
 
     @cached_property
+    @public
     def quantised(self) -> bool:
         return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
 
@@ -171,12 +189,20 @@ class Stream:
         """The model open on a back end, in one of its forms; each is opened once."""
         key = backend, kind, threads, frozen(own or {})
         if key not in self._open:
-            program = self._program(kind, backend)
-            path = self._path if program.general is self.model else None
-            options = Options(threads, kind != "unfused", path, dict(key[-1]))
-            self._open[key] = back_end(backend).compile(program, self.spec, options)
+            path = None if self._file is None else self._file.unchanged()
+            try:
+                program = self._program(kind, backend)
+                path = path if program.general is self.model else None
+                options = Options(threads, kind != "unfused", path, dict(key[-1]))
+                with showing(f"opening the stream on {backend}"):
+                    self._open[key] = back_end(backend).compile(program, self.spec, options)
+            except Exception as error:
+                if isinstance(error, PulsifyError) or self._file is None or self._file.sealed:
+                    raise
+                raise InvalidModel(f"{self._file.name!r} cannot be run, it may be damaged: {error!r:.200}") from error
         return self._open[key]
 
+    @public
     def pooled(
         self, backend: str, portable: bool, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
     ) -> Executable:
@@ -185,6 +211,7 @@ class Stream:
         check_options(backend, own or {})
         return self._opened(self._kind("pool", portable, fuse_quantised), threads, backend, own)
 
+    @public
     def opened_by(
         self, backend: str, fuse_quantised: bool, threads: int, own: Mapping[str, Own] | None = None
     ) -> Executable | None:
@@ -200,11 +227,13 @@ class Stream:
         return "portable" if portable else quickest
 
     @property
+    @public
     def warm(self) -> int:
         """Frames after which sessions run a step without boundaries; 0 if there is none."""
         program = self._program("batch")
         return program.since * self.pulse if program.steady is not None else 0
 
+    @public
     def release_portable(self, more_than: int = 0) -> None:
         """Close the graph as `save` writes it, if its weights take more bytes: it is opened again when asked for."""
         if weight_bytes(self.model) > more_than:
@@ -212,28 +241,46 @@ class Stream:
 
     def __getstate__(self) -> dict[str, object]:
         """What is open here is opened again elsewhere."""
-        return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}, "_find_natural": None}
+        return {**self.__dict__, "_programs": {}, "_open": {}, "_ports": {}, "_find_natural": None, "origin": None}
 
     @overload
     def session(
         self, *, batch: int, independent: Literal[True], padding: float = ..., check: bool = ...,
         fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str | None = ...,
-        options: Mapping[str, Own] | None = ..., statics: None = ..., **named: Own,
+        options: Mapping[str, Own] | None = ..., by_name: None = ..., statics: None = ..., **named: Own,
     ) -> Streams: ...  # fmt: skip
 
     @overload
     def session(
-        self, *, batch: int | None = ..., independent: Literal[False] = ..., padding: float = ..., check: bool = ...,
-        statics: Mapping[str, ArrayLike] | None = ..., fuse_quantised: bool = ..., portable: bool = ...,
-        threads: int = ..., backend: str | None = ..., options: Mapping[str, Own] | None = ...,
-        **named: ArrayLike | Own,
+        self, *, batch: int | None = ..., independent: Literal[False] = ..., by_name: Literal[True],
+        padding: float = ..., check: bool = ..., statics: Mapping[str, ArrayLike] | None = ...,
+        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str | None = ...,
+        options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
+    ) -> Session[Arrays]: ...  # fmt: skip
+
+    @overload
+    def session(
+        self, *, batch: int | None = ..., independent: Literal[False] = ..., by_name: Literal[False],
+        padding: float = ..., check: bool = ..., statics: Mapping[str, ArrayLike] | None = ...,
+        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str | None = ...,
+        options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
+    ) -> Session[Array]: ...  # fmt: skip
+
+    @overload
+    def session(
+        self, *, batch: int | None = ..., independent: Literal[False] = ..., by_name: bool | None = ...,
+        padding: float = ..., check: bool = ..., statics: Mapping[str, ArrayLike] | None = ...,
+        fuse_quantised: bool = ..., portable: bool = ..., threads: int = ..., backend: str | None = ...,
+        options: Mapping[str, Own] | None = ..., **named: ArrayLike | Own,
     ) -> Session: ...  # fmt: skip
 
+    @public
     def session(
         self,
         *,
         batch: int | None = None,
         independent: bool = False,
+        by_name: bool | None = None,
         padding: float = 0.0,
         check: bool = True,
         statics: Mapping[str, ArrayLike] | None = None,
@@ -247,6 +294,8 @@ class Stream:
         """A live stream. Static inputs are keyword arguments (or `statics`, by name); `batch` streams go in step.
 
         independent=True: each of them starts, waits and ends on its own, see `pulsify.runtime.streams.Streams`.
+        by_name: results are dicts of arrays by output (True), or the array of the one output (False: an error if there
+        are several). If not given: the array of the one output, a dict of several.
         backend: "ort" (ONNX Runtime), "native" (the step as C, compiled when first opened), "torch", or "reference"
         (onnx's own evaluator: slow, a second opinion). None: native where that is quicker and as strict, there is C for
         all of the step and a compiler, else ort (`quickest`).
@@ -262,6 +311,8 @@ class Stream:
         portable=True runs the graph just as `save` writes it, not the form that is quickest here.
         """
         count = check_batch(self.spec, batch)
+        if by_name is not None:
+            check_single(self.spec, by_name, "push", independent)
         if backend is None:
             backend = self.quickest() if count == 1 and not independent and threads == 1 else DEFAULT
         own, given = self._sorted_out(backend, named, options or {}, statics or {})
@@ -281,8 +332,11 @@ class Stream:
         opened = partial(self._opened(kind, threads, backend, own).stepper, count, fixed)
         opening = self.opened_by(backend, fuse_quantised, threads, own)
         first = None if opening is None else partial(opening.stepper, count, fixed)
-        return Session(opened, Framer(known, padding, check), known, check, first)
+        framer = Framer(known, padding, check)
+        framer.by_name = framer.by_name if by_name is None else by_name
+        return Session(opened, framer, known, check, first)
 
+    @public
     def quickest(self, pooled: bool = False) -> str:
         """The back end that `backend=None` takes for a stream: C if that pays and can be had, else ONNX Runtime."""
         from pulsify.backends.choosing import never_asks_in_vain, small_enough
@@ -321,18 +375,76 @@ class Stream:
         check_options(backend, own)
         return own, given
 
-    def run(self, inputs: Given, chunks: Chunks = None, **options: Unpack[Running]) -> Result:
+    @overload
+    def run(
+        self, inputs: Given | Pieces, chunks: Chunks = ..., *, by_name: Literal[True],
+        statics: Mapping[str, ArrayLike] | None = ..., **options: Unpack[Running],
+    ) -> Arrays: ...  # fmt: skip
+
+    @overload
+    def run(
+        self, inputs: Given | Pieces, chunks: Chunks = ..., *, by_name: Literal[False],
+        statics: Mapping[str, ArrayLike] | None = ..., **options: Unpack[Running],
+    ) -> Array: ...  # fmt: skip
+
+    @overload
+    def run(
+        self, inputs: Given | Pieces, chunks: Chunks = ..., *, by_name: bool | None = ...,
+        statics: Mapping[str, ArrayLike] | None = ..., **options: Unpack[Running],
+    ) -> Result: ...  # fmt: skip
+
+    @public
+    @watched("running the stream")
+    def run(
+        self,
+        inputs: Given | Pieces,
+        chunks: Chunks = None,
+        *,
+        by_name: bool | None = None,
+        statics: Mapping[str, ArrayLike] | None = None,
+        **options: Unpack[Running],
+    ) -> Result:
         """A whole stream at once: what `push` and `flush` give, put together; an array, or arrays by output.
 
-        inputs: the one input, or all of them by name, static ones too. chunks: pushed in pieces of so many frames, or
-        of these sizes; all at once if not given. What comes out is the same. options: as for `session`.
+        inputs: the one input, or all of them by name, static ones too; or an iterator (or a list) of chunks, each an
+        array or a dict, whose static inputs are in `statics`. chunks: a whole input is pushed in pieces of so many
+        frames, or of these sizes; all at once if not given. What comes out is the same. by_name, options: as for
+        `session`.
         """
-        given = named(self.spec, inputs)
+        if unwanted := sorted({"batch", "independent"} & set(options)):
+            raise InvalidArgument(f"run() has no option {unwanted[0]!r}: it runs as many streams as the input has")
+        if by_name is not None:
+            check_single(self.spec, by_name, "run")
+        given = pieces(self.spec, inputs)
+        if given is None:
+            outputs = self._run_whole(named(self.spec, cast(Given, inputs), statics), chunks, options)
+        elif chunks is not None:
+            raise InvalidArgument(f"chunks={chunks!r}: the input comes in chunks already")
+        else:
+            outputs = run_pieces(
+                lambda batch: self.session(batch=batch, statics=statics, **options), self.spec, given
+            )  # fmt: skip
+        return outputs if by_name else alone(self.spec, outputs)
+
+    def _run_whole(self, given: Arrays, chunks: Chunks, options: Running) -> Arrays:
         length = whole_length(self.spec, given)
         statics = {s.name: given[s.name] for s in self.spec.statics}
         session = self.session(batch=batch_of(self.spec, given), statics=statics, **options)
-        return alone(self.spec, run_whole(session, self.spec, given, sizes(chunks, length)))
+        each = sizes(chunks, length)
+        return run_whole(session, self.spec, given, each, lambda frames: tell(f"{frames} of {length} frames"))
 
+    @was_a_report
+    @public
+    @watched("writing a report")
+    def report(self, path: str | os.PathLike[str], *, seconds: float = 0.2, quiet: bool = False) -> None:
+        """Write the page of `pulsify report`: one HTML file with delays, windows, cost and errors, layer by layer.
+
+        The batch model is needed once more, so a stream that was loaded from a file cannot. seconds: for each of the
+        measurements. quiet: show no progress. (What the check saw is `verification`, which was called `report`.)
+        """
+        write_page(self, self.origin, path, seconds)
+
+    @public
     def sources(
         self, backend: str, batch: int | None = None, options: Mapping[str, Own] | None = None
     ) -> dict[str, str]:
@@ -344,6 +456,7 @@ class Stream:
             raise InvalidArgument(f"the back end {backend!r} writes no source")
         return opened.texts(count)
 
+    @public
     def wired(
         self, backend: str, batch: int | None = None, options: Mapping[str, Own] | None = None
     ) -> tuple[StepProgram, dict[str, Wired]]:
@@ -354,6 +467,8 @@ class Stream:
         opened = self._opened(kind, 1, backend, options)
         return self._program(kind, backend), opened.wired(count) if isinstance(opened, Wiring) else {}
 
+    @public
+    @watched("saving the stream")
     def save(self, path: str | os.PathLike[str], share: bool = True) -> None:
         """One plain ONNX file. Large weights lie beside it, as external data, and so does the opening if there is one.
 
@@ -362,6 +477,8 @@ class Stream:
         """
         Onnx(share, opening=self._first()).write(self.model, self.spec, Path(path))
 
+    @public
+    @watched("exporting the stream")
     def export(self, path: str | os.PathLike[str], target: str = "onnx", **options: Option) -> None:
         """Write the stream for somebody else to run; a name that is not there lists those that are.
 
@@ -385,8 +502,14 @@ class Stream:
     def _first(self) -> Opening | None:
         return None if self.opening is None else Opening(self.opening.model, self.opening.spec)
 
+    @public
     def __repr__(self) -> str:
         outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
         exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
         opens = f" opens with {self.spec.opening} pulses" if self.spec.opening else ""
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}>"
+        binds = f" binds {', '.join(map(str, self.bindings))}" if self.bindings else ""
+        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}{binds}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return card(self.spec, self.verification, "" if self.origin is None else 'stream.report("report.html")')

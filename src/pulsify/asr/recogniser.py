@@ -25,6 +25,7 @@ from pulsify.asr.settings import BUILT_IN, Settings, read_settings
 from pulsify.asr.sound import shape_sound
 from pulsify.asr.stages import Array, Running, Stage
 from pulsify.asr.text import Vocabulary, read_vocabulary
+from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidChunk, InvalidModel
 
 DECODER = "decoder"
@@ -40,6 +41,7 @@ class Recogniser:
     vocabulary: Vocabulary
 
     @staticmethod
+    @public
     def open(
         path: str | os.PathLike[str] | None = None, *, pulse: int | None = None, verify: bool = True
     ) -> Recogniser:
@@ -74,10 +76,12 @@ class Recogniser:
         return self.settings.sample_rate
 
     @property
+    @public
     def parts(self) -> tuple[str, ...]:
         """The models by name, in the order in which sound passes them."""
         return (*(s.name for s in self.stages), DECODER)
 
+    @public
     def delay(self, chunk: int = 1) -> float:
         """Seconds by which a frame of the encoder's output comes later, at the most, than the sound it stands for.
 
@@ -94,10 +98,12 @@ class Recogniser:
                 given = out
         return worst / self.sample_rate
 
+    @public
     def transcriber(self) -> Transcriber:
         """A new stream."""
         return Transcriber(self)
 
+    @public
     def batch(self, samples: Any) -> Transcript:
         """The offline path: each batch model once, over everything, then the decoder."""
         models = [stage.batch() for stage in self.stages]
@@ -127,11 +133,13 @@ class Transcript:
 class Transcriber:
     """One stream of sound and the text it has become. `seconds`: the work of each model so far."""
 
+    @public
     def __init__(self, recogniser: Recogniser) -> None:
         self.recogniser = recogniser
         self._stages = [Running(stage) for stage in recogniser.stages]
         self.reset()
 
+    @public
     def reset(self) -> None:
         """Forget everything: the next push starts another stream."""
         for running in self._stages:
@@ -145,10 +153,12 @@ class Transcriber:
     def seconds(self) -> dict[str, float]:
         return dict(self._clock.seconds)
 
+    @public
     def push(self, samples: Any) -> str:
         """Take samples (one channel, any number) and return the text they add."""
         return self._decoded(self._passed(0, _sound(samples, self.recogniser.stages[0])))
 
+    @public
     def flush(self) -> str:
         """End the stream: the text that was still inside."""
         added = ""

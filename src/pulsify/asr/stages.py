@@ -14,7 +14,7 @@ import numpy as np
 from pulsify.api import Stream, load, stream
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.runner import open_model
-from pulsify.core.spec import Input, Output
+from pulsify.core.spec import Input, Output, is_streaming
 from pulsify.frontend.load import read
 from pulsify.report.batch import INTEGERS
 
@@ -36,7 +36,7 @@ class Stage:
     @staticmethod
     def open(name: str, path: Path, options: Mapping[str, Any], verify: bool) -> Stage:
         """Convert a batch model; a stream made before is taken as it is."""
-        batch_model = "pulsify.version" not in read(path).metadata_props
+        batch_model = not is_streaming(read(path).metadata_props)
         if not batch_model and options:
             raise InvalidArgument(f"{path.name} is a stream already: {sorted(options)} are for batch models")
         made = stream(path, **options, verify=verify) if batch_model else load(path)

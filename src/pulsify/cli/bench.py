@@ -39,7 +39,7 @@ def bench(
     model: str | None,
     pulse: int | None,
     time: options.Time,
-    bind: dict[str, str],
+    bind: dict[str, str | None],
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,

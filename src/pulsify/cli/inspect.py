@@ -45,7 +45,7 @@ def inspect(
     stage: str | None,
     delay: bool,
     time: options.Time,
-    bind: dict[str, str],
+    bind: dict[str, str | None],
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
@@ -181,7 +181,8 @@ def _draw_batch(facts: Figures) -> None:
     if "trace" in facts:
         lines.append(("traced", trace_line(facts["trace"])))
     made = facts.get("stream")
-    parts: list[Any] = [summary(lines + (stream_lines(made) if made else []))]
+    lines += [row for row in stream_lines(made) if row not in lines] if made else []
+    parts: list[Any] = [summary(lines)]
     parts += stream_tables(made) if made else []
     wires = facts.get("windows", {}).get("wires", [])
     changes = [w for w in wires if w.get("changes")]

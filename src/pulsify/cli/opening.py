@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 
 def is_stream(path: str) -> bool:
-    """Whether a file was made by `Stream.save`. A missing or unreadable file is said in pulsify's words."""
+    """Whether a file was made by `Stream.save`, damaged or not. A missing or unreadable one raises InvalidModel."""
+    from pathlib import Path
+
+    from pulsify.core.checksum import stated
+    from pulsify.core.spec import is_streaming
     from pulsify.frontend.load import read
     from pulsify.frontend.program import is_program
 
-    return not is_program(path) and "pulsify.version" in read(path).metadata_props
+    if Path(path).is_file() and stated(Path(path)) is not None:
+        return True
+    return not is_program(path) and is_streaming(read(path).metadata_props)
 
 
 @cache

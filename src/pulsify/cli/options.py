@@ -40,8 +40,9 @@ def parse_time(context: click.Context, parameter: click.Parameter, given: tuple[
     return out
 
 
-def parse_bind(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    return _pairs("--bind", given, "--bind length=T")
+def parse_bind(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str | None]:
+    pairs = _pairs("--bind", given, "--bind length=T")
+    return {name: None if value == "None" else value for name, value in pairs.items()}
 
 
 def parse_set(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, int | str]:
@@ -77,8 +78,9 @@ def meaning(command: Command) -> Command:
             help="Fix another symbolic dimension (B=1), or declare lengths ('T=8*n', 'T=320*n+80', 'T=<=3000').",
         ),
         click.option(
-            "--bind", multiple=True, callback=parse_bind, metavar="INPUT=T|ones",
-            help="An input that holds the length, or a mask of ones (or zeros). Found by itself where obvious.",
+            "--bind", multiple=True, callback=parse_bind, metavar="INPUT=T|ones|None",
+            help="An input that holds the length, or a mask of ones (or zeros); None: a value of its own. Bound "
+            "automatically if its name and its use leave no doubt.",
         ),
         click.option(
             "--time", multiple=True, callback=parse_time, metavar="T|INPUT=AXIS",

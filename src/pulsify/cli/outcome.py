@@ -12,7 +12,8 @@ from typing import Any, ParamSpec
 
 import click
 
-from pulsify.core.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable, PulsifyError
+from pulsify.core.boundary import converted
+from pulsify.core.errors import InternalError, InvalidArgument, InvalidPulse, Mismatch, NotStreamable, PulsifyError
 
 MISMATCH, USAGE, NOT_STREAMABLE, INVALID_PULSE, INVALID_INPUT, BUG, INTERRUPTED = 1, 2, 3, 4, 5, 70, 130
 SETTINGS = (
@@ -37,7 +38,9 @@ P = ParamSpec("P")
 
 def exit_code(error: BaseException) -> int:
     """What a script can tell from the outcome alone."""
+    error = converted(error) or error
     for kind, code in (
+        (InternalError, BUG),
         (Mismatch, MISMATCH),
         (InvalidArgument, USAGE),
         (NotStreamable, NOT_STREAMABLE),
@@ -45,7 +48,7 @@ def exit_code(error: BaseException) -> int:
     ):
         if isinstance(error, kind):
             return code
-    return INVALID_INPUT if isinstance(error, (PulsifyError, OSError)) or _from_runtime(error) else BUG
+    return INVALID_INPUT if isinstance(error, PulsifyError) else BUG
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -60,10 +63,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt:  # click's own answer is 1, which here means a mismatch
             click.get_current_context().exit(INTERRUPTED)
         except Exception as error:
-            code = exit_code(error)
-            if code == BUG:
+            outward = converted(error) or error
+            if exit_code(outward) == BUG:
                 _traceback()
-            fail(error, bool(kwargs.get("as_json")))
+            fail(outward, bool(kwargs.get("as_json")))
 
     return run
 
@@ -84,6 +87,8 @@ def error_figures(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code(error)}
     if isinstance(error, NotStreamable):
         return facts | {"node": error.node, "op": error.op, "reason": spoken(error.reason), "hint": spoken(error.hint)}
+    if isinstance(error, InternalError):
+        return facts | {"node": error.node, "op": error.op, "reason": error.reason, "versions": error.versions}
     if isinstance(error, InvalidPulse):
         facts |= {"pulse": error.pulse, "granularity": error.granularity, "natural_pulse": error.natural_pulse}
     return facts | {"reason": spoken(str(error))}
@@ -95,10 +100,10 @@ def message(error: BaseException) -> str:
         where = f" {error.op} node '{error.node}'" if error.op else ""
         lines = [_head("not streamable:") + where, f"  {spoken(error.reason)}"]
         return "\n".join(lines + [f"  hint: {spoken(error.hint)}"] * bool(error.hint))
-    head = {MISMATCH: "mismatch:", INVALID_PULSE: "invalid pulse:", BUG: "this is a bug in pulsify:"}
+    head = {MISMATCH: "mismatch:", INVALID_PULSE: "invalid pulse:", BUG: "internal error:"}
     text = str(error) if isinstance(error, PulsifyError) else f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.strerror}: {error.filename}"
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return f"{_head(head.get(exit_code(error), 'error:'))} {spoken(text)}"
 
 
@@ -131,11 +136,6 @@ def _option(match: re.Match[str]) -> str:
 
 def _head(text: str) -> str:
     return click.style(text, fg="red", bold=True)
-
-
-def _from_runtime(error: BaseException) -> bool:
-    """ONNX Runtime's own errors: it could not open the model, or did not take the input."""
-    return type(error).__module__.startswith("onnxruntime")
 
 
 def _traceback() -> None:

@@ -29,7 +29,7 @@ def report(
     output: str | None,
     pulse: int | None,
     time: options.Time,
-    bind: dict[str, str],
+    bind: dict[str, str | None],
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,

@@ -49,7 +49,7 @@ def run(
     channel: int | None,
     pulse: int | None,
     time: options.Time,
-    bind: dict[str, str],
+    bind: dict[str, str | None],
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,

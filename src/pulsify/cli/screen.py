@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from pulsify.cli.options import QUIET
-from pulsify.core.progress import heard
+from pulsify.core.progress import Listener
+from pulsify.core.status_line import short_name, showing
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,25 +54,10 @@ def _console() -> Console:
 
 
 @contextmanager
-def working(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is going on, and how far it has come; the function given changes it."""
-    if quiet or hushed() or not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True, markup=False, emoji=False).status(text) as status:
-        now = text
-
-        def say(what: str) -> None:
-            nonlocal now
-            now = what
-            status.update(what)
-
-        with heard(lambda far: status.update(f"{now}: {far}")):
-            yield say
+def working(text: str, quiet: bool = False) -> Iterator[Listener]:
+    """A line on stderr that shows what is being done, from the start; yields a function that changes it."""
+    with showing(text, quiet or hushed(), delay=0.0) as say:
+        yield say
 
 
-def short(path: str) -> str:
-    """A file's name alone: a line of progress has no room for folders."""
-    return os.path.basename(path) or path
+short = short_name

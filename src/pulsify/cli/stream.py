@@ -24,7 +24,7 @@ def stream(
     pulse: int | None,
     output: str | None,
     time: options.Time,
-    bind: dict[str, str],
+    bind: dict[str, str | None],
     fixed: dict[str, int | str],
     unbounded: str | int,
     proof: str,
@@ -52,7 +52,6 @@ def stream(
         )
         verified = None
         if not no_verify:
-            say("checking against the batch model")
             verified = verified_figures(quick(source_of(model), made))
         if output is not None:
             say(f"writing {output}")
@@ -64,6 +63,8 @@ def stream(
     from pulsify.report.render import stream_lines, stream_tables, summary, verified_text
 
     lines = [("model", model), *stream_lines(facts), ("verified", verified_text(verified))]
+    if verified and verified["fed"]:
+        lines.append(("fed", ", ".join(verified["fed"])))
     lines += [("note", note) for note in (verified or {"notes": []})["notes"]]
     lines.append(("saved", output or "no (-o FILE saves it)"))
     show([summary(lines), *stream_tables(facts)])

@@ -59,7 +59,7 @@ def verify(
         from pulsify.report.figures import node_figures, verified_figures
         from pulsify.verify.nodes import compare_nodes
 
-        made = load(stream)
+        made = load(stream, check="full")
         if is_stream(model):
             raise InvalidArgument(f"{model} is a stream too: the batch model comes first, then the stream")
         source = source_of(model)
@@ -107,6 +107,7 @@ def _show(facts: dict[str, Any]) -> None:
         ("stream", facts["stream"]),
         *([] if facts["made_from_this_file"] else [("", "was made from another file than this batch model")]),
         ("compared", f"{count(verified['runs'], 'stream')} at lengths {', '.join(map(str, verified['lengths']))}"),
+        *([("fed", ", ".join(verified["fed"]))] if verified["fed"] else []),
         ("limits", f"relative to {scale}" if verified["judged"] else f"none: errors are told, relative to {scale}"),
         ("result", _result(verified, facts["made_from_this_file"])),
     ]

@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import onnx_ir as ir
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
+from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.assemble import assemble, course, position_state, probes
+from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
-from pulsify.convert.known.series import Unsure
-from pulsify.convert.known_facts import known_fact
 from pulsify.convert.ledger import shortest_length
-from pulsify.convert.opening import leads_to, pulses, sooner
-from pulsify.convert.ports import (
-    file_inputs,
-    output,
-    static_input,
-    stream_input,
-)
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.primitives.known_start import beginning, fits, frames_of, wishes
+from pulsify.convert.ports import static_input, stream_input
+from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
 from pulsify.convert.primitives.state import State
-from pulsify.convert.proof.batches import check_batches
-from pulsify.convert.proof.decided import check_decisions
 from pulsify.convert.proof.failing import turn_down
-from pulsify.convert.proof.numbers import uncertain
-from pulsify.convert.questions import Questions, Unclear
-from pulsify.convert.rules.latch import latched
-from pulsify.convert.rules.registry import apply_rule
+from pulsify.convert.pulses import Planned, natural_plan, planned, unfitting
+from pulsify.convert.questions import Undecided
+from pulsify.convert.shorter import declared
 from pulsify.convert.trail import Course
-from pulsify.core.errors import InvalidPulse, NotStreamable
-from pulsify.core.length import LONGEST, Length
-from pulsify.core.progress import counted, tell
-from pulsify.core.spec import Condition, Filled, Output, Spec, latency
-from pulsify.core.traits import traits
-from pulsify.frontend.model import Model, Node
+from pulsify.core.boundary import node_of
+from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
+from pulsify.core.progress import tell
+from pulsify.core.spec import Condition, Spec
 from pulsify.frontend.time import TimeSpec
-from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
+from pulsify.trace.lengths import Tracer
+from pulsify.trace.tied import HINT
 from pulsify.trace.traced import CannotRun, TooLarge
-
-LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
-MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
-MOST_BOUND = 9000  # of one that is known to be bounded, but further out
-LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
-LONGEST_CHUNK = 1 << 20  # frames: a longer pulse is of no use
-TRIES = 3  # lengths of an opening: the next may be in step with chunks of attention where the first is not
-LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
-
-
-Outputs = list[tuple[Output, ir.Value]]
-Analysed = tuple[Context, Outputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +49,24 @@ def convert(
     """Convert at `pulse`, or at the natural one. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            chosen, plan = _natural(tracer, unbounded, proof, opening)
+            chosen, plan = natural_plan(tracer, unbounded, proof, opening)
             made = _convert(tracer, chosen.pulse, unbounded, proof, opening, plan)
             return replace(made, spec=replace(made.spec, natural_pulse=chosen.pulse, natural_latency=chosen.latency))
         try:
             return _convert(tracer, pulse, unbounded, proof, opening)
         except (Misaligned, OutOfStep) as problem:
             raise unfitting(tracer, pulse, problem, unbounded, proof) from None
+    except RecursionError as error:
+        name, op = node_of(error)
+        raise NotStreamable(
+            "a value that follows from the length is made by a longer chain of nodes than can be followed: a loop in "
+            "Python was written out when the model was exported",
+            node=name,
+            op=op,
+            hint=HINT,
+        ) from None
+    except Undecided as problem:
+        raise declared(tracer, problem, lambda t: convert(t, pulse, unbounded, proof, opening)) from problem
     except CannotRun as problem:
         large = isinstance(problem, TooLarge)
         raise NotStreamable(
@@ -94,316 +78,6 @@ def convert(
     finally:
         tracer.forget()
         tracer.made.clear()
-
-
-def unfitting(
-    tracer: Tracer, pulse: int, problem: Misaligned | OutOfStep, unbounded: str | int, proof: str
-) -> InvalidPulse:
-    """Why a pulse does not fit, and which do."""
-    chosen = natural(tracer, unbounded, proof)
-    if isinstance(problem, OutOfStep):
-        return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(problem.chunk, chosen.granularity))
-    node = problem.node
-    groups = (
-        f"{node.op} node '{node.name}' puts {problem.multiple} frames together and" if node and _groups(node) else ""
-    )
-    return InvalidPulse(pulse, chosen.granularity, chosen.pulse, by=groups)
-
-
-def _groups(node: Node) -> bool:
-    """Does it put frames together, without a stride?"""
-    return traits(node.op, node.domain).regroups or node.op == "SpaceToDepth"
-
-
-@dataclass(frozen=True)
-class Natural:
-    """The pulse with the smallest latency (pulse + delay, in frames of the stream); of several the longest: least work.
-
-    granularity: every wire gets whole frames at multiples of it.
-    """
-
-    pulse: int
-    latency: int
-    granularity: int
-
-
-def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True) -> Natural:
-    """One granule; where attention takes frames in chunks, a chunk, unless that is later.
-
-    A row waits for the last column it looks at. With pulses shorter than a chunk every layer waits for its own chunk
-    once more, with whole chunks they wait together:
-
-        pulse 2    | . . | . . | . . | . . |      chunk 4, layer 1: 2 frames late, layer 2: 4, ...
-        pulse 4    | . . . . | . . . . |          none, in any layer
-    """
-    chosen, plan = _natural(tracer, unbounded, proof, opening)
-    if plan is not None:
-        plan.released()
-    return chosen
-
-
-def _natural(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
-    """The natural pulse, and what was planned for it if no other was looked at after it."""
-    grain, plain = _granule(tracer, unbounded, proof)
-    chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
-    if not chunks and plain[0].ask.unproven:
-        plain[0].release()
-        plain = analyse(tracer, grain, unbounded, proof)
-    plan = _planned(tracer, plain, unbounded, proof, opening)
-    if not chunks:
-        return Natural(grain, plan.latency, grain), plan
-    found, last = {grain: plan.released()}, None
-    for pulse in sorted({*chunks, math.lcm(grain, *chunks)} - {grain}):
-        if pulse < LONGEST_CHUNK:
-            if last is not None:
-                last.released()
-            last = None
-            with suppress(OutOfStep):  # of several chunks, one may not fit the others
-                plain = analyse(tracer, pulse, unbounded, proof)
-                last = _planned(tracer, plain, unbounded, proof, opening)
-                found[pulse] = last.latency
-    pulse = min(found, key=lambda p: (found[p], -p))
-    if last is not None and last.ctx.pulse != pulse:
-        last.released()
-        last = None
-    if pulse == grain:  # it was only looked at
-        last = planned(tracer, grain, unbounded, proof, opening)
-        found[grain] = last.latency
-    return Natural(pulse, found[pulse], grain), last
-
-
-def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
-    """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
-    pulse = 1
-    while True:
-        try:
-            ctx, outputs = analyse(tracer, pulse, unbounded, proof, scouting=True)
-        except Misaligned as need:
-            pulse = math.lcm(pulse, need.multiple)
-            continue
-        grain = math.lcm(*ctx.ask.ledger.denominators, 1)
-        if grain == pulse:
-            return grain, (ctx, outputs)
-        ctx.release()
-        pulse = grain
-
-
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """Every wire of a stream at one pulse; opening: of the first pulses, taken as one, where those are not for it."""
-
-    ctx: Context
-    outputs: Outputs
-    opening: Analysed | None = None
-
-    @property
-    def course(self) -> Course:
-        return course(self.ctx, self.outputs)
-
-    @property
-    def latency(self) -> int:
-        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs)))
-
-    def released(self) -> int:
-        """The latency; nothing else is wanted of it."""
-        self.ctx.release()
-        if self.opening is not None:
-            self.opening[0].release()
-        return self.latency
-
-
-def planned(
-    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Planned:
-    """What a conversion at this pulse does with every wire."""
-    return _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
-
-
-def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, opening: bool) -> Planned:
-    """What was analysed; or a stream that follows an opening, where that brings frames out earlier."""
-    ctx, outputs = plain
-    if not ctx.waited:
-        return Planned(ctx, outputs)
-    then, later = analyse(tracer, ctx.pulse, unbounded, proof, started=True)
-    if opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
-        first = _opening(tracer, then, later, unbounded, proof)
-        if first is not None:
-            ctx.release()
-            return Planned(then, later, first)
-    then.release()
-    return Planned(ctx, _with_delay_after_start(outputs, later))
-
-
-def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int, proof: str) -> Analysed | None:
-    """The plan of the first pulses as one, if a stream can go on from what it leaves."""
-    fewest = pulses(then.waited, then.pulse)
-    for count in range(fewest, fewest + TRIES) if fewest is not None else ():
-        with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
-            first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
-            if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
-                return first, outputs
-            first.release()
-    return None
-
-
-def analyse(
-    tracer: Tracer,
-    pulse: int,
-    unbounded: str | int = "refuse",
-    proof: str = "proven",
-    started: bool = False,
-    then: Context | None = None,
-    scouting: bool = False,
-) -> Analysed:
-    """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
-
-    started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
-    then: the plan of the pulses that come after this one, which is their opening.
-    scouting: to choose a pulse by; claims of attention in chunks are left, and `unproven` says so.
-    """
-    problem: Unclear | None = None
-    at_least = 4 * pulse if pulse < 4096 else pulse
-
-    def look(traces: Traces, nothing_longer: bool) -> Analysed:
-        ctx = _opened(tracer, traces, pulse)
-        ask, ctx.started = ctx.ask, started
-        ask.scouting = scouting
-        ctx.then = then.windows if then is not None else {}
-        ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
-        try:
-            return ctx, _apply_rules(ctx, tracer.time)
-        except NotStreamable:
-            ctx.release()
-            raise
-
-    for _ in range(LOOKS):
-        try:
-            traces = choose(tracer, at_least)
-        except NotStreamable as error:
-            raise problem or error from None
-        limited = traces.lengths[0] < at_least  # it takes nothing that long
-        nothing_longer = problem is not None and limited
-        if problem is not None and nothing_longer and not problem.look:
-            return _at_its_end(look, traces, problem, pulse)
-        try:
-            return look(traces, nothing_longer)
-        except Unclear as error:
-            widest = _widest_field(traces) / traces.lengths[-1]
-            tracer.forget()
-            problem, longer = error, max(LONGER * traces.lengths[0], 256)
-            at_least = max(error.look, traces.lengths[0] + 1) if error.look else longer
-            if nothing_longer or 2 * widest * at_least > (MOST_BOUND if error.look else MOST_FRAMES):
-                break
-        except NotStreamable as error:
-            if not limited:
-                raise
-            return _at_its_end(look, traces, error, pulse)
-    assert problem is not None
-    raise problem
-
-
-def _at_its_end(
-    look: Callable[[Traces, bool], Analysed], traces: Traces, problem: NotStreamable, pulse: int
-) -> Analysed:
-    """A model that takes no long streams, looked at its longest ones; what is refused then says how short they are."""
-    near = nearly_longest(traces)
-    if near is not None:
-        with suppress(NotStreamable):
-            return look(near, True)
-    longest = (near or traces).lengths[-1]
-    shorter = f"choose a shorter pulse ({max(longest // 8, 1)} frames), or " if 4 * pulse > longest else ""
-    raise NotStreamable(
-        f"{problem.reason} (at {longest} frames, the longest stream that was found to run)",
-        node=problem.node,
-        op=problem.op,
-        hint=f"{shorter}{problem.hint}",
-    ) from problem
-
-
-def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
-    builder = Builder()
-    builder.reserve(tracer.model.outputs)
-    ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
-    ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
-    ask.latch = lambda name: latched(ctx, name)
-    return ctx
-
-
-def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
-    try:
-        return _applied(ctx, time)
-    except Unsure as problem:  # outside of any rule
-        uncertain(ctx.ask, getattr(problem, "node", None), "a value of the model", problem)
-
-
-def _applied(ctx: Context, time: TimeSpec) -> Outputs:
-    file_inputs(ctx, time)
-    wanted = _wanted(ctx.ask.model)
-    nodes = [n for n in ctx.ask.model.nodes if n.name in wanted and _is_data(ctx.ask.traces, n)]
-    for node in counted("node", nodes):
-        apply_rule(ctx, node)
-    outputs = [output(ctx, name) for name in ctx.ask.model.outputs]
-    check_decisions(ctx.ask)
-    check_batches(ctx.ask, nodes)
-    _check_limit(ctx)
-    return outputs
-
-
-def _check_limit(ctx: Context) -> None:
-    """What the model counts must be exact long enough to be of use, and then a stream says where that ends."""
-    if ctx.ask.ledger.limit >= (ctx.ask.traces.tracer.time.longest or LARGEST):
-        ctx.ask.ledger.limit = LONGEST
-    elif ctx.ask.ledger.limit < LONG_ENOUGH:
-        raise NotStreamable(
-            f"the model counts in numbers that its types hold exactly only up to {ctx.ask.ledger.limit} frames",
-            node=ctx.ask.ledger.limited_by,
-            hint=f'count in smaller numbers, or declare how long streams are: set={{"T": "<={ctx.ask.ledger.limit}"}}',
-        )
-
-
-def _wanted(model: Model) -> set[str]:
-    """Nodes some output depends on. What only has its shape read is not computed."""
-    seen: set[str] = set()
-    names, todo = set(), list(model.outputs)
-    while todo:
-        name = todo.pop()
-        if name in names:
-            continue
-        names.add(name)
-        node = model.producers.get(name)
-        if node is not None and node.name not in seen:
-            seen.add(node.name)
-            todo.extend(i for i in node.reads if i and node.op not in ("Shape", "Size"))
-    return seen
-
-
-def _is_data(traces: Traces, node: Node) -> bool:
-    return any(o and not traces.runs[0][o].known for o in node.outputs)
-
-
-def _require_seen_lengths(ctx: Context) -> None:
-    """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
-    traces, tracer = ctx.ask.traces, ctx.ask.traces.tracer
-    declared = tracer.time.lengths
-    if declared.least > 1:
-        ctx.ask.ledger.require("", Length(), at_least=declared.least)
-    if declared.remainder:
-        ctx.ask.ledger.require("", Length().then(add=-declared.remainder), multiple=declared.every)
-    if traces.step == declared.every:
-        return
-    base = traces.lengths[0]
-    near = range(base, base + min(2 * traces.step, 64 * declared.every), declared.every)
-    if any(tracer.works(s) != all(c.met(s) for c in ctx.ask.ledger.conditions if c.at_most is None) for s in near):
-        ctx.ask.ledger.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
-
-
-def _widest_field(traces: Traces) -> int:
-    """The largest size of a time axis where frames meet frames, at the longest length seen."""
-    run, narrow = traces.longest, traces.runs[0]
-    sizes = (
-        [y for x, y in zip(narrow[n].dims, v.dims, strict=True) if x != y] for n, v in run.values.items() if n in narrow
-    )
-    return max((max(s) for s in sizes if len(s) > 1), default=0)
 
 
 def _convert(
@@ -443,6 +117,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     graph, named = assemble(ctx, outputs, states, unknown)
     given = {*time.streams, *time.bound, *time.filled}
     static = [p.name for p in ctx.ask.model.inputs if p.name not in given]
+    bindings = bindings_of(time)
     spec = Spec(
         pulse=pulse,
         granularity=math.lcm(*ctx.ask.ledger.denominators, 1),
@@ -461,17 +136,32 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         rebase=0 if ctx.clock.absolute or whole != unit else unit,
         source="",
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),
-        proof=ctx.ask.ledger.proof(),
+        proof=with_bindings(ctx.ask.ledger.proof(), bindings),
         exact_up_to=ctx.ask.ledger.kept,
-        filled=tuple(
-            Filled(name, axis, Fraction(per), value, ctx.ask.dtype(name).numpy())
-            for name, (axis, per, value) in time.filled.items()
-        ),
+        filled=filled_of(time, lambda name: ctx.ask.dtype(name).numpy()),
+        bindings=bindings,
     )
+    check_time(spec, time)
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()
     return made
+
+
+def _require_seen_lengths(ctx: Context) -> None:
+    """Where the model takes only some lengths and the rules do not know which, keep to those that were seen."""
+    traces, tracer = ctx.ask.traces, ctx.ask.traces.tracer
+    declared = tracer.time.lengths
+    if declared.least > 1:
+        ctx.ask.ledger.require("", Length(), at_least=declared.least)
+    if declared.remainder:
+        ctx.ask.ledger.require("", Length().then(add=-declared.remainder), multiple=declared.every)
+    if traces.step == declared.every:
+        return
+    base = traces.lengths[0]
+    near = range(base, base + min(2 * traces.step, 64 * declared.every), declared.every)
+    if any(tracer.works(s) != all(c.met(s) for c in ctx.ask.ledger.conditions if c.at_most is None) for s in near):
+        ctx.ask.ledger.require("", Length().then(add=-(base % traces.step)), multiple=traces.step)
 
 
 def _check_declared(ctx: Context, time: TimeSpec) -> None:
@@ -485,12 +175,6 @@ def _check_declared(ctx: Context, time: TimeSpec) -> None:
             node=by.node,
             hint=f'export the model as it is for short streams, or declare more: set={{"T": "<={shortest}"}}',
         )
-
-
-def _with_delay_after_start(outputs: Outputs, later: Outputs) -> Outputs:
-    """Outputs that say how late they would be if only the start did not have to be waited for."""
-    delays = {o.name: o.delay for o, _ in later}
-    return [(replace(o, delay_after_start=delays[o.name]), v) if o.axis is not None else (o, v) for o, v in outputs]
 
 
 def _buffered(ctx: Context) -> list[State]:

@@ -22,7 +22,15 @@ JOINED = (
 )
 
 
-class Unclear(NotStreamable):
+class Undecided(NotStreamable):
+    """Something is not certain at every length. It may be at all up to `change`."""
+
+    change: int = 0  # the length at which a known value changes for good, if that is late
+    far: bool = False  # where that is was too far to look
+    otherwise: str = ""  # what else helps than declaring how long streams are
+
+
+class Unclear(Undecided):
     """What was seen at the traced lengths contradicts itself; at longer ones (`look`, if it is known) it may not."""
 
     look: int = 0

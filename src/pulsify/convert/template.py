@@ -8,6 +8,7 @@ row .    [a b c]                      pulse n
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,12 +89,29 @@ def whole(array: Array, axes: tuple[int, int], windows: Windows) -> list[int]:
 
 
 def find(array: Array, axes: tuple[int, int], windows: Windows) -> Template | None:
-    """The template with the fewest phases, or None if no small number of phases explains the array."""
+    """The template with the fewest phases, or None if no small number of phases explains the array.
+
+    Of the numbers of phases that explain all whole windows the smallest divides the others (they are at most half as
+    many as the windows), so what it says is what they say.
+    """
     inside = whole(array, axes, windows)
+    kinds = _kinds(array, axes, windows, inside)
     for count in range(1, min(MOST_PHASES, len(inside) // 2) + 1):
-        cuts = [_cut(array, axes, windows, n) for n in inside[:count]]
-        phases = tuple(cuts[(n - inside[0]) % count] for n in range(count))
-        template = Template(phases, axes, windows)
-        if template.fits(array):
-            return template
+        if np.array_equal(kinds[count:], kinds[:-count]):
+            cuts = [_cut(array, axes, windows, n) for n in inside[:count]]
+            template = Template(tuple(cuts[(n - inside[0]) % count] for n in range(count)), axes, windows)
+            return template if template.fits(array) else None
     return None
+
+
+def _kinds(array: Array, axes: tuple[int, int], windows: Windows, inside: list[int]) -> Array:
+    """A number for each of those pulses: the same where they see the same."""
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(_content(_cut(array, axes, windows, n)), len(numbers)) for n in inside])
+
+
+def _content(part: Array) -> bytes:
+    """The same bytes for arrays that are equal: neither zeros nor NaN differ."""
+    if _nan(part):
+        part = np.where(np.isnan(part), np.array(np.nan, part.dtype), part + np.array(0, part.dtype))
+    return hashlib.blake2b(np.ascontiguousarray(part).tobytes(), digest_size=16).digest()

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidArgument
 
 Name = tuple[str, str]  # domain, operator
@@ -54,6 +55,7 @@ def split(name: str) -> Name:
     return domain, op
 
 
+@public
 def define(name: str, *, shapes: Shapes | None = None, body: onnx.FunctionProto | None = None) -> None:
     """Make an operator of another domain known; with a rule (`rule(name)`) it is then streamed as a whole."""
     own = split(name)

@@ -13,10 +13,12 @@ class PulsifyError(Exception):
 
     lane: of several streams, the one that failed (a pool's lane, or its number among streams side by side).
     results: what the others gave, if it does not come out of a later call.
+    log: what torch's exporters printed, if a module could not be exported.
     """
 
     lane: object = None
     results: object = None
+    log: str = ""
 
 
 class NotStreamable(PulsifyError):
@@ -93,6 +95,29 @@ class SessionClosed(PulsifyError, RuntimeError):
 
 class SessionBusy(PulsifyError, RuntimeError):
     """Two threads met in one stream: a stream is one thread's at a time."""
+
+
+class FileFailed(PulsifyError, OSError):
+    """A file or folder could not be read or written. As of any OSError, `errno`, `strerror` and `filename` say why."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}" if self.filename else str(self.strerror)
+
+
+class InternalError(PulsifyError):
+    """A bug in pulsify. `node` and `op` say where in the model, if that is known; `__cause__` is the original error."""
+
+    def __init__(self, reason: str, *, node: str = "", op: str = "", versions: str = "") -> None:
+        self.node, self.op, self.reason, self.versions = node, op, reason, versions
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        where = f" at {self.op} node '{self.node}'" if self.op else ""
+        return (
+            f"this is a bug in pulsify{where}: {self.reason}\n"
+            f"  report it with the whole traceback, these versions ({self.versions}), and the model; "
+            "if that cannot be shared, with the page that `pulsify report MODEL` writes"
+        )
 
 
 class Mismatch(PulsifyError):

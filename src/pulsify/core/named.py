@@ -21,6 +21,14 @@ class Entry:
     about: str = ""
 
 
+def install_hint(extra: str) -> str:
+    """How to install an extra. torch is large: PyPI's build for Linux brings CUDA."""
+    hint = f"pip install '{extra}'"
+    if extra != "pulsify[torch]":
+        return hint
+    return f'{hint}; without a GPU, install PyTorch\'s CPU build first (see its "Get started" instructions)'
+
+
 @cache
 def installed(group: str) -> dict[str, Entry]:
     """What other distributions have entered: the module that has the thing, by the name of its entry point."""
@@ -39,7 +47,7 @@ def imported(what: str, attribute: str, entries: Mapping[str, Entry], name: str)
         module = import_module(entry.module)
     except ModuleNotFoundError as error:  # any other ImportError is the module's own fault, and says so itself
         raise InvalidArgument(
-            f"{what}={name!r} needs {error.name or 'a package'}, which is not installed: pip install '{entry.extra}'"
+            f"{what}={name!r} needs {error.name or 'a package'}, which is not installed: {install_hint(entry.extra)}"
         ) from error
     if not hasattr(module, attribute):
         raise InvalidArgument(f"{what}={name!r}: the module {entry.module} has no {attribute}; call the object so")

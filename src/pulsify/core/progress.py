@@ -1,4 +1,4 @@
-"""How far long work has come: told from wherever it is done, heard by whoever shows it; else it costs nothing."""
+"""How far long work has come: reported wherever it is done, passed on to whoever listens; else it costs nothing."""
 
 from __future__ import annotations
 
@@ -8,27 +8,46 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 Item = TypeVar("Item")
-_HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("_HEARD", default=None)
+Listener = Callable[[str], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("_LISTENER", default=None)
 
 
 @contextmanager
-def heard(by: Callable[[str], None]) -> Iterator[None]:
-    """What is told inside goes to `by`."""
-    before = _HEARD.set(by)
+def heard(by: Listener) -> Iterator[None]:
+    """Whatever is reported inside goes to `by`."""
+    before = _LISTENER.set(by)
     try:
         yield
     finally:
-        _HEARD.reset(before)
+        _LISTENER.reset(before)
+
+
+def listener() -> Listener | None:
+    """Who listens to what is reported here."""
+    return _LISTENER.get()
 
 
 def tell(text: str) -> None:
-    if (by := _HEARD.get()) is not None:
+    """Report what is being done."""
+    if (by := _LISTENER.get()) is not None:
         by(text)
 
 
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Whatever is reported inside is reported of this stage: `name: text`."""
+    outer = _LISTENER.get()
+    if outer is None:
+        yield
+        return
+    outer(name)
+    with heard(lambda text: outer(f"{name}: {text}")):
+        yield
+
+
 def counted(what: str, items: Iterable[Item]) -> Iterator[Item]:
-    """The items; before each it is told which of how many it is."""
+    """The items; before each, which one of how many it is."""
     listed = list(items)
-    for at, item in enumerate(listed, 1):
-        tell(f"{what} {at} of {len(listed)}")
+    for number, item in enumerate(listed, 1):
+        tell(f"{what} {number} of {len(listed)}")
         yield item

@@ -13,6 +13,8 @@ class Deviation:
 
     tolerance: what is allowed, by the output's own type: a double has less room than a half; infinite where the error
     is told and not judged. largest: the difference itself. mean: of all elements, relative to the scale.
+    from_double, batch_from_double: how far stream and batch are from the batch model computed in float64, relative to
+    its scale, where that was looked at: on long streams, and where batch itself rounds by more than is allowed.
     """
 
     error: float = 0.0
@@ -22,6 +24,8 @@ class Deviation:
     chunks: str = ""
     largest: float = 0.0
     mean: float = 0.0
+    from_double: float | None = None
+    batch_from_double: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -40,6 +44,7 @@ class Deviation:
 class Report:
     """What `verify` saw. `exact_up_to`: longer streams were not compared, nor are they the batch model's result.
 
+    fed: what bound inputs of the batch model were given ("length = number of frames").
     low: the type that stood for float32, if one did. The stream is near the batch model then, and how near is what the
     report tells; it is judged only if a tolerance was given.
     """
@@ -51,6 +56,7 @@ class Report:
     notes: tuple[str, ...] = ()  # what else there is to know about the comparison
     exact_up_to: int | None = None
     low: str | None = None
+    fed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -87,9 +93,13 @@ class Report:
         for name, d in self.outputs.items():
             where = f" at frame {d.frame} of length {d.length} ({d.chunks})" if d.error and d.frame is not None else ""
             told = f"limit {d.tolerance:g}" if math.isfinite(d.tolerance) else f"mean {d.mean:.2g}"
-            lines.append(f"  {name}: largest relative error {d.error:.2g}, {told}{where}")
+            double = ""
+            if d.from_double is not None and d.batch_from_double is not None:
+                double = f"; from float64: stream {d.from_double:.2g}, batch {d.batch_from_double:.2g}"
+            lines.append(f"  {name}: largest relative error {d.error:.2g}, {told}{where}{double}")
         if self.departs:
             lines.append(f"  the first value inside the model that departs from batch is '{self.departs}'")
+        lines += [f"  fed {', '.join(self.fed)}"] * bool(self.fed)
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime as ort
 
+# weights in float32 to int8, between values of any type; and states, from opset 21 on with a type that does not fit
+REQUANTISING = ["WeightBiasQuantization", "QDQPropagationTransformer"]
 IN_MEMORY = 1 << 30  # bytes of weights up to which a model is handed over as one string
 
 
@@ -62,11 +64,12 @@ def _session(source: str | bytes, chosen: ort.SessionOptions, as_others: bool = 
     """On the CPU. A sum and the norm behind it stay two nodes: the fused one is up to three times as slow there.
 
     A Pad and the pool behind it stay two nodes as well: fused, zeros no longer count as the largest of a MaxPool's
-    window, and a pad as long as the kernel fails.
+    window, and a pad as long as the kernel fails. What quantises more than the model does is left out, too.
     """
     import onnxruntime as ort
 
     left_out = ["SkipLayerNormFusion", *(["Pad_Fusion"] if not as_others and _pools(source) else [])]
+    left_out += [] if as_others else REQUANTISING
     return ort.InferenceSession(source, chosen, providers=["CPUExecutionProvider"], disabled_optimizers=left_out)
 
 

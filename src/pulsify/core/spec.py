@@ -17,7 +17,9 @@ from pulsify.core.count import expression
 from pulsify.core.errors import InvalidModel
 from pulsify.core.length import Length, Table
 
-FORMATS = ("1", "2", "3")  # 2: tables of lengths are written once, under pulsify.tables. 3: there is an opening
+FORMAT = "4"  # the file has a checksum
+UNSEALED = ("1", "2", "3")  # without one. 2: tables of lengths are under pulsify.tables. 3: there may be an opening
+VERSION = "pulsify.version"
 OPENING = "pulsify.opening"  # how many pulses come first, as one; in a file also where their graph lies
 PAST = "past"  # the axis of a cache that grows with the stream
 Dims = tuple[int | str, ...]
@@ -60,6 +62,29 @@ class Filled:
     rate: Fraction
     value: int
     dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """An input of the batch model that the stream does not have, because it is always the same: the length, or a mask.
+
+    value: the time symbol (it is the number of frames), "ones" or "zeros". source: "given" by `bind`, or "guessed" from
+    its name and use. reason: what shows that it is.
+    """
+
+    name: str
+    value: str
+    source: Literal["given", "guessed"] = "given"
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" + (" (guessed)" if self.source == "guessed" else "")
+
+    @property
+    def assumption(self) -> str:
+        """What is taken for granted of the batch model's input."""
+        what = f"all {self.value}" if self.value in ("ones", "zeros") else f"the number of frames {self.value}"
+        return f"'{self.name}' is {what} ({self.source})"
 
 
 @dataclass(frozen=True)
@@ -180,6 +205,7 @@ class Spec:
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
     opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
     filled: tuple[Filled, ...] = ()  # masks of the batch model that are bound to ones
+    bindings: tuple[Binding, ...] = ()  # all inputs that are bound: to the length, or to ones
     sample_rate: float | None = None  # frames of the first input a second, where somebody said so
 
     @property
@@ -202,7 +228,7 @@ class Spec:
         tables: list[Table] = []
         _plain = partial(plain, tables=tables)
         flat: dict[str, Any] = {
-            "version": FORMATS[0],
+            "version": FORMAT,
             "pulse": str(self.pulse),
             "granularity": str(self.granularity),
             "source": self.source,
@@ -233,11 +259,11 @@ class Spec:
         }
         if self.filled:
             flat["filled"] = [_plain(f) for f in self.filled]
+        if self.bindings:
+            flat["bindings"] = [_plain(b) for b in self.bindings]
         if tables:
-            flat["version"] = FORMATS[1]
             flat["tables"] = [t.to_json() for t in tables]
         if self.opening:
-            flat["version"] = FORMATS[2]
             flat["opening"] = {"pulses": self.opening}
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
 
@@ -246,15 +272,20 @@ class Spec:
         own = {k.removeprefix("pulsify."): v for k, v in props.items() if k.startswith("pulsify.")}
         if "version" not in own:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
-        if own["version"] not in FORMATS:
+        if own["version"] not in (*UNSEALED, FORMAT):
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(FORMATS[:-1])} and "
-                f"{FORMATS[-1]}; convert the model again"
+                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(UNSEALED)} and "
+                f"{FORMAT}; convert the model again"
             )
         try:
             return _parse(own)
         except (LookupError, ValueError, TypeError) as error:
             raise InvalidModel(f"the stream's metadata is damaged ({error!r}); convert the model again") from error
+
+
+def is_streaming(props: Mapping[str, str]) -> bool:
+    """Is this the metadata of a stream's file, even of a damaged one?"""
+    return any(key.startswith("pulsify.") for key in props)
 
 
 def _parse(own: Mapping[str, str]) -> Spec:
@@ -286,6 +317,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         exact_up_to=time.get("exact_up_to"),
         opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
         filled=tuple(Filled(**_typed(Filled, f)) for f in json.loads(own.get("filled", "[]"))),
+        bindings=tuple(Binding(**_typed(Binding, b)) for b in json.loads(own.get("bindings", "[]"))),
     )
 
 

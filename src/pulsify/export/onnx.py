@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from pulsify.backends.seam import Opening
+from pulsify.core.checksum import KEY as CHECKSUM
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.runner import IN_MEMORY, embedded_bytes, open_model
 from pulsify.core.spec import OPENING, Spec
@@ -103,11 +104,15 @@ class Onnx:
 
 
 def _renamed(file: Path) -> None:
-    """The opening is named in the stream's file, by what it will be called."""
+    """The opening by the name it will have, and no checksums: those are of the ONNX files."""
     proto = onnx.load(file, load_external_data=False)
-    for said in proto.metadata_props:
-        if said.key == OPENING:
-            said.value = said.value.replace(".opening.onnx", ".opening.ort")
+    kept = [(p.key, p.value) for p in proto.metadata_props if p.key != CHECKSUM]
+    del proto.metadata_props[:]
+    for key, value in kept:
+        if key == OPENING:
+            opening = json.loads(value)
+            value = json.dumps({"file": f"{Path(opening['file']).stem}.ort", "pulses": opening["pulses"]})
+        proto.metadata_props.add(key=key, value=value)
     onnx.save(proto, file)
 
 

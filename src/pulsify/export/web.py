@@ -24,10 +24,11 @@ from typing import Any
 import onnx_ir as ir
 
 from pulsify.core.cache import user_cache
+from pulsify.core.checksum import seal
 from pulsify.core.errors import InvalidArgument, NotSupported
 from pulsify.core.progress import tell
 from pulsify.core.spec import Input, Output, Spec
-from pulsify.core.weights import SHARED, weight_bytes
+from pulsify.core.weights import WEIGHTS, weight_bytes
 from pulsify.export import portable, wasm
 from pulsify.export.c_frames import most_frames
 from pulsify.export.registry import Target
@@ -82,8 +83,9 @@ def write_model(model: ir.Model, path: Path) -> None:
             hint="take a smaller model, or serve it: docs/serve.md",
         )  # fmt: skip
     made = ir.external_data.load_to_model(model.clone())
-    made.metadata_props.pop(SHARED, None)
+    made.metadata_props.pop(WEIGHTS, None)
     ir.save(made, path)
+    seal(path)
 
 
 def web_facts(spec: Spec) -> dict[str, Any]:

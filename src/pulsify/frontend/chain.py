@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.load import Source, read
 
 
+@public
 def chain(*models: Source, connect: Mapping[str, str] | None = None) -> ir.Model:
     """The batch model that runs `models` one after the other; give it to `pulsify.stream`.
 

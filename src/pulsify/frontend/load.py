@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
 from pulsify.core.runner import given_out
+from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
@@ -51,7 +52,7 @@ def _uncollected() -> Iterator[None]:
 def load(source: Source) -> Model:
     """Read `source` and settle it. The source itself is never changed."""
     graph = read(source)
-    if "pulsify.version" in graph.metadata_props:
+    if is_streaming(graph.metadata_props):
         raise InvalidModel("this model is a stream already: open it with pulsify.load, or convert its batch model")
     check_places(graph)
     _check(graph)
@@ -61,13 +62,13 @@ def load(source: Source) -> Model:
     passes: list[Any] = [
         common.InlinePass(criteria=lambda f: (f.domain, f.name) not in WHOLE),
         _lift_constants,
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        _constants_to_initializers,
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),
         _give_out_inputs,
         _compress_to_gather,
         loops_to_scans,
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        _constants_to_initializers,
         _drop_identities,
         common.RemoveUnusedNodesPass(),
         common.NameFixPass(),
@@ -75,6 +76,15 @@ def load(source: Source) -> Model:
     for step in passes:
         step(graph)
     return flatten(graph, source if not isinstance(source, os.PathLike) else os.fspath(source), functions)
+
+
+def _constants_to_initializers(model: ir.Model) -> None:
+    try:
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    except ValueError as error:
+        raise InvalidModel(
+            f"a Constant node holds no constant ({str(error)[:200]}); check the model with onnx.checker.check_model"
+        ) from error
 
 
 def read(source: Source) -> ir.Model:
@@ -100,8 +110,9 @@ def read(source: Source) -> ir.Model:
     except InvalidModel:
         raise
     except Exception as error:  # protobuf and onnx_ir raise many types for a corrupt file
+        subject = repr(Path(source).name) if isinstance(source, (str, os.PathLike)) else "this"
         raise InvalidModel(
-            f"this is not a readable ONNX model ({type(error).__name__}: {str(error)[:120]}); "
+            f"{subject} is not a readable ONNX model ({type(error).__name__}: {str(error)[:120]}); "
             "check it with onnx.checker.check_model"
         ) from error
 

@@ -119,6 +119,16 @@ class Model:
     decisions: tuple[Decision, ...] = ()  # what was decided at one length, and must be so at every length
     producers: dict[str, Node] = field(default_factory=dict)
 
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[tuple[Node, int]]]:
+        """The nodes that read a value, and as which of their inputs (behind all of them: their body captures it)."""
+        out: dict[str, list[tuple[Node, int]]] = {}
+        for node in self.nodes:
+            for place, name in enumerate(node.reads):
+                if name:
+                    out.setdefault(name, []).append((node, place))
+        return out
+
     def __post_init__(self) -> None:
         for node in self.nodes:
             for output in node.outputs:

@@ -10,8 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.errors import InvalidArgument, InvalidModel
-from pulsify.frontend.torch import clean, name_by_module, own_weights
-from pulsify.frontend.torch_call import as_array, close, quiet, short
+from pulsify.core.named import install_hint
+from pulsify.core.progress import tell
+from pulsify.frontend.torch_call import as_array, close
+from pulsify.frontend.torch_exporters import clean, name_by_module, own_weights
+from pulsify.frontend.torch_manners import quiet, short
 
 SUFFIX = ".pt2"
 
@@ -28,7 +31,7 @@ def as_onnx(source: Any) -> ir.Model:
     try:
         import torch
     except ImportError as error:
-        raise InvalidArgument("a torch.export program needs torch itself: pip install 'pulsify[torch]'") from error
+        raise InvalidArgument(f"a torch.export program needs torch itself: {install_hint('pulsify[torch]')}") from error
     program, name = source, "the program"
     if isinstance(source, (str, os.PathLike)):
         name = repr(Path(source).name)
@@ -38,6 +41,7 @@ def as_onnx(source: Any) -> ir.Model:
             program = torch.export.load(source)
         except Exception as error:  # whatever is in the file
             raise InvalidModel(f"{name} is no program that torch.export.load reads ({short(error)})") from error
+    tell("exporting with torch.onnx")
     with quiet():
         try:
             made = torch.onnx.export(program, dynamo=True, verbose=False)

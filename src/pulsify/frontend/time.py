@@ -1,4 +1,4 @@
-"""Which dimension is time: found by itself where there is only one answer, asked for otherwise."""
+"""Which dimension is time: found automatically if there is only one answer, asked for otherwise."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNOR
 MASK_NAMES = re.compile(r"attention_?mask", re.IGNORECASE)  # [B, T]: which frames count, as Hugging Face exports it
 FILLS = {"ones": 1, "zeros": 0}  # what an input may be bound to beside the length: all of it is that
 LENGTH_NAMES = re.compile(r"length|len(s|gth|gths)?(_|\d|$)", re.IGNORECASE)  # x_lens, seqlen; not silence
+SUFFIX = r"_?(len|lens|length|lengths)_?\d*"
+CLEAR_NAMES = re.compile(  # of the whole input, whatever that is called; not max_len, prompt_length, text_lengths
+    r"((x|xs|i|h|inputs?|seqs?|sequences?|src|source|samples?|frames?|mels?|spec|spectrogram|feats?|features?|enc|encoder|"
+    r"((processed|input)_)?(audio|speech|wavs?|waveforms?|signal|audio_signal))_?)?" + SUFFIX[2:],
+    re.IGNORECASE,
+)
 PRODUCT = re.compile(r"^(?:(\d+)\s*\*\s*)?([A-Za-z_][\w.]*)(?:\s*\*\s*(\d+))?$")
 
 
@@ -44,7 +50,9 @@ class TimeSpec:
 
     streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S; filled: input -> (axis,
     frames per unit of S, value), masks that are the same at every frame; batch: the symbol of the batch dimension, if
-    it is free; lengths: those that are declared.
+    it is free; lengths: those that are declared. guessed: of the bound and the filled those that nobody named; reasons:
+    what shows that they are (`trace/roles.py`). lone: the only open dimension, the first of every input, that nobody
+    called time.
     """
 
     symbol: str
@@ -54,6 +62,9 @@ class TimeSpec:
     fixed: Mapping[str, int] = field(default_factory=dict)
     lengths: Lengths = Lengths()
     filled: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    guessed: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    lone: bool = False
 
     @property
     def step(self) -> int:
@@ -105,8 +116,30 @@ def find_time(
     bind: Mapping[str, str | None] | None = None,
     set: Mapping[str, int | str] | None = None,  # the public contract's name
 ) -> TimeSpec:
-    """Settle time, batch, bound and fixed dimensions, or say what to pass."""
+    """Settle time, batch, bound and fixed dimensions, or say what to pass.
+
+    Inputs that are called like a length are `guessed` to be it: `trace/roles.py` looks at what they are.
+    """
     _check_kinds(time, bind, set)
+    spec = _settled(model, time, bind, set)
+    frames = [p.name for p in model.inputs if p.name in spec.guessed and _has_frames(p, spec)]
+    return _settled(model, time, {**(bind or {}), **dict.fromkeys(frames)}, set) if frames else spec
+
+
+def _has_frames(port: Port, spec: TimeSpec) -> bool:
+    """One value a frame is no length."""
+    if port.name in spec.filled or not port.dims:
+        return False
+    dim = port.dims[0]
+    return isinstance(dim, str) and split_product(dim)[1] == spec.symbol
+
+
+def _settled(
+    model: Model,
+    time: str | Mapping[str, int] | None,
+    bind: Mapping[str, str | None] | None,
+    set: Mapping[str, int | str] | None,
+) -> TimeSpec:
     fixed, declared = _fixed(set or {})
     filled = _filled(model, bind)
     bound = tuple(n for n in _bound(model, bind) if n not in filled)
@@ -127,7 +160,11 @@ def find_time(
     _check_bound({n: s for n, s in (bind or {}).items() if n not in filled}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
     masks = {n: _mask(p, used, batch, filled[n]) for p in model.inputs if (n := p.name) in filled}
-    return TimeSpec(symbol, streams, bound, batch, fixed, declared.get(symbol, Lengths()), masks)
+    guessed = tuple(n for n in (*bound, *masks) if n not in (bind or {}))
+    lone = time is None and len(where) == 1 and all(a == 0 for a, _ in streams.values())
+    lone = lone and any(len(p.dims) > 1 for p in ports if p.name in streams)
+    lengths = declared.get(symbol, Lengths())
+    return TimeSpec(symbol, streams, bound, batch, fixed, lengths, masks, guessed, {}, lone)
 
 
 def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, int]:
@@ -213,9 +250,30 @@ def _bound(model: Model, bind: Mapping[str, str | None] | None) -> tuple[str, ..
             raise InvalidArgument(f"bind: the model has no input '{name}'; its inputs are {list(names)}")
         if not names[name].dtype.is_integer() and (bind or {})[name] not in (*FILLS, None):
             raise InvalidArgument(f"bind: input '{name}' is {names[name].dtype.name}, a length is an integer")
-    found = [p.name for p in model.inputs if p.dtype.is_integer() and len(p.dims) <= 1 and LENGTH_NAMES.search(p.name)]
+    found = [p.name for p in model.inputs if _may_be_length(p, model)]
     free = [n for n, symbol in (bind or {}).items() if symbol is None]
     return tuple(n for n in dict.fromkeys([*(bind or {}), *found]) if n not in free)
+
+
+def _may_be_length(port: Port, model: Model) -> bool:
+    """A whole number, or one a stream, that is called so."""
+    if not (port.dtype.is_integer() and len(port.dims) <= 1 and LENGTH_NAMES.search(port.name)):
+        return False
+    if port.dims and not any(len(p.dims) > 1 or p.dtype != port.dtype for p in model.inputs):
+        return False  # it is all there is
+    batches = {1, *(p.dims[0] for p in model.inputs if len(p.dims) > 1)}
+    return not port.dims or not isinstance(port.dims[0], int) or port.dims[0] in batches
+
+
+def is_length_like(name: str) -> bool:
+    """Is it called like some length?"""
+    return LENGTH_NAMES.search(name) is not None
+
+
+def is_called_length(name: str, streams: Iterable[str]) -> bool:
+    """Is it called as the length of the whole input is: by itself, or after a streamed input?"""
+    own = any(re.fullmatch(re.escape(stream) + SUFFIX, name, re.IGNORECASE) for stream in streams)
+    return own or CLEAR_NAMES.fullmatch(name) is not None
 
 
 def _check_bound(bind: Mapping[str, str | None], symbols: Iterable[str]) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pulsify.core.errors import InvalidArgument
-from pulsify.frontend.time import LENGTH_NAMES
+from pulsify.frontend.time import is_length_like
 from pulsify.frontend.torch_call import Axes, Call, Units, as_array, close
 
+SHORTER = (256, 64, 32, 16, 8, 4, 2)  # parts of the example that are tried in its place
+SHORT = 8  # frames that are tried at least
 MOST_CHOICES = 256  # ways to choose one axis per input that are tried before asking
 
 
@@ -30,7 +32,7 @@ def given_axes(call: Call, time: Mapping[str, int]) -> Units:
             raise InvalidArgument(f"time: input '{name}' has {rank} axes, there is no axis {axis!r}")
         axes[name] = axis % rank
     units = _units(call, axes)
-    if not other_lengths(call, units):
+    if not _takes_another(call, units):
         raise InvalidArgument(
             f"the module runs at no other length of {shown(call, axes)}; name another axis with time="
         )
@@ -60,7 +62,8 @@ def found_axes(call: Call) -> Units:
 def _candidates(call: Call) -> list[Axes]:
     """The smallest sets of axes, at most one of each input, that the module takes at another length."""
     choices: list[list[int | None]] = [
-        [None, *(a for a in range(t.dim()) if t.shape[a] > 1 and not _is_length(n, t))] for n, t in call.tensors.items()
+        [None, *(a for a in range(t.dim()) if t.shape[a] > 1 and not _is_length(n, call))]
+        for n, t in call.tensors.items()
     ]
     if math.prod(map(len, choices)) > MOST_CHOICES:
         raise InvalidArgument(
@@ -71,17 +74,24 @@ def _candidates(call: Call) -> list[Axes]:
         {n: a for n, a in zip(call.tensors, chosen, strict=True) if a is not None}
         for chosen in itertools.product(*choices)
     ]
+    return _smallest(call, sets, _takes_half) or _smallest(call, sets, _takes_another)
+
+
+def _smallest(call: Call, sets: list[Axes], takes: Callable[[Call, Units], bool]) -> list[Axes]:
     found: list[Axes] = []
     for axes in sorted(filter(None, sets), key=len):
         contained = any(smaller.items() <= axes.items() for smaller in found)
-        if not contained and other_lengths(call, _units(call, axes)):
+        if not contained and takes(call, _units(call, axes)):
             found.append(axes)
     return found
 
 
-def _is_length(name: str, tensor: Any) -> bool:
-    """An integer input that holds the length, by the rule the ONNX frontend has for it."""
-    return tensor.dim() <= 1 and not tensor.is_floating_point() and LENGTH_NAMES.search(name) is not None
+def _is_length(name: str, call: Call) -> bool:
+    """An integer input that may hold the length, one a stream, by the rule the ONNX frontend has for it."""
+    tensor = call.tensors[name]
+    if tensor.dim() > 1 or tensor.is_floating_point() or not is_length_like(name):
+        return False
+    return tensor.dim() == 0 or tensor.shape[0] in {1, *(t.shape[0] for t in call.tensors.values() if t.dim() > 1)}
 
 
 def _units(call: Call, axes: Axes) -> Units:
@@ -97,6 +107,36 @@ def other_lengths(call: Call, units: Units) -> list[int]:
     u = units.unit
     longer = [n for n in (u + 1, u + 3, 2 * u) if _runs(call, units, n)]
     return longer or [n for n in (u // 2,) if n > 1 and _runs(call, units, n)]  # a size of 1 may be repeated
+
+
+def shortened(call: Call, units: Units) -> tuple[Call, Units]:
+    """A shorter example, if the module takes one: everything from here on takes as long as the example is."""
+    for cut in SHORTER:
+        length = units.unit // cut
+        if length >= SHORT and _runs(call, units, length):
+            length = min(2 * length, units.unit)
+            return replace(call, tensors=resized(call, units, length)), replace(units, unit=length)
+    return call, units
+
+
+def shortest_length(call: Call, units: Units) -> int:
+    """The length below which the module rejects everything; 1 if lengths in between are rejected as well."""
+    least, most = 0, units.unit
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if _runs(call, units, middle) else (middle, most)
+    return most if all(_runs(call, units, most + n) for n in (1, 2, 3)) else 1
+
+
+def _takes_half(call: Call, units: Units) -> bool:
+    """Half or twice of it: a frame more may be cut off by a stride, and show nothing."""
+    return any(_runs(call, units, n) for n in (units.unit // 2, 2 * units.unit) if n > 1)
+
+
+def _takes_another(call: Call, units: Units) -> bool:
+    """Any other length, the shorter one first: it takes less time."""
+    u = units.unit
+    return any(_runs(call, units, n) for n in (u // 2, u + 1, u + 3, 2 * u) if n > 1)  # a size of 1 may be repeated
 
 
 def _runs(call: Call, units: Units, length: int) -> bool:
@@ -118,7 +158,7 @@ def resized(call: Call, units: Units, length: int) -> dict[str, Any]:
             while tensor.shape[axis] < frames:
                 tensor = torch.cat([tensor, tensor.flip(axis)], axis)
             out[name] = tensor.narrow(axis, 0, frames)
-        elif _is_length(name, tensor):
+        elif _is_length(name, call):
             out[name] = torch.full_like(tensor, length)
         else:
             out[name] = tensor
@@ -154,7 +194,7 @@ def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
     for name, axis in units.axes.items():
         tensor = call.tensors[name]
         rows[1] = {**rows[1], name: tensor.flip(axis)}
-        rows[2] = {**rows[2], name: -tensor if tensor.is_floating_point() else tensor}
+        rows[2] = {**rows[2], name: -0.7 * tensor if tensor.is_floating_point() else tensor}  # another size too
     wide = {n: torch.cat([r[n] for r in rows], axes[n]) if n in axes else t for n, t in call.tensors.items()}
     try:
         whole, alone = call(wide), [call(r) for r in rows]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.one_node import NoKernel
 from pulsify.core.spec import Spec
 from pulsify.optimize.constants import evaluator
 
@@ -62,7 +63,10 @@ def lines(model: ir.Model, nodes: Sequence[ir.Node], spec: Spec, batch: int) -> 
         if any(v is not None and line is None for v, line in zip(node.inputs, ins, strict=True)):
             continue
         given = [line for line in ins if line is not None]
-        made = _line(model, node, given, far)
+        try:
+            made = _line(model, node, given, far)
+        except NoKernel:
+            made = None
         if made is not None:
             found.update(zip(node.outputs, made, strict=True))
     return found
@@ -91,7 +95,7 @@ def _run(model: ir.Model, node: ir.Node, arrays: Sequence[Array]) -> list[Array]
     """The node on arrays."""
     inputs = [v for v in node.inputs if v is not None]
     given: Mapping[ir.Value, Array] = dict(zip(inputs, arrays, strict=True))
-    return evaluator(model.graph, [node], list(given), list(node.outputs))(given)
+    return evaluator(model.graph, node)(given)
 
 
 # ---- arithmetic

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, cast
 import onnx_ir as ir
 from onnx_ir.passes import FunctionalPass, InPlacePass, InvariantError, PassResult, PostconditionError
 
+from pulsify.core.boundary import processing
 from pulsify.core.spec import PAST
 from pulsify.optimize.builder import Builder
 
@@ -53,11 +54,14 @@ class NodeChange(Change[PassResult]):
         b = Builder(model.graph)
         for node in list(model.graph):
             if node.inputs:  # what reads nothing is a constant
-                self.rewrite(b.before(node), node)
-        RemoveUnusedNodesPass()(model)
+                with processing(node):
+                    self.rewrite(b.before(node), node)
+        changed = wiring(model) != before
+        if changed:
+            RemoveUnusedNodesPass()(model)
         if _ports(model) != ports:
             raise PostconditionError(f"{type(self).__name__} changed a port")
-        return PassResult(model, wiring(model) != before)
+        return PassResult(model, changed)
 
     def requires(self, model: ir.Model) -> None:
         one_stream(model)

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import InvariantError, PassResult
 
+from pulsify.core.one_node import NoKernel
 from pulsify.core.spec import Spec
 from pulsify.core.traits import traits
 from pulsify.optimize.builder import Builder
@@ -128,8 +129,8 @@ class FoldSettled(Change[PassResult]):
             out = node.outputs[0]
             if (name := str(out.name)) in self.settled:
                 known[out] = self.settled[name]
-            elif any(v in known for v in node.inputs) and _foldable(node, known):
-                known[out] = _run_one(model, node, known)
+            elif any(v in known for v in node.inputs) and (arrays := _run_one(model, node, known)) is not None:
+                known[out] = arrays
             elif (places := _places(node, known)) is not None:
                 _cut(b.before(node), node, places)
             elif node.op_type == "Where" and (condition := _condition(node, known)) is not None:
@@ -150,11 +151,17 @@ def _foldable(node: ir.Node, known: dict[ir.Value, Arrays]) -> bool:
     return len(node.outputs) == 1 and all(v is None or v in known or v.const_value is not None for v in node.inputs)
 
 
-def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Arrays]) -> Arrays:
+def _run_one(model: ir.Model, node: ir.Node, known: dict[ir.Value, Arrays]) -> Arrays | None:
+    """What a node makes of what is known; None if that is not all it reads, or ONNX Runtime has no kernel for it."""
+    if not _foldable(node, known):
+        return None
     inputs = [v for v in node.inputs if v is not None]
-    run = evaluator(model.graph, [node], inputs, [node.outputs[0]])
+    run = evaluator(model.graph, node)
     count = next(len(known[v]) for v in inputs if v in known)
-    return tuple(run({v: known[v][i] if v in known else _array(v) for v in inputs})[0] for i in range(count))
+    try:
+        return tuple(run({v: known[v][i] if v in known else _array(v) for v in inputs})[0] for i in range(count))
+    except NoKernel:
+        return None
 
 
 def _array(value: ir.Value) -> Array:

@@ -11,7 +11,7 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.core.runner import output_names, run_model
 from pulsify.report.figures import Figures, finite
 from pulsify.runtime.whole import batch_of
-from pulsify.verify.check import apart, error, limit
+from pulsify.verify.distance import apart, error, limit
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -27,6 +27,7 @@ def check_belongs(runner: ort.InferenceSession, stream: Stream) -> None:
     given = {p.name: p.type for p in runner.get_inputs()}
     named = {i.name for i in stream.inputs} | {s.name for s in stream.statics}
     missing = sorted(named - set(given))
+    named |= {f.name for f in stream.spec.filled}
     unbound = sorted(n for n, t in given.items() if n not in named and t not in INTEGERS)
     absent = sorted({o.name for o in stream.outputs} - set(output_names(runner)))
     if missing or unbound or absent:
@@ -36,13 +37,17 @@ def check_belongs(runner: ort.InferenceSession, stream: Stream) -> None:
 
 
 def run_batch(runner: ort.InferenceSession, stream: Stream, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """All outputs of the batch model. Inputs that hold the length are filled in."""
+    """All outputs of the batch model. Inputs that hold the length, and masks that are bound, are filled in."""
     first = stream.inputs[0]
     length = int(feeds[first.name].shape[first.axis] / first.rate)
     batch = batch_of(stream.spec, feeds)
-    full = dict(feeds)
+    full, filled = dict(feeds), {f.name: f for f in stream.spec.filled}
     for port in runner.get_inputs():
-        if port.name not in full:
+        if (mask := filled.get(port.name)) is not None and port.name not in full:
+            sizes = [d if isinstance(d, int) else batch for d in port.shape]
+            sizes[mask.axis] = int(length * mask.rate)
+            full[port.name] = np.full(sizes, mask.value, mask.dtype)
+        elif port.name not in full:
             dims = [d if isinstance(d, int) else batch for d in port.shape]
             full[port.name] = np.full(dims, length, INTEGERS[port.type])
     return run_model(runner, full)

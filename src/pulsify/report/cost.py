@@ -16,7 +16,7 @@ import numpy as np
 from pulsify.backends.ort.backend import BACKEND, profiled
 from pulsify.backends.seam import Options
 from pulsify.report.figures import Figures
-from pulsify.verify.check import random_array
+from pulsify.verify.inputs import random_array
 
 if TYPE_CHECKING:
     from pulsify.api import Stream

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from pulsify.api import stream as convert
 from pulsify.api import verify
 from pulsify.core.errors import Mismatch, NotStreamable, PulsifyError
 from pulsify.core.runner import open_model
+from pulsify.core.status_line import short_name
 from pulsify.core.weights import weight_bytes
 from pulsify.report.cost import cost_figures
 from pulsify.report.delays import delay_figures
@@ -36,26 +36,30 @@ LARGE = 256 << 20  # bytes of weights from which on wires are not compared: all 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a report is about: a file, a pulse (or the natural one), what the model means."""
+    """What a report is about: a model, a pulse (or the natural one), what the model means.
 
-    model: str
+    stream: made of it already.
+    """
+
+    model: Any
     pulse: int | None = None
     meaning: Mapping[str, Any] = field(default_factory=dict)
     sample_rate: float | None = None
     seconds: float = 0.2  # for each measurement
     progress: Callable[[str], None] = lambda text: None
+    stream: Stream | None = None
 
 
 def report_figures(asked: Asked) -> Figures:
     """All sections; `left_out` says of those that are missing why. A refused model has `refusal`, and no stream."""
-    facts: Figures = {"kind": "report", "model": Path(asked.model).name, "pulsify": __version__, "left_out": {}}
+    facts: Figures = {"kind": "report", "model": short_name(asked.model), "pulsify": __version__, "left_out": {}}
     asked.progress("finding time")
     tracer = None
     try:
         tracer = open_batch(asked.model, *(asked.meaning.get(k) for k in ("time", "bind", "set")))
         facts["time"] = time_figures(tracer)
         asked.progress("converting")
-        made = convert(asked.model, asked.pulse, **asked.meaning, verify=False)
+        made = asked.stream or convert(asked.model, asked.pulse, **asked.meaning, verify=False)
     except NotStreamable as error:
         facts["refusal"] = refusal_figures(error, asked.model, tracer, _checked(asked), progress=asked.progress)
         return facts
@@ -81,7 +85,7 @@ def _checked(asked: Asked) -> Callable[[Any, Mapping[str, Any]], Stream]:
     def attempt(source: Any, options: Mapping[str, Any]) -> Stream:
         both = {**(asked.meaning.get("set") or {}), **(options.get("set") or {})}
         made = convert(source, asked.pulse, **{**asked.meaning, **options, "set": both}, verify=False)
-        made.report = quick(source, made)
+        made.verification = quick(source, made)
         return made
 
     return attempt

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from pulsify.core.duration import milliseconds
 from pulsify.optimize.attention import attentions, reasons
 from pulsify.optimize.steady import steady_form
 from pulsify.verify.check import valid_length
@@ -15,7 +16,7 @@ from pulsify.verify.check import valid_length
 if TYPE_CHECKING:
     from pulsify.api import Stream
     from pulsify.core.report import NodeDeviation, NodeReport, Report
-    from pulsify.core.spec import Condition, Output, Spec
+    from pulsify.core.spec import Binding, Condition, Output, Spec
 
 Figures = dict[str, Any]
 FAR = 1 << 40  # a stream longer than this is endless
@@ -51,6 +52,7 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
             for i in spec.inputs
         ],
         "statics": [{"name": s.name, "dtype": str(s.dtype), "shape": list(s.dims)} for s in spec.statics],
+        "bindings": binding_figures(spec.bindings),
         "outputs": [output_figures(spec, o, sample_rate) for o in spec.outputs],
         "states": [
             {"name": s.name, "dtype": str(s.dtype), "shape": list(s.shape), "bytes": s.nbytes, "node": s.node}
@@ -62,6 +64,11 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
         "attentions": _attentions(stream),
         "constant_bytes": _constant_bytes(stream),
     }
+
+
+def binding_figures(bindings: Sequence[Binding]) -> list[Figures]:
+    """Inputs of the batch model that the stream does not have, and whether somebody said so."""
+    return [{"name": b.name, "value": b.value, "source": b.source, "reason": b.reason or None} for b in bindings]
 
 
 def proof_figures(spec: Spec) -> Figures:
@@ -92,11 +99,6 @@ def output_figures(spec: Spec, o: Output, sample_rate: float | None) -> Figures:
         "delay_input_frames": None if late is None else plain(late * spec.inputs[0].rate),
         "delay_ms": None if late is None else milliseconds(spec, late, sample_rate),
     }
-
-
-def milliseconds(spec: Spec, units: Fraction, sample_rate: float | None) -> float | None:
-    """How long so many units of the stream's length last. The sample rate counts frames of the first input."""
-    return None if not sample_rate else float(units * spec.inputs[0].rate * 1000) / sample_rate
 
 
 def length_figures(stream: Stream) -> Figures:
@@ -141,6 +143,8 @@ def verified_figures(report: Report) -> Figures:
                 "error": finite(d.error),
                 "largest": finite(d.largest),
                 "mean": finite(d.mean),
+                "from_double": None if d.from_double is None else finite(d.from_double),
+                "batch_from_double": None if d.batch_from_double is None else finite(d.batch_from_double),
                 "tolerance": limited(d.tolerance),
                 "frame": d.frame,
                 "length": d.length,
@@ -150,6 +154,7 @@ def verified_figures(report: Report) -> Figures:
         ],
         "exact_up_to": report.exact_up_to,
         "departs": report.departs,
+        "fed": list(report.fed),
         "notes": list(report.notes),
     }
 

@@ -25,7 +25,7 @@ from pulsify.report.markup import (
 )
 from pulsify.report.page_refused import refused
 from pulsify.report.page_time import delay_section, time_section
-from pulsify.report.render import lengths_text, proof_text
+from pulsify.report.render import binding_text, lengths_text, proof_text
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -316,7 +316,8 @@ def _ports(facts: Figures) -> str:
     grain = stream["granularity"]
     says += f" Any pulse works that is a multiple of {grain}." if grain > 1 else " Any pulse works."
     out = table(heads, rows, "A rate is frames for each frame of the stream", class_="wide")
-    return tag("h2", "What goes in and out") + tag("p", text(says)) + tag("div", out, class_="panel")
+    bound = "".join(tag("p", text(f"Bound: {binding_text(b)}.")) for b in stream["bindings"])
+    return tag("h2", "What goes in and out") + tag("p", text(says)) + bound + tag("div", out, class_="panel")
 
 
 def _check(facts: Figures) -> str:
@@ -339,7 +340,9 @@ def _check(facts: Figures) -> str:
         f"bars reach from 1e-9 to what is allowed, {number(found['lengths'][0]['limit'])}."
     )
     out = table((">frames", ">streams", "error", ">largest", ""), rows, "By length of the stream", class_="wide")
-    notes = "".join(tag("p", text(n), class_="small soft") for n in (found["worst"] or {"notes": []})["notes"])
+    worst = found["worst"] or {"notes": [], "fed": []}
+    told = [*worst["notes"], *([f"The batch model was fed {', '.join(worst['fed'])}."] if worst["fed"] else [])]
+    notes = "".join(tag("p", text(n), class_="small soft") for n in told)
     return head + tag("p", text(says)) + tag("div", out + notes, class_="panel") + _wires(found["wires"])
 
 

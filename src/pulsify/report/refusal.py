@@ -170,7 +170,7 @@ def _tried(way: Way, source: str, inputs: list[str], convert: Try, in_time: bool
 
 
 def _stream(made: Stream) -> Figures:
-    report = made.report
+    report = made.verification
     return {
         "pulse": made.pulse,
         "latency_frames": made.latency,

@@ -51,6 +51,7 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     if facts["sample_rate"]:
         lines.append(("sample rate", f"{facts['sample_rate']:g} frames a second"))
     lines.append(("lengths", lengths_text(facts["lengths"])))
+    lines += binding_lines(facts["bindings"])
     lines.append(("exact for", proof_text(facts["proof"])))
     if facts["exact_up_to"] is not None:
         lines.append(("forgets", exact_text(facts["exact_up_to"])))
@@ -62,6 +63,17 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
     lines.append(("step graph", f"{count(facts['nodes'], 'node')}, {size(facts['constant_bytes'])} of constants"))
     return lines + attention_lines(facts)
+
+
+def binding_lines(bindings: Sequence[Figures]) -> list[tuple[str, str]]:
+    """Inputs that the stream does not have: what they are, and how that is known."""
+    return [("binds", binding_text(b)) for b in bindings]
+
+
+def binding_text(b: Figures) -> str:
+    """length = the number of frames 'T', guessed (Where 'mask' masks the frames of 'x' after it)."""
+    what = f"all {b['value']}" if b["value"] in ("ones", "zeros") else f"the number of frames '{b['value']}'"
+    return f"{b['name']} = {what}, {b['source']}" + (f" ({b['reason']})" if b["reason"] else "")
 
 
 def attention_lines(facts: Figures) -> list[tuple[str, str]]:
@@ -187,14 +199,18 @@ def verified_text(verified: Figures | None) -> str:
 
 
 def verified_table(verified: Figures) -> Sheet:
-    table = sheet("output", ">largest error", ">mean", ">limit", ">at frame", ">of length", "pushed as", "")
+    wide = any(o["from_double"] is not None for o in verified["outputs"])
+    double = (">stream from float64", ">batch from float64") if wide else ()
+    table = sheet("output", ">largest error", ">mean", ">limit", *double, ">at frame", ">of length", "pushed as", "")
     for o in verified["outputs"]:
         seen = bool(o["error"])
+        distances = (o["from_double"], o["batch_from_double"]) if wide else ()
         table.add(
             o["name"],
             error_text(o["error"]),
             error_text(o["mean"]),
             limit_text(o["tolerance"]),
+            *("" if d is None else error_text(d) for d in distances),
             str(o["frame"]) if seen and o["frame"] is not None else "",
             str(o["length"]) if seen and o["length"] is not None else "",
             o["chunks"] if seen else "",
@@ -268,10 +284,7 @@ def time_lines(time: Figures) -> list[tuple[str, str]]:
         lines.append(("time", f"'{time['symbol']}': axis {i['axis']} of {i['name']} {shape_text(i['shape'])}{per}"))
     for s in time["static"]:
         lines.append(("given once", f"{s['name']} {shape_text(s['shape'])}"))
-    for name in time["length_inputs"]:
-        lines.append(("length", f"{name} holds the length of the stream"))
-    for name, value in time.get("masks", {}).items():
-        lines.append(("mask", f"{name} is {'ones' if value else 'zeros'} throughout"))
+    lines += binding_lines(time["bindings"])
     if time["batch"]:
         lines.append(("batch", f"'{time['batch']}' streams side by side"))
     for name, value in time["fixed"].items():

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.convert.bindings import bindings_of
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.convert import Planned, natural, planned, unfitting
 from pulsify.convert.facts import Fact, Prefix, Static, Varying, Window, Wire
+from pulsify.convert.pulses import Planned, natural, planned, unfitting
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
-from pulsify.frontend.time import find_time, named_dims
-from pulsify.report.figures import Figures
+from pulsify.frontend.time import named_dims
+from pulsify.report.figures import Figures, binding_figures
 from pulsify.trace.lengths import Tracer, Traces, choose
-from pulsify.trace.resolve import resolve
+from pulsify.trace.roles import settle
 
 SHOWN_ELEMENTS = 8  # known values up to this size are shown
 KINDS = {Static: "static", Varying: "length", Prefix: "latch"}  # of values that are no stream
@@ -27,13 +28,11 @@ KINDS = {Static: "static", Varying: "length", Prefix: "latch"}  # of values that
 def open_batch(
     source: Any,
     time: str | Mapping[str, int] | None = None,
-    bind: Mapping[str, str] | None = None,
+    bind: Mapping[str, str | None] | None = None,
     set: Mapping[str, int | str] | None = None,
 ) -> Tracer:
     """A batch model, read and settled, with its time axes found: ready to be traced."""
-    model = load(source)
-    spec = find_time(model, time, bind, set)
-    return Tracer(resolve(model, spec), spec)
+    return settle(load(source), time, bind, set)
 
 
 def time_figures(tracer: Tracer) -> Figures:
@@ -62,6 +61,7 @@ def time_figures(tracer: Tracer) -> Figures:
         "static": static,
         "length_inputs": list(spec.bound),
         "masks": {name: value for name, (*_, value) in spec.filled.items()},
+        "bindings": binding_figures(bindings_of(spec)),
         "batch": spec.batch,
         "fixed": dict(spec.fixed),
         "outputs": list(tracer.model.outputs),

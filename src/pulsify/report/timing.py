@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pulsify.core.duration import milliseconds
 from pulsify.core.errors import PulsifyError
 from pulsify.core.runner import run_model
 from pulsify.core.spec import latency
-from pulsify.report.figures import Figures, length_figures, milliseconds, plain
-from pulsify.verify.check import make_inputs, valid_length
+from pulsify.report.figures import Figures, length_figures, plain
+from pulsify.verify.check import valid_length
+from pulsify.verify.inputs import make_inputs
 
 if TYPE_CHECKING:
     import onnxruntime as ort

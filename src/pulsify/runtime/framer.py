@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.core.errors import InvalidChunk, InvalidLength
+from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength
 from pulsify.core.spec import Condition, Input, Output, Spec, concrete
 from pulsify.runtime.blame import first_stream, said
 
@@ -84,6 +84,13 @@ def ports(spec: Spec, batch: int) -> Ports:
     )
 
 
+def _number(padding: object) -> float:
+    try:
+        return float(padding)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"padding={padding!r}: expected a number") from None
+
+
 class Framer:
     """The frames of one stream (or of several in step).
 
@@ -91,12 +98,13 @@ class Framer:
     """
 
     __slots__ = (
-        "_check", "_padding", "_ports", "backlog", "closed", "parts", "pulses", "rebased", "received", "spec", "step",
-        "until", "waiting",
+        "_check", "_padding", "_ports", "backlog", "by_name", "closed", "parts", "pulses", "rebased", "received",
+        "spec", "step", "until", "waiting",
     )  # fmt: skip
 
     def __init__(self, known: Ports, padding: float, check: bool) -> None:
-        self._ports, self.spec, self._padding, self._check = known, known.spec, padding, check
+        self._ports, self.spec, self._padding, self._check = known, known.spec, _number(padding), check
+        self.by_name = len(known.spec.outputs) > 1  # results are dicts, not the array of the one output
         self.reset()
 
     def reset(self) -> None:
@@ -122,7 +130,7 @@ class Framer:
         out.backlog = {n: deque(d) for n, d in self.backlog.items()}
         out.waiting, out.received = dict(self.waiting), dict(self.received)
         out.pulses, out.rebased, out.until, out.closed = self.pulses, self.rebased, self.until, self.closed
-        out.step = self.step
+        out.step, out.by_name = self.step, self.by_name
         return out
 
     # ---- chunks in
@@ -145,9 +153,10 @@ class Framer:
         port, want = self._ports.inputs[name], self._ports.shapes[name]
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError) as error:  # lists of unequal length; tensors that numpy has no type for
+        except (ValueError, TypeError, RuntimeError) as error:  # lists of unequal length; tensors unlike any array
             kind = getattr(value, "dtype", None)
-            what = f"a tensor of {kind}: convert it with .float().cpu()" if kind is not None else f"none ({error})"
+            way = "convert it with .detach().float().cpu()"
+            what = f"a tensor of {kind}: {way}" if kind is not None else f"none ({error})"
             raise InvalidChunk(f"input '{name}' takes an array of {port.dtype}, and this is {what}") from error
         if array.dtype != port.dtype:
             raise InvalidChunk(f"input '{name}' takes {port.dtype}, got {array.dtype}: {converted(array, port)}")
@@ -341,15 +350,13 @@ class Framer:
 
     def joined(self, parts: Mapping[str, list[Array]], final: bool) -> Result:
         """Parts as they are given out; final: with what has no frames."""
-        if len(parts) == 1 and len(self._ports.timed) == 1:
+        if not self.by_name and len(self._ports.timed) == 1:
             (alone,) = parts.values()
             if len(alone) == 1:
                 return alone[0]
         batch = self._ports.batch
         out = {o.name: _join(o, parts[o.name], batch) for o in self.spec.outputs if o.axis is not None or final}
-        if len(self.spec.outputs) == 1:
-            return next(iter(out.values()), None)
-        return out
+        return out if self.by_name else next(iter(out.values()), None)
 
     # ---- snapshots
 

@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pulsify.backends.seam import Array
+from pulsify.core.boundary import converted, public
 from pulsify.core.errors import SessionBusy, SessionClosed
 from pulsify.runtime import snapshot
 from pulsify.runtime.framer import Framer, Result
@@ -77,8 +78,10 @@ class Lane:
                 given = framer.checked(chunk, chunks)
                 received = framer.counted(given)
                 given = {name: array.copy() for name, array in given.items()}
-        except BaseException:
+        except BaseException as error:
             users.pop(0, None)
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         framer.received = received
         if straight:
@@ -97,16 +100,19 @@ class Lane:
         return framer.fits(chunk, into, self._flat)
 
     @property
+    @public
     def live(self) -> bool:
         """Does it take frames?"""
         busy = self._pool._standing.held[self.slot] == BUSY
         return not (self.closed or busy or self._framer.closed) and self._end is None and self._why is None
 
+    @public
     def check(self, chunks: Mapping[str, Any]) -> None:
         """Raises what `push` would, without taking anything."""
         self._check_open()
         self._framer.counted(self._framer.checked(None, chunks))
 
+    @public
     def check_end(self) -> None:
         """Raises what `flush` would, without ending anything."""
         self._check_open()
@@ -120,13 +126,16 @@ class Lane:
         try:
             self._check_open()
             end = self._framer.ending()
-        except BaseException:
+        except BaseException as error:
             users.pop(0, None)
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         self._end = end
         self._pool._ready[self] = None
         del users[0]
 
+    @public
     def reset(self) -> None:
         """Forget everything: the next push starts a new stream. Others do not notice."""
         with self._pool._at_rest(self):
@@ -137,11 +146,13 @@ class Lane:
             self._framer.reset()
             self._restart()
 
+    @public
     def close(self) -> None:
         """Give the place in the pool back."""
         with self._pool._at_rest(self):
             self._pool._close(self)
 
+    @public
     def state(self) -> bytes:
         """All there is to know of the stream; a session of this model takes it too, on any back end."""
         with self._pool._at_rest(self):
@@ -155,6 +166,7 @@ class Lane:
             states = self._pool._slots.states(self.slot, framer.position)
             return snapshot.save(states, framer.waiting_frames(), framer.counts(), framer.spec)
 
+    @public
     def restore(self, blob: bytes) -> None:
         """Go on from a state of a lane or a session (of one stream)."""
         if self.closed:
@@ -169,6 +181,7 @@ class Lane:
             self._restart()
             self._pool._ready[self] = None
 
+    @public
     def fork(self) -> Lane:
         """Another lane of the pool at the same place of the same stream."""
         blob, other = self.state(), self._pool.open()
@@ -179,6 +192,7 @@ class Lane:
             raise
         return other
 
+    @public
     def peek(self) -> Result:
         """What flushing it would give if the stream ended now, by itself: it goes on as if nobody had asked.
 
@@ -187,6 +201,7 @@ class Lane:
         """
         return self.alone().flush()
 
+    @public
     def alone(self) -> Session:
         """A session at the same place of the same stream; the lane goes on as if nobody had asked."""
         return self._pool._alone(self.state())
@@ -205,6 +220,7 @@ class Lane:
                 self._pool._standing.held[self.slot] = FREE
             self._pool._free[self.slot] = None
 
+    @public
     def __repr__(self) -> str:
         if not self.closed and self._pool._standing.held[self.slot] == HERE:
             self._take_back()

@@ -17,11 +17,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsify.backends.seam import Array, Which, device_of, joined, parted, stream_axis
+from pulsify.core.arrays import as_input
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Output, Spec, concrete
 from pulsify.runtime.framer import Framer, Result, check_table, finite
-from pulsify.runtime.tensors import as_arrays, as_tensors, copied, device_in, emptied, finite_rows, is_tensor, type_name
+from pulsify.runtime.tensors import (
+    as_arrays,
+    as_tensors,
+    checked_dense,
+    copied,
+    device_in,
+    emptied,
+    finite_rows,
+    is_tensor,
+    type_name,
+)
 
 if TYPE_CHECKING:
     from pulsify.runtime.lane import Lane
@@ -120,7 +131,7 @@ class Request:
         if set(given) != {i.name for i in inputs}:
             raise InvalidChunk(f"an exchange takes a pulse of every input: {[i.name for i in inputs]}, got {[*given]}")
         home = device_of(self.pool._slots) if self.device is not None else None
-        values = {n: v if is_tensor(v) else np.asarray(v) for n, v in given.items()}
+        values = {n: checked_dense(v) if is_tensor(v) else as_input(n, v) for n, v in given.items()}
         self.turns = self._turns(values[inputs[0].name])
         out = {}
         for i in inputs:
@@ -274,7 +285,7 @@ class Request:
         self.failed_at[row] = turn
         slot, what = int(self.slots[row]), f"the model failed on a pulse ({error_text(error)})"
         made = InvalidChunk(f"{what}; {_named([slot])} is closed")
-        made.lane, self.failures[row] = self.pool._lane(slot), made
+        made.lane, self.failures[row], made.__cause__ = self.pool._lane(slot), made, error
         self.pool._lane(slot)._why = what
 
     def _real(self) -> dict[str, Array]:
@@ -314,6 +325,8 @@ def _of(lane: Lane) -> Iterator[None]:
 def _slots(pool: Pool, streams: Any) -> Array:
     """Numbers of slots, each once, of lanes that are open or by number."""
     if not isinstance(streams, np.ndarray):
+        if not isinstance(streams, Iterable):
+            raise InvalidArgument(f"streams: expected lanes of this pool, or their slots, got {type(streams).__name__}")
         streams = list(streams)
         if streams and not isinstance(streams[0], (int, np.integer)):
             streams = [_slot(pool, lane) for lane in streams]

@@ -40,6 +40,7 @@ from pulsify.backends.seam import (
     placement_of,
     stream_axis,
 )
+from pulsify.core.boundary import converted, public
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Spec
@@ -91,6 +92,7 @@ class Pool:
     pool.exchange([a, b], chunks)               one pulse of each, in and out as one array
     """
 
+    @public
     def __init__(
         self,
         stream: Source,
@@ -109,6 +111,10 @@ class Pool:
         multiply-adds a pulse that is quicker than all of them at once elsewhere; None takes C there.
         options, or by name: what a back end has for itself (as of `Stream.session`): device="cuda".
         """
+        if not hasattr(stream, "pooled"):
+            raise InvalidArgument(
+                f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}"
+            )
         options = {**(options or {}), **named}
         spec = stream.spec
         check_pooled(spec, most)
@@ -141,10 +147,12 @@ class Pool:
         return self.most - len(self._free)
 
     @property
+    @public
     def placement(self) -> tuple[Placement, ...]:
         """Where each node of the step runs, as `Session.placement`; known from the first stream on."""
         return placement_of(self._slots)
 
+    @public
     def open(self) -> Lane:
         """A new stream. One that is dropped gives its place back, as `close` does."""
         slot = self._free_slot()
@@ -190,16 +198,21 @@ class Pool:
         If streams failed, the first one's error is raised (`.lane` says whose) when all others are through; what they
         gave comes with the next run. `step` gives results and failures side by side.
         """
-        if self._ready or self._working:
-            with self._computing:
-                self._recover()
-                due = max((self._due(lane) for lane in list(self._ready)), default=0)
-            self._compute(max(due, 1), None)  # what is pushed meanwhile is for the next run
-        if self._failed:
-            with self._computing:
-                lane = next(iter(self._failed))
-                raise self._failed.pop(lane)
-        return self._handed().results
+        try:
+            if self._ready or self._working:
+                with self._computing:
+                    self._recover()
+                    due = max((self._due(lane) for lane in list(self._ready)), default=0)
+                self._compute(max(due, 1), None)  # what is pushed meanwhile is for the next run
+            if self._failed:
+                with self._computing:
+                    lane = next(iter(self._failed))
+                    raise self._failed.pop(lane)
+            return self._handed().results
+        except BaseException as error:
+            if (outward := converted(error)) is not None:
+                raise outward from error
+            raise
 
     def step(self, rounds: int | None = 1, budget: float | None = None) -> Outcome:
         """Compute so much at most: `rounds` pulses of every stream that has them (None: all), `budget` seconds.
@@ -209,8 +222,15 @@ class Pool:
         """
         if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
             raise InvalidArgument(f"rounds={rounds!r}: expected a number of pulses, at least 1, or None")
-        self._compute(rounds, None if budget is None else perf_counter() + budget)
-        return self._handed()
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, (int, float))):
+            raise InvalidArgument(f"budget={budget!r}: expected seconds, or None")
+        try:
+            self._compute(rounds, None if budget is None else perf_counter() + budget)
+            return self._handed()
+        except BaseException as error:
+            if (outward := converted(error)) is not None:
+                raise outward from error
+            raise
 
     def exchange(self, streams: Sequence[Lane] | Sequence[int] | Array, frames: Any) -> Exchange:
         """A pulse of each of these streams, in one call: much quicker than lane by lane where there are thousands.
@@ -224,17 +244,22 @@ class Pool:
         nothing. A stream on which the model fails is closed and in `failures`; the others do not notice. Between
         exchanges lanes are pushed, flushed, saved and closed as ever.
         """
-        with self._computing:
-            self._recover()
-            request = Request(self, streams, frames)
-            self._exchanger = get_ident()
-            try:
-                made, after = request.run(), request.settle()
-            finally:
-                self._exchanger = None
-            for row in made.failures:
-                self._close(self._lane(int(request.slots[row])))
-            held, slots = self._standing.all, request.slots
+        try:
+            with self._computing:
+                self._recover()
+                request = Request(self, streams, frames)
+                self._exchanger = get_ident()
+                try:
+                    made, after = request.run(), request.settle()
+                finally:
+                    self._exchanger = None
+                for row in made.failures:
+                    self._close(self._lane(int(request.slots[row])))
+                held, slots = self._standing.all, request.slots
+        except BaseException as error:
+            if (outward := converted(error)) is not None:
+                raise outward from error
+            raise
         # no call from here on: an interruption comes before this, or after the caller has the frames (if he calls from
         # Python: behind a function written in C, such as a partial, signals are looked for before its result is kept)
         held[slots] = after
@@ -330,7 +355,9 @@ class Pool:
                     self._run_group([lane], self._places([lane]))
                 return
             what = f"the model failed on a chunk ({error_text(error)})"
-            self._fail(group[0], InvalidChunk(f"{what}; the stream it belongs to is closed"), what)
+            failed = InvalidChunk(f"{what}; the stream it belongs to is closed")
+            failed.__cause__ = error
+            self._fail(group[0], failed, what)
             return
         self._collect()
 
@@ -434,6 +461,7 @@ class Pool:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a pool is not pickled: send the stream, and state() of its lanes")
 
+    @public
     def __repr__(self) -> str:
         return (
             f"<pulsify.Pool pulse={self.spec.pulse}, {len(self)} of {self.most} streams open, {len(self._ready)} ready>"

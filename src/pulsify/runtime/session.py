@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import get_ident
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 from numpy import ndarray
 
 from pulsify.backends.seam import Array, Placement, Stepper, careful_of, device_of, placement_of
+from pulsify.core.boundary import converted, foreign, public
+from pulsify.core.chunks import entries
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Spec, concrete
@@ -20,6 +23,15 @@ from pulsify.runtime.framer import Framer, Ports, Result
 from pulsify.runtime.framer import finite as all_finite
 from pulsify.runtime.opening import run_opening
 from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default, which Python itself has from 3.13 on
+
+    Out = TypeVar("Out", default=Any)
+else:
+    from typing import TypeVar
+
+    Out = TypeVar("Out")
 
 INTERRUPTED = "a call was interrupted before its frames were given out"
 MEND = "reset() starts anew, restore() goes on from an earlier state()"
@@ -33,8 +45,8 @@ NOTHING: Any = object()  # frames were taken, and none come out
 class Way:
     """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
 
-    frames: of a pulse, which is quicker than to ask the port. name, out: None if no output has frames. alone: there is
-    no other output.
+    frames: of a pulse, which is quicker than to ask the port. name, out: None if no output has frames. alone: it is
+    given out as it is, not in a dict.
     careful: where the back end looks itself, which is quicker; flat is None then.
     """
 
@@ -51,7 +63,7 @@ class Way:
     careful: Callable[[], bool] | None = None
 
 
-class Session:
+class Session(Generic[Out]):
     """Feeds a streaming model pulse by pulse.
 
         push(chunk) ... push(chunk) flush()       the results, concatenated, are the batch model's output
@@ -59,6 +71,8 @@ class Session:
     A call that fails on its arguments takes nothing. One that the model fails in, or that is interrupted (Ctrl-C),
     leaves a session that says so until `reset` or `restore`; `made` has the frames that came out before.
     A session is one thread's at a time: where two meet, the second gets SessionBusy.
+    What comes out is the array of the one output, or a dict of arrays by output; `stream.session(by_name=...)` says
+    which, and type checkers know it then (`Session[Array]`, `Session[dict[str, Array]]`).
     """
 
     __slots__ = (
@@ -77,7 +91,7 @@ class Session:
         """first: what runs the opening, where the stream has one."""
         self.spec, self.batch = known.spec, known.batch
         self._open, self._stepper, self._framer, self._first = opened, opened(), framer, first
-        self._way = _way(self._stepper, known, check)
+        self._way = _way(self._stepper, known, check, not framer.by_name)
         self._users: dict[int, int] = {}  # the thread that is in here; setdefault and del are one instruction each
         self._intact = True  # False while frames are on their way: whatever ends a call then leaves it so
         self._why = INTERRUPTED
@@ -89,11 +103,12 @@ class Session:
         return self._framer.closed
 
     @property
+    @public
     def placement(self) -> tuple[Placement, ...]:
         """Where each node of the step runs, and why not on the device; empty if there is one place only."""
         return placement_of(self._stepper)
 
-    def push(self, chunk: Any = None, /, **chunks: Any) -> Result:
+    def push(self, chunk: Any = None, /, **chunks: Any) -> Out:
         """Take frames (any number, also none) and return the output frames that are now ready.
 
         Torch's tensors are taken as arrays are, and results are tensors then, on the same device. Whole pulses on a
@@ -103,20 +118,22 @@ class Session:
         if users.setdefault(0, me) != me or not self._intact:
             self._refuse(me)
         try:
-            out = None if chunks else self._whole_pulse(chunk)
+            out: Any = None if chunks else self._whole_pulse(chunk)
             if out is None:
                 out = self._any_chunk(chunk, chunks)
             elif out is NOTHING:
                 out = None
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         # no call from here on: an interruption comes before this, or after the caller has the frames
         del users[0]
         self._intact = True
         return out
 
-    def flush(self) -> Result:
+    def flush(self) -> Out:
         """End the stream: the frames still inside come out, and the last chunk need not be a whole pulse."""
         self._enter()
         framer = self._framer
@@ -135,8 +152,10 @@ class Session:
             out = as_tensors(framer.joined(framer.parts, final=total > 0), self._device)
             framer.parts = framer.no_parts()
             framer.closed = True
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         del self._users[0]
         self._intact = True
@@ -150,12 +169,15 @@ class Session:
             self._stepper.reset()
             self._framer.clear(self._stepper.inputs)
             self._framer.reset()
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         del self._users[0]
         self._intact = True
 
+    @public
     def state(self) -> bytes:
         """All there is to know of the stream, as bytes (safetensors): any back end takes it."""
         self._enter()
@@ -175,17 +197,20 @@ class Session:
             self._stepper.reset()
             self._framer.clear(self._stepper.inputs)
             self._stepper.restore(states, self._framer.position)
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            if (outward := converted(error)) is not None:
+                raise outward from error
             raise
         del self._users[0]
         self._intact = True
 
-    def fork(self) -> Session:
+    @public
+    def fork(self) -> Session[Out]:
         """Another session at the same place of the same stream; from here on they know nothing of each other."""
         self._enter()
         try:
-            out = object.__new__(Session)
+            out: Session[Out] = object.__new__(Session)
             out.spec, out.batch, out._open, out._first = self.spec, self.batch, self._open, self._first
             out._stepper, out._framer = self._open(), self._framer.fork()
             out._stepper.restore(self._stepper.states(), self._framer.position)
@@ -195,38 +220,57 @@ class Session:
         finally:
             self._leave()
 
-    def peek(self) -> Result:
+    @public
+    def peek(self) -> Out:
         """What `flush` would give if the stream ended now; it goes on as if nobody had asked.
 
         Raises what `flush` would. Frames that it shows come out again as they are in the end.
         """
         return self.fork().flush()
 
-    def iterate(self, chunks: Iterable[Any]) -> Iterator[Result]:
+    def iterate(self, chunks: Iterable[Any]) -> Iterator[Out]:
         """What comes out of every chunk, and at the end what `flush` gives."""
-        for chunk in chunks:
+        for chunk in entries(chunks):
             yield self.push(chunk)
         yield self.flush()
 
-    def made(self) -> Result:
+    async def aiterate(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[Out]:
+        """As `iterate`, for `async for`: the model runs in a thread, so that the event loop is not held up.
+
+        A task that is cancelled while the model runs waits for that call, whose frames are lost: `reset()` then.
+        """
+        from pulsify.runtime.in_thread import in_thread
+
+        try:
+            async for chunk in _in_turn(chunks):
+                yield await in_thread(partial(self.push, chunk))
+            yield await in_thread(self.flush)
+        except BaseException as error:
+            if outward := converted(error):
+                raise outward from error
+            raise
+
+    @public
+    def made(self) -> Out:
         """Frames that came out in a call that failed or was interrupted, before it did."""
         return self._framer.joined(self._framer.parts, final=False)
 
     __copy__ = fork
 
-    def __deepcopy__(self, memo: Any) -> Session:
+    def __deepcopy__(self, memo: Any) -> Session[Out]:
         return self.fork()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session is not pickled: send session.state(), and restore() it where the stream is open")
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Session[Out]:
         return self
 
     def __exit__(self, *error: object) -> None:
         """The stream ends here, whatever is still inside; flush before for the rest."""
         self._framer.closed = True
 
+    @public
     def __repr__(self) -> str:
         framer = self._framer
         frames = ", ".join(f"{n}: {c} frames in" for n, c in framer.received.items())
@@ -381,7 +425,18 @@ class Session:
         return failed
 
 
-def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
+async def _in_turn(chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[Any]:
+    """The chunks, however they come."""
+    with foreign("the iterable of chunks"):
+        if isinstance(chunks, AsyncIterable):
+            async for chunk in chunks:
+                yield chunk
+        else:
+            for chunk in entries(chunks):
+                yield chunk
+
+
+def _way(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way | None:
     direct = known.direct
     if direct is None:
         return None
@@ -400,7 +455,7 @@ def _way(stepper: Stepper, known: Ports, check: bool) -> Way | None:
         flat,
         direct.output,
         out,
-        len(known.spec.outputs) == 1,
+        alone,
         direct.settled,
         careful,
     )

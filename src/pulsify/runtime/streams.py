@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from pulsify.backends.seam import stream_axis
+from pulsify.core.arrays import as_input
+from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError
 from pulsify.runtime.framer import Result
 from pulsify.runtime.pool import Pool
@@ -24,10 +26,12 @@ class Streams:
     on a stream, the error says on which (`.lane`) and has what came out of the others (`.results`, by stream).
     """
 
+    @public
     def __init__(self, pool: Pool) -> None:
         self._pool, self._lanes = pool, [pool.open() for _ in range(pool.most)]
         self.batch, self.spec = pool.most, pool.spec
 
+    @public
     def push(self, chunk: Any = None, /, *, active: Sequence[bool] | None = None, **chunks: Any) -> list[Result]:
         """Take frames for all streams (those of inactive ones are ignored). What came out, by stream; None: nothing."""
         given = (
@@ -42,6 +46,7 @@ class Streams:
             self._lanes[i].push(piece)
         return self._run()
 
+    @public
     def flush(self, which: Sequence[int] | None = None) -> list[Result]:
         """End these streams (all, if not told which): what was still inside, by stream."""
         chosen = [i for i in range(self.batch) if self._lanes[i].live] if which is None else self._chosen(which)
@@ -51,16 +56,19 @@ class Streams:
             self._lanes[i].flush()
         return self._run()
 
+    @public
     def peek(self) -> list[Result]:
         """What ending them now would give, by stream; None: it has ended already. All go on."""
         return [lane.peek() if lane.live else None for lane in self._lanes]
 
+    @public
     def reset(self, which: Sequence[int] | None = None) -> None:
         """Start these streams anew. The others go on."""
         for i in self._chosen(which):
             self._lanes[i].close()
             self._lanes[i] = self._pool.open()
 
+    @public
     def __repr__(self) -> str:
         live = sum(lane.live for lane in self._lanes)
         return f"<pulsify.Streams pulse={self.spec.pulse}, {live} of {self.batch} live>"
@@ -82,7 +90,7 @@ class Streams:
         return results
 
     def _mask(self, active: Sequence[bool]) -> Any:
-        mask = np.asarray(active)
+        mask = as_input("active", active)
         if mask.shape != (self.batch,) or mask.dtype != bool:
             raise InvalidArgument(f"active: expected {self.batch} truth values, one a stream")
         return mask
@@ -95,7 +103,7 @@ class Streams:
 
     def _by_stream(self, name: str, value: Any) -> list[Any]:
         port = next((i for i in self.spec.inputs if i.name == name), None)
-        array = np.asarray(value)
+        array = as_input(name, value)
         axis = None if port is None else stream_axis(port.dims)
         if port is None or axis is None or array.ndim != len(port.dims) or array.shape[axis] != self.batch:
             names = [i.name for i in self.spec.inputs]

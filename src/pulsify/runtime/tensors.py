@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.arrays import is_dense
+from pulsify.core.errors import InvalidChunk
+
 Array = np.ndarray[Any, Any]
 
 
 def is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def checked_dense(tensor: Any) -> Any:
+    if not is_dense(tensor):
+        raise InvalidChunk("expected a dense tensor, got a sparse, nested, quantised or meta tensor")
+    return tensor
 
 
 def device_in(*values: Any) -> Any:
@@ -32,7 +41,7 @@ def as_arrays(value: Any) -> Any:
         return {name: as_arrays(one) for name, one in value.items()}
     if not is_tensor(value):
         return value
-    value = value.detach().cpu()
+    value = checked_dense(value).detach().cpu()
     if type_name(value) != "bfloat16":
         return value.numpy()
     return value.view(sys.modules["torch"].int16).numpy().view(ir.DataType.BFLOAT16.numpy())  # numpy has no such type

@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from pulsify.core.arrays import Array, Arrays, Given, Result
+from pulsify.core.arrays import Array, ArrayLike, Arrays, Given, Pieces, Result, as_input
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.progress import tell
 from pulsify.core.spec import Spec
+from pulsify.runtime.tensors import as_arrays
 
 
 class Pushed(Protocol):
     """What a session does."""
 
-    def push(self, chunk: Mapping[str, Array], /) -> Result | None: ...
+    def push(self, chunk: Any, /) -> Result | None: ...
 
     def flush(self) -> Result | None: ...
 
 
-def named(spec: Spec, inputs: Given) -> Arrays:
+def pieces(spec: Spec, inputs: Given | Pieces) -> Iterator[Given] | None:
+    """The chunks, if the input comes in chunks: an iterator, or a list of arrays (with all axes) or of dicts."""
+    if isinstance(inputs, AsyncIterable):
+        raise InvalidArgument("run takes no asynchronous chunks: async for y in stream.session().aiterate(chunks)")
+    if isinstance(inputs, Iterator):
+        return inputs
+    axes = {len(i.dims) for i in spec.inputs}
+    if not isinstance(inputs, (list, tuple, deque)) or not inputs:
+        return None
+    chunks = all(isinstance(one, Mapping) or getattr(one, "ndim", None) in axes for one in inputs)
+    return iter(inputs) if chunks else None
+
+
+def run_pieces(open_session: Callable[[int], Pushed], spec: Spec, chunks: Iterator[Given]) -> Arrays:
+    """All outputs of a stream that comes in chunks, by name. open_session: for so many streams in step."""
+    parts: dict[str, list[Array]] = {o.name: [] for o in spec.outputs}
+    session: Pushed | None = None
+    for number, chunk in enumerate(map(as_arrays, chunks), 1):
+        if session is None:
+            given = chunk if isinstance(chunk, Mapping) else {spec.inputs[0].name: chunk}
+            session = open_session(batch_of(spec, {str(name): np.asarray(value) for name, value in given.items()}))
+        _keep(parts, session.push(chunk))
+        tell(f"{number} chunks")
+    return _ended(spec, session or open_session(1), parts)
+
+
+def named(spec: Spec, inputs: Given, statics: Mapping[str, ArrayLike] | None = None) -> Arrays:
     """Inputs by name, static ones among them."""
+    if statics:
+        own = inputs if isinstance(inputs, Mapping) else {spec.inputs[0].name: inputs}
+        inputs = {**own, **statics}
     if isinstance(inputs, Mapping):
-        given = {str(name): np.asarray(value) for name, value in inputs.items()}
+        given = {str(name): as_input(str(name), value) for name, value in inputs.items()}
     else:
-        given = {spec.inputs[0].name: np.asarray(inputs)}
+        given = {spec.inputs[0].name: as_input(spec.inputs[0].name, inputs)}
     wanted = [*(i.name for i in spec.inputs), *(s.name for s in spec.statics)]
     if set(given) != set(wanted):
         missing, unknown = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))
@@ -46,7 +78,7 @@ def whole_length(spec: Spec, given: Mapping[str, Array]) -> int:
 
 def batch_of(spec: Spec, given: Mapping[str, Array]) -> int:
     """How many streams lie side by side in these inputs."""
-    for port in spec.inputs:
+    for port in (i for i in spec.inputs if i.name in given):
         for dim, size in zip(port.dims, given[port.name].shape, strict=False):
             if isinstance(dim, str):
                 factor, _, rest = dim.partition("*")
@@ -68,6 +100,11 @@ def run_whole(
         _keep(parts, session.push({i.name: frames(given[i.name], i.axis, i.rate, at, at + n) for i in spec.inputs}))
         at += n
         each(at)
+    return _ended(spec, session, parts)
+
+
+def _ended(spec: Spec, session: Pushed, parts: dict[str, list[Array]]) -> Arrays:
+    """What came out, and what comes out of flush, put together."""
     _keep(parts, session.flush())
     axes = {o.name: o.axis for o in spec.outputs}
     joined = {n: (p, axes[n]) for n, p in parts.items() if p}

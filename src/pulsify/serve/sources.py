@@ -14,7 +14,7 @@ from pulsify.api import Stream, load
 from pulsify.api import stream as convert
 from pulsify.asr.recogniser import Recogniser
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidModel
-from pulsify.core.spec import Input, Output
+from pulsify.core.spec import Input, Output, is_streaming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,7 @@ def open_source(given: Given, meaning: Meaning, sample_rate: float | None) -> Se
     from pulsify.frontend.load import read
 
     rate = given.rate or sample_rate
-    if "pulsify.version" in read(path).metadata_props:
+    if is_streaming(read(path).metadata_props):
         if meaning.pulse is not None or meaning.options:
             raise InvalidArgument(f"{path.name} is a stream already: --pulse, --time and the like are for batch models")
         made = load(path)

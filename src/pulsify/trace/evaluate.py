@@ -17,12 +17,15 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from pulsify.core.boundary import foreign, processing
 from pulsify.core.custom import CUSTOM, Custom, Shaped
-from pulsify.core.errors import NotStreamable
+from pulsify.core.errors import NotStreamable, PulsifyError
+from pulsify.core.one_node import single_node_model
+from pulsify.core.runner import error_text
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
-from pulsify.trace.one_node import CLAMPED, alike, runner_of, single_node_model
+from pulsify.trace.one_node import CLAMPED, alike, alone, runner_of
 from pulsify.trace.shapes import check_shapes, no_larger, own_shape, pooled
 from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, TooLarge, Traced, known, lazy, unknown
 
@@ -70,7 +73,7 @@ class Evaluator:
     """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
 
     model: Model
-    _runners: dict[tuple[Any, ...], Callable[[list[Array]], list[Array]]] = field(default_factory=dict)
+    _runners: dict[tuple[Any, ...], Callable[[list[Array | None]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
     _read: set[str] | None = None
@@ -111,7 +114,8 @@ class Evaluator:
         """Adds the outputs of one node to `values`."""
         ins = [values[i] if i else None for i in node.inputs]
         try:
-            self._step(node, ins, values)
+            with processing(node):
+                self._step(node, ins, values)
         except CannotRun as problem:
             problem.read = problem.read or [v for v in ins if v is not None]
             raise
@@ -214,11 +218,11 @@ class Evaluator:
         if runner is None:
             runner = self._runners[kind] = runner_of(self.model, node)
         try:
-            return runner([v.array for v in ins if v is not None])
-        except TooLarge:
+            return runner([None if v is None else v.array for v in ins])
+        except (TooLarge, PulsifyError):
             raise
         except Exception as error:
-            raise CannotRun(node, str(error)[:200]) from error
+            raise CannotRun(node, error_text(error)[:200]) from error
 
     def _idle(self, name: str) -> bool:
         """Does nobody read it? A part that is left over may be empty."""
@@ -228,12 +232,17 @@ class Evaluator:
 
     def _rounded(self, name: str) -> bool:
         """Is it made of a function that two libraries, or two places in an array, may round otherwise?"""
-        if name not in self._inexact:
-            node = self.model.producers.get(name)
-            cut = node is None or node.op in CUTS or (node.op == "Cast" and node.attr("to") not in FLOATS)
-            self._inexact[name] = (
-                node is not None and not cut and (node.op in INEXACT or any(self._rounded(i) for i in node.inputs if i))
-            )
+        todo = [name]
+        while todo:  # no recursion: a mask written by Python loops is a chain of tens of thousands of nodes
+            node = self.model.producers.get(todo[-1])
+            if node is None or node.op in CUTS or (node.op == "Cast" and node.attr("to") not in FLOATS):
+                self._inexact[todo.pop()] = False
+            elif node.op in INEXACT:
+                self._inexact[todo.pop()] = True
+            elif missing := [i for i in node.inputs if i and i not in self._inexact]:
+                todo += missing
+            else:
+                self._inexact[todo.pop()] = any(self._inexact[i] for i in node.inputs if i)
         return self._inexact[name]
 
     def _infer(self, node: Node, ins: list[Traced | None]) -> dict[str, tuple[ir.DataType, tuple[int, ...]]]:
@@ -326,10 +335,11 @@ def _infer_custom(
     """By the function registered for it, else through its body."""
     if custom.shapes is not None:
         given = [_shaped(types[i]) if i else None for i in node.inputs]
-        made = custom.shapes(node.attrs, given)
-        pairs = zip(node.outputs, made, strict=False)
-        return {name: helper.make_tensor_type_proto(int(s.dtype), s.dims) for name, s in pairs if name}
-    one = single_node_model(model, node, [None] * len(types))
+        with foreign(f"the shapes of '{node.domain}::{node.op}'"):
+            made = custom.shapes(node.attrs, given)
+            pairs = zip(node.outputs, made, strict=False)
+            return {name: helper.make_tensor_type_proto(int(s.dtype), s.dims) for name, s in pairs if name}
+    one = single_node_model(alone(model, node), dict.fromkeys(types))
     for port in one.graph.input:
         port.type.CopyFrom(types[port.name])
     try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +17,12 @@ from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
-from pulsify.trace.tied import tied
+from pulsify.trace.tied import sizes_read, tied
 from pulsify.trace.traced import RECENT, CannotRun, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
+MOST_NODES = 60_000  # that are evaluated in vain to find a length that the model takes
+LIKELY = 64  # lengths that are tried before all others
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
 
@@ -28,6 +35,10 @@ class Tracer:
     time: TimeSpec
     evaluator: Evaluator = field(init=False)
     made: Made = field(init=False)
+    spans: dict[Any, Any] = field(default_factory=dict)  # what rows of attention look at: by node and length
+    cells: int = 0  # that were looked at for that, in all
+    nodes: int = 0  # that were evaluated at lengths which the model does not take, in all
+    failed: set[int] = field(default_factory=set)  # lengths that it does not take
     _kept: dict[tuple[int, int], Trace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,7 +49,7 @@ class Tracer:
         batch = batch if self.time.batch else 1
         key = (length, batch)
         if key not in self._kept:
-            tell(f"at {length} frames")
+            tell(f"tracing at {length} frames")
             self._kept[key] = self.evaluator.trace(self.inputs(length, batch), length, batch)
         return self._kept[key]
 
@@ -48,11 +59,22 @@ class Tracer:
         RECENT.clear()
 
     def works(self, length: int) -> bool:
+        return self.problem(length) is None
+
+    def problem(self, length: int) -> CannotRun | None:
+        """Why the model does not run at a length."""
         try:
             self.at(length)
-        except CannotRun:
-            return False
-        return True
+        except CannotRun as problem:
+            self.failed.add(length)
+            self.nodes += next((i for i, n in enumerate(self.model.nodes) if n.name == problem.node.name), 0) + 1
+            return problem
+        return None
+
+    @property
+    def affordable(self) -> bool:
+        """Is there anything left for trying further lengths? Counted, so that it is the same on every machine."""
+        return self.nodes < MOST_NODES
 
     def inputs(self, length: int, batch: int) -> dict[str, Traced]:
         out = {}
@@ -92,7 +114,7 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     step is 1 unless the model takes only some lengths (multiples of a number, say).
     """
     lengths = tracer.time.lengths
-    given = lengths.every
+    given, tracer.nodes = lengths.every, 0
     at_least = max(at_least, lengths.least if lengths.least > 1 else 0)
     scales = [s for s in SCALES if s > at_least]
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
@@ -107,13 +129,64 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             return _traces(tracer, start, given)
     for scale in scales[:3]:
         start = lengths.next(scale + 3)
-        base = next((s for s in range(start, start + RESIDUES * given, given) if tracer.works(s)), None)
-        if base is None:
-            continue
-        for step in range(given, (RESIDUES + 1) * given, given):
-            if all(tracer.works(s) for s in (base + step, base + 2 * step, base + 3 * step, _far(base, step))):
-                return _traces(tracer, base, step)
+        found = _every_few(tracer, start, given)
+        if found is not None:
+            return _traces(tracer, *found)
     raise _no_length(tracer, scales[0])
+
+
+def _every_few(tracer: Tracer, start: int, given: int) -> tuple[int, int] | None:
+    """(a length it takes, how far apart those are), of a model that takes only some lengths.
+
+    Likely ones come first: where sizes that go with the length become multiples of sizes that do not. Then all others,
+    as long as that takes no more than `MOST_NODES` nodes.
+    """
+    likely = _likely(tracer, start, given)
+    neighbours = range(start, start + RESIDUES * given, given)
+    lengths = dict.fromkeys([*(start + offset for offset, _ in likely), *neighbours])
+    base = next((s for s in lengths if tracer.affordable and tracer.works(s)), None)
+    if base is None:
+        return None
+    for step in dict.fromkeys([*sorted(s for _, s in likely), *range(given, (RESIDUES + 1) * given, given)]):
+        if not tracer.affordable:
+            return None
+        if _takes_every(tracer, base, step):
+            smaller = (d for d in range(given, step, given) if step % d == 0 and _takes_every(tracer, base, d))
+            step = next(smaller, step)
+            first = base - (base - start) // step * step
+            return (first if _takes_every(tracer, first, step) and tracer.works(first) else base), step
+    return None
+
+
+def _takes_every(tracer: Tracer, base: int, step: int) -> bool:
+    return all(tracer.works(s) for s in (base + step, base + 2 * step, base + 3 * step, _far(base, step)))
+
+
+def _likely(tracer: Tracer, start: int, given: int) -> list[tuple[int, int]]:
+    """(so much longer than `start`, so far apart): a size of the node that fails divides what goes with the length."""
+    lengths = (start, _far(start, given), _far(_far(start, given), given))
+    failures = [tracer.problem(s) for s in lengths]
+    found: dict[tuple[int, int], None] = {}
+    for (s, a), (far, b) in pairwise(zip(lengths, failures, strict=True)):
+        if a is None or b is None or a.node.name != b.node.name:
+            continue
+        sizes = list(zip(sizes_read(a), sizes_read(b), strict=False))
+        fixed = {x for x, y in sizes if x == y and 1 < x <= RESIDUES}
+        for x, rate in {(x, Fraction(y - x, far - s)) for x, y in sizes if y > x}:
+            found |= dict.fromkeys(p for size in fixed for p in _multiples(x, rate, size, s - start, given))
+    return list(found)[:LIKELY]
+
+
+def _multiples(x: int, rate: Fraction, size: int, ahead: int, given: int) -> Iterator[tuple[int, int]]:
+    """Where x, which grows at that rate from `ahead` on, is a multiple of a size; and after how much it is so again."""
+    width = math.ceil(1 / rate)  # lengths that share a size
+    turn = size * width if width > 1 else size // math.gcd(size, round(rate))
+    first = (t for t in range(turn) if (x + math.floor(rate * t)) % size == 0)
+    for t in islice(first, 1):
+        for offset in range(t - width + 1, t + width):
+            for away in (0, turn):
+                if (found := (ahead + offset) % turn + away) % given == turn % given == 0:
+                    yield found, turn
 
 
 def nearly_longest(traces: Traces) -> Traces | None:
@@ -162,11 +235,11 @@ def _traces(tracer: Tracer, base: int, step: int) -> Traces:
 
 
 def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
-    try:
-        tracer.at(scale)
-    except CannotRun as problem:
+    problem = tracer.problem(scale)
+    if problem is not None:
         return NotStreamable(
-            f"the model runs at no length tried up to {SCALES[-1]}: {problem.reason}",
+            f"the model runs at none of {len(tracer.failed)} lengths tried, from {min(tracer.failed)} to "
+            f"{max(tracer.failed)} frames: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
             hint="check that the model runs in ONNX Runtime with a dynamic time axis; "

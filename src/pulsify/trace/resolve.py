@@ -110,6 +110,8 @@ class _Settling:
     constants: dict[str, ir.TensorProtocol]
     decisions: list[Decision] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)  # of the turns of loops, and what is known of each turn
+    makers: dict[str, Node] = field(default_factory=dict)
 
     def settle(self, given: Sequence[Node], values: dict[str, Traced], inside: bool = False) -> list[Node]:
         """The nodes that stand for these. inside: of a body, where every loop is written out."""
@@ -123,6 +125,7 @@ class _Settling:
             if not _stands_for_others(node) or looping or _known_triangle(node, values):
                 self.evaluator.step(node, values)
                 nodes.append(node)
+                self.makers.update(dict.fromkeys(node.outputs, node))
                 if looping:
                     self.counts[node.name] = iterations(node, values)
                 continue
@@ -138,16 +141,31 @@ class _Settling:
             self.decisions.append(_turned(node, count))
             return unrolled(node, count)
         if node.op == "If":
-            taken = _decide(node, values)
+            taken = _decide(node, values, self._by_turn(node.inputs[0], values))
             self.decisions.append(Decision(node.name, "If", node.inputs[0], None, int(taken)))
             return _branch(self.model, node, taken)
         return _parts(self.model, node, values)
+
+    def _by_turn(self, name: str, values: Mapping[str, Traced]) -> bool:
+        """Is a value known but for the number of the turn?"""
+        todo, seen = [name], set[str]()
+        while todo:
+            at = todo.pop()
+            if at and at not in seen and not values[at].known and at not in self.numbers:
+                if at not in self.makers:
+                    return False
+                todo.extend(self.makers[at].reads)
+            seen.add(at)
+        return bool(seen & self.numbers)
 
     def _without_bodies(self, node: Node, values: dict[str, Traced]) -> Node:
         """The loop with all loops and branches in its body written out there."""
         assert node.body is not None
         body, before = node.body, len(self.decisions)
-        inner = self.evaluator.inside(node, looped(node, nested=True), values)
+        parts = looped(node, nested=True)
+        known = {along.inner for along in parts.scanned if values[along.outer].known}
+        self.numbers |= known | ({parts.number} - {""})
+        inner = self.evaluator.inside(node, parts, values)
         nodes = tuple(self.settle(body.nodes, inner, inside=True))
         values.update(self.evaluator.lazy_constants({n: t for n, t in self.constants.items() if n not in values}))
         made = {*body.inputs, *(o for n in nodes for o in n.outputs), ""}
@@ -197,8 +215,15 @@ def _turned(node: Node, count: int) -> Decision:
     return Decision(node.name, node.op, along.outer, along.axis, count)
 
 
-def _decide(node: Node, values: dict[str, Traced]) -> bool:
+def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
     condition = values[node.inputs[0]]
+    if by_turn:
+        raise NotStreamable(
+            "the condition depends on which turn of the loop it is, and branches are decided once for all turns",
+            node=node.name,
+            op="If",
+            hint="compute both branches and choose with torch.where, or do the first turns in front of the loop",
+        )
     if not condition.known:
         raise NotStreamable(
             "the condition depends on the data",

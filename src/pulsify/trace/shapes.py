@@ -46,6 +46,10 @@ def check_shapes(node: Node, ins: list[Traced | None]) -> None:
                     raise CannotRun(node, f"an index is outside of its table of {size}")
     elif node.op in ("Conv", "MaxPool", "AveragePool", "LpPool") and ins[0] is not None:
         _check_kernel(node, ins[0], ins[1].dims[2:] if node.op == "Conv" and ins[1] else node.attr("kernel_shape"))
+    elif node.op == "STFT":
+        for what, v in (("hop", ins[1]), ("frame length", ins[3] if len(ins) > 3 else None)):
+            if v is not None and v.known and v.array.min(initial=1) < 1:  # the runtime divides by it: the process ends
+                raise CannotRun(node, f"its {what} is {int(v.array.min())}")
     elif node.op == "Pad" and node.attr("mode", "constant") == "reflect":
         x, pads = ins[0], ins[1]
         if x is not None and pads is not None and pads.known and len(ins) < 4:
@@ -58,6 +62,8 @@ def _indexed(node: Node, dims: tuple[int, ...], index: Array) -> list[tuple[int,
     """Sizes of the axes that an index is for, each with the places along it."""
     if node.op == "GatherND":
         front = node.attr("batch_dims", 0)
+        if not 0 <= front <= len(dims) - index.shape[-1]:
+            raise CannotRun(node, f"batch_dims={front} and {index.shape[-1]} columns of an index, of {len(dims)} axes")
         return [(dims[front + column], index[..., column]) for column in range(index.shape[-1])]
     return [(dims[node.attr("axis", 0)], index)]
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pulsify.core.errors import NotStreamable
+from pulsify.core.length import LONGEST
 from pulsify.trace.traced import CannotRun
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
@@ -45,7 +46,7 @@ def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
             problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
                 continue
-            fixed = sorted({x for x, y in zip(_numbers(a), _numbers(b), strict=False) if x == y})
+            fixed = sorted({x for x, y in zip(sizes_read(a), sizes_read(b), strict=False) if x == y <= LONGEST})
             for length, size, width in _candidates(a, b, first, second, step):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
@@ -65,7 +66,7 @@ def _problem(run: Run, length: int, batch: int) -> CannotRun | None:
 
 def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) -> Iterator[tuple[int, int, int]]:
     """(length, size, lengths that share it): where what goes with the length would be a size that does not."""
-    pairs = list(zip(_numbers(a), _numbers(b), strict=False))
+    pairs = list(zip(sizes_read(a), sizes_read(b), strict=False))
     found: Counter[tuple[int, int, int]] = Counter()
     for x, y in pairs:
         if x == y or x < 0 or y < 0:
@@ -75,7 +76,7 @@ def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) 
             middle = first + (size - x) * (second - first) / (y - x)
             for off in {0, width // 2, width, -(width // 2), -width} if width > 1 else {0}:
                 length = round(middle + off) // step * step
-                if length > 0:
+                if 0 < length <= LONGEST:
                     found[length, size, width] += 1
     seen: set[int] = set()
     for (length, size, width), _ in sorted(found.items(), key=lambda item: (-item[1], item[0][2])):
@@ -84,7 +85,7 @@ def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) 
             yield length, size, width
 
 
-def _numbers(problem: CannotRun) -> list[int]:
+def sizes_read(problem: CannotRun) -> list[int]:
     """Sizes of what the node reads, and numbers it is told: each, and all of an input multiplied."""
     out: list[int] = []
     for value in problem.read:
@@ -96,9 +97,13 @@ def _numbers(problem: CannotRun) -> list[int]:
 
 
 def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
-    """Does it run there, and at no other length? Some models take lengths a fixed number of frames apart."""
+    """Does it run there, and at no other length? Some models take lengths a fixed number of frames apart.
+
+    A stream of a single frame says nothing: sizes of one are broadcast against any other.
+    """
     others = dict.fromkeys([length - further[0], *(length + n for n in further)])
-    return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in others if 0 < n != length)
+    told = (n for n in others if further[0] < n != length)
+    return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in told)
 
 
 def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | None) -> NotStreamable:

@@ -16,25 +16,27 @@ from pulsify.backends.seam import Own, lower_type
 from pulsify.core.arrays import Array, Arrays
 from pulsify.core.chunks import CHUNKINGS, chunking
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidModel, Mismatch, PulsifyError
-from pulsify.core.progress import counted
-from pulsify.core.report import Deviation, Report, exact_text, low_text
+from pulsify.core.progress import counted, stage
+from pulsify.core.report import Report, exact_text, low_text
 from pulsify.core.runner import error_text, open_model, output_names, run_model
-from pulsify.core.spec import concrete
+from pulsify.frontend.torch_judge import Judge
 from pulsify.runtime.whole import batch_of, run_whole
+from pulsify.verify.distance import Run, Seen, error, limit
+from pulsify.verify.double import Double
+from pulsify.verify.inputs import fed, make_inputs
+from pulsify.verify.long import QUICK, THOROUGH, Budget, carries, long_batch, mean_of
+from pulsify.verify.rounding import Roomy, by_export, off_text, own_error, with_doubles, with_room
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
 
-NOISE = "{}: nothing but rounding, by which batch and stream may differ"
-ROUNDINGS = 16  # times an output moves with its inputs' last digit: what two ways of computing it may differ by
+REJECTED = "the module itself rejects {} frames ({}), where the stream gives a result"
 SEVERAL = 3  # streams, where their number is free: checked once
 SEVERAL_TEXT = f"{SEVERAL} streams side by side"
 UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
-Run = tuple[int, Arrays, Arrays]  # length, inputs, outputs
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
-TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}  # relative to the output's scale; others are equal
 AS_WRITTEN = (
     "compared with the batch model as it is written: what ONNX Runtime's optimiser makes of it is another model"
 )
@@ -52,29 +54,18 @@ class Machine:
 HERE = Machine()
 
 
-@dataclass
-class Seen:
-    """What has been compared so far. sums: of the errors of all elements, and how many these are."""
-
-    lengths: tuple[int, ...]
-    low: str | None = None
-    noise: Mapping[str, float] = field(default_factory=dict)
-    runs: int = 0
-    outputs: dict[str, Deviation] = field(default_factory=dict)
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    @property
-    def report(self) -> Report:
-        means = {name: total / max(cells, 1) for name, (total, cells) in self.sums.items()}
-        outputs = {name: replace(d, mean=means.get(name, d.error)) for name, d in self.outputs.items()}
-        return Report(self.lengths, self.runs, outputs, low=self.low)
-
-
+@stage("checking against the batch model")
 def quick(source: Any, stream: Subject) -> Report:
-    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion."""
+    """Two lengths, two chunkings: enough to catch a wrong rule, quick enough to run on every conversion.
+
+    Where a value is carried over the whole stream, one long stream as well. A few lengths more beside a torch
+    module, of which the converted graph is an export.
+    """
     p = stream.spec.pulse
-    wished = _exact(stream, [1, _settling(stream) + 3 * p + p // 2 + 1])
-    return _side_by_side(_settled(source), stream, wished, ("pulses", "random"))
+    more = [2 * p + 1] if isinstance(source, Judge) else []
+    wished = _exact(stream, [1, *more, _settling(stream) + 3 * p + p // 2 + 1])
+    budget = None if more else QUICK  # torch sums in another type and order
+    return _side_by_side(_settled(source), stream, wished, ("pulses", "random"), budget=budget)
 
 
 def verify(
@@ -90,7 +81,8 @@ def verify(
 ) -> Report:
     """Run batch and stream side by side. Raises Mismatch, with the report, if any output departs.
 
-    lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older).
+    lengths: if none are given, of those at which the stream is exact (`unbounded=N` forgets what is older), and a long
+    one where a value is carried over the whole stream. Of that the report says how far batch is from float64.
     backend, options: what the stream runs on; the batch model runs on ONNX Runtime, in its own types. Where a lower
     type stands for float32 the errors are reported, and judged only by a tolerance that is given.
     """
@@ -105,7 +97,7 @@ def verify(
             "checked: take a larger N",
             Report(),
         )
-    return _side_by_side(source, stream, wished, chunkings, tolerance, seed, on)
+    return _side_by_side(source, stream, wished, chunkings, tolerance, seed, on, None if lengths else THOROUGH)
 
 
 def _side_by_side(
@@ -116,18 +108,26 @@ def _side_by_side(
     tolerance: float | None = None,
     seed: int = 0,
     on: Machine = HERE,
+    budget: Budget | None = None,
 ) -> Report:
+    """budget: of a long stream, where a value is carried over all of it; None: of these lengths only."""
     rng = np.random.default_rng(seed)
     source, runs, notes = _runs(source, stream, wished, rng)
     if wished and not runs:
         raise Mismatch(f"no length near {wished} is one the batch model takes, so nothing was checked", Report())
+    runs, double = [*runs, *_long(source, stream, runs, seed, on, budget)], Double(_graph_of(source))
+    if budget is THOROUGH:
+        runs = [*(r for r in runs if not r.long), *with_doubles(double, [r for r in runs if r.long])]
     report = _compared(stream, runs, chunkings, tolerance, rng, on)
     if report.wrong and (written := _as_written(source, stream, runs, tolerance)):
         report, notes, runs = _compared(stream, written, chunkings, tolerance, rng, on), (*notes, AS_WRITTEN), written
-    if report.wrong and tolerance is None and (noise := _noise(source, stream, runs, rng)):
-        again = _compared(stream, runs, chunkings, tolerance, rng, on, noise)
-        report, notes = (report, notes) if again.wrong else (again, (*notes, NOISE.format(", ".join(sorted(noise)))))
-    report = replace(report, notes=notes)
+    off = _off(stream, double, runs)
+    if report.wrong and tolerance is None:
+        roomy = _roomy(source, stream, double, runs, seed)
+        again = _compared(stream, roomy.runs, chunkings, tolerance, rng, on) if roomy.notes else report
+        report, off = (report, off) if again.wrong else (again, roomy.notes)
+    notes = (*notes, *off)
+    report = replace(report, notes=notes, fed=fed(stream, list(runs[0].feeds) if runs else ()))
     if on.low is not None and not report.judged:
         report = replace(report, notes=(*report.notes, low_text(on.low)))
     if (most := stream.spec.exact_up_to) is not None:
@@ -137,15 +137,74 @@ def _side_by_side(
     return report
 
 
+def _roomy(source: Any, stream: Subject, double: Double, runs: Sequence[Run], seed: int) -> Roomy:
+    """Runs with the room that rounding gives; of a torch module, once rounding explains how far its export is off."""
+    if not isinstance(source, Judge):
+        return with_room(_open_batch(source, not stream.quantised), double, _axes(stream), runs, seed)
+    nearby = by_export(source, double, runs, seed)
+    if not nearby.runs:
+        return nearby
+    roomy = with_room(_open_batch(source.model, True), double, _axes(stream), nearby.runs, seed)
+    return Roomy(roomy.runs, (*nearby.notes, *roomy.notes))
+
+
+def _graph_of(source: Any) -> Any:
+    """The ONNX model: of a torch module, its export."""
+    return source.model if isinstance(source, Judge) else source
+
+
+def _axes(stream: Subject) -> dict[str, int | None]:
+    return {o.name: o.axis for o in stream.spec.outputs}
+
+
+def _off(stream: Subject, double: Double, runs: Sequence[Run]) -> tuple[str, ...]:
+    """Outputs that batch itself is further from float64 with than a stream may be from batch."""
+    found = []
+    for run in runs:
+        for name, axis in _axes(stream).items():
+            if run.double and (off := own_error(run, name, axis)) > limit(run.outputs[name], None):
+                found.append(off_text(double, name, off, run.length))
+    return tuple(found)
+
+
+def _long(
+    source: Any, stream: Subject, runs: Sequence[Run], seed: int, on: Machine, budget: Budget | None
+) -> list[Run]:
+    """The batch model of one long stream, where there is reason for it."""
+    if budget is None or not carries(stream):
+        return []
+    opened = _open_batch(source, optimize=not stream.quantised)
+
+    def batch(wished: int) -> tuple[int, Arrays, Arrays] | None:
+        length = valid_length(stream, wished)
+        if length is None:
+            return None
+        feeds = make_inputs(opened, stream, length, np.random.default_rng(seed), mean=mean_of(stream))
+        try:
+            return (length, *_run_finite(opened, feeds))
+        except Exception:  # it is not said anywhere that it takes so many frames
+            return None
+
+    def streamed(length: int, feeds: Arrays) -> None:
+        with suppress(PulsifyError):  # which is said where it is compared
+            run_stream(stream, feeds, chunking("whole", length, stream.spec.pulse, np.random.default_rng(seed)), on=on)
+
+    found = long_batch(stream, budget, max(r.length for r in runs), batch, streamed)
+    return [] if found is None else [Run(*found, long=True)]
+
+
 def _runs(
     source: Any, stream: Subject, wished: list[int], rng: np.random.Generator
 ) -> tuple[Any, list[Run], tuple[str, ...]]:
     """The batch model's own results; without the shapes it declares inside, if it fails for those."""
     from pulsify.frontend.load import undeclared
 
+    rejected: list[str] = []
     try:
-        return source, _batch_runs(source, stream, wished, rng), ()
+        return source, _batch_runs(source, stream, wished, rng, rejected), tuple(rejected)
     except InvalidModel as problem:
+        if isinstance(source, Judge):
+            raise
         try:
             bare = undeclared(source)
             return bare, _batch_runs(bare, stream, wished, rng), (UNDECLARED,)
@@ -155,31 +214,29 @@ def _runs(
 
 def _compared(
     stream: Subject,
-    runs: list[Run],
+    runs: Sequence[Run],
     chunkings: Sequence[str],
     tolerance: float | None,
     rng: np.random.Generator,
     on: Machine,
-    noise: Mapping[str, float] | None = None,
 ) -> Report:
-    seen = Seen(tuple(dict.fromkeys(length for length, _, _ in runs)), on.low, noise or {})
+    seen = Seen(tuple(dict.fromkeys(r.length for r in runs)), on.low, tolerance)
     hows = sorted(chunkings, key=lambda how: how != "pulses")
     for how in hows:
         # pulse by pulse as the file has it, otherwise as sessions run it: both forms are looked at
         portable = how == "pulses"
-        for length, feeds, reference in counted(f"by {how}, stream", runs):
-            several = batch_of(stream.spec, feeds)
-            if several > 1 and how != hows[-1]:
+        for run in counted(f"by {how}, stream", runs):
+            several = batch_of(stream.spec, run.feeds)
+            if (several > 1 or run.long) and how != hows[-1]:
                 continue  # once is enough
             try:
-                got = run_stream(stream, feeds, chunking(how, length, stream.spec.pulse, rng), portable, on)
+                got = run_stream(stream, run.feeds, chunking(how, run.length, stream.spec.pulse, rng), portable, on)
             except InvalidChunk as error:
                 if _free(stream) is None:
                     raise
                 who = "the stream fails" if several == 1 else f"{SEVERAL_TEXT} fail"
                 raise Mismatch(f"{who}: {error}\n{_alone(stream)}", seen.report) from error
-            seen.runs += 1
-            _compare(seen, stream, got, reference, length, how if several == 1 else f"{how}, {SEVERAL_TEXT}", tolerance)
+            seen.compare(stream.spec.outputs, got, run, how if several == 1 else f"{how}, {SEVERAL_TEXT}")
         if portable:
             stream.release_portable(more_than=HELD_TWICE)
     return seen.report
@@ -193,6 +250,8 @@ def _settled(source: Any) -> Any:
         source = source.__fspath__()
     if isinstance(source, str) and not Path(source).is_file():
         raise InvalidModel(f"no such model file: {Path(source).name!r}")
+    if isinstance(source, Judge):
+        return source
     source = runnable(source if isinstance(source, (str, bytes)) else read(source))
     return source
 
@@ -208,6 +267,8 @@ def _check_taken(stream: Subject, lengths: Sequence[int]) -> None:
 def _check_arguments(lengths: Any, chunkings: Sequence[str]) -> None:
     if lengths is not None and not all(isinstance(n, int) and n > 0 for n in lengths):
         raise InvalidArgument(f"lengths={lengths!r}: expected numbers of frames, at least 1")
+    if not chunkings:
+        raise InvalidArgument(f"chunkings={chunkings!r}: expected at least one of {list(CHUNKINGS)}")
     unknown = [how for how in chunkings if how not in CHUNKINGS]
     if unknown:
         raise InvalidArgument(f"chunkings: there is no {unknown}; there are {list(CHUNKINGS)}")
@@ -228,6 +289,8 @@ def _check_ports(batch: Any, stream: Subject) -> None:
 
 
 def _open_batch(source: Any, optimize: bool) -> Any:
+    if isinstance(source, Judge):
+        return source
     try:
         return open_model(source, optimize=optimize, as_others=True)
     except Exception as error:  # ONNX Runtime has no common class for them
@@ -236,8 +299,13 @@ def _open_batch(source: Any, optimize: bool) -> Any:
         ) from error
 
 
-def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.Generator) -> list[Run]:
-    """The batch model at every length, first and by itself: a large model is not held twice."""
+def _batch_runs(
+    source: Any, stream: Subject, wished: list[int], rng: np.random.Generator, rejected: list[str] | None = None
+) -> list[Run]:
+    """The batch model at every length, first and by itself: a large model is not held twice.
+
+    rejected: what is to be said of lengths that a torch module does not take.
+    """
     batch = _open_batch(source, optimize=not stream.quantised)
     _check_ports(batch, stream)
     runs: list[Run] = []
@@ -245,18 +313,23 @@ def _batch_runs(source: Any, stream: Subject, wished: list[int], rng: np.random.
     for length in counted("batch model, length", lengths):
         if length is None:
             continue
-        feeds = make_inputs(batch, stream, length, rng)
+        with suppress(Exception):  # a length-like value may be an index all the same
+            runs.append(Run(length, *_run_finite(batch, make_inputs(batch, stream, length, rng, wide=True))))
+            continue
         try:
-            runs.append((length, *_run_finite(batch, feeds)))
+            runs.append(Run(length, *_run_finite(batch, make_inputs(batch, stream, length, rng))))
         except Exception as error:
+            if isinstance(source, Judge) and rejected is not None:
+                rejected.append(REJECTED.format(length, error_text(error).partition("\n")[0]))
+                continue
             raise InvalidModel(
                 f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
                 "if it takes only some lengths, declare them with set={...}"
             ) from error
     if runs and _free(stream) is not None:
-        length = runs[-1][0]
+        length = runs[-1].length
         with suppress(Exception):  # it may take one stream only, whatever it declares: nothing to compare with
-            runs.append((length, *_run_finite(batch, make_inputs(batch, stream, length, rng, SEVERAL))))
+            runs.append(Run(length, *_run_finite(batch, make_inputs(batch, stream, length, rng, SEVERAL))))
     return runs
 
 
@@ -271,47 +344,18 @@ def _run_finite(batch: Any, feeds: dict[str, Array]) -> tuple[dict[str, Array], 
     return (positive, again) if better else (feeds, made)
 
 
-def _as_written(source: Any, stream: Subject, runs: list[Run], tolerance: float | None) -> list[Run]:
+def _as_written(source: Any, stream: Subject, runs: Sequence[Run], tolerance: float | None) -> list[Run]:
     """The same runs without the runtime's optimiser, or none if that makes no difference.
 
     It may change a model: a pad of zeros before a MaxPool becomes the pool's own, which is not zero.
     """
-    if stream.quantised:  # as it is written already
+    if stream.quantised or isinstance(source, Judge):  # as it is written already
         return []
     batch = _open_batch(source, optimize=False)
-    written = [(length, feeds, run_model(batch, feeds)) for length, feeds, _ in runs]
-    pairs = [(was[name], now[name]) for (*_, was), (*_, now) in zip(runs, written, strict=True) for name in now]
+    written = [replace(r, outputs=run_model(batch, r.feeds)) for r in runs]
+    pairs = [(was.outputs[n], now.outputs[n]) for was, now in zip(runs, written, strict=True) for n in now.outputs]
     same = all(x.shape == y.shape and error(x, y).max(initial=0) <= limit(y, tolerance) for x, y in pairs)
     return [] if same else written
-
-
-def _noise(source: Any, stream: Subject, runs: list[Run], rng: np.random.Generator) -> dict[str, float]:
-    """Outputs that are rounding alone, and how far they move, of their scale, if the inputs do in their last digit.
-
-    Most of such an output must move by more than its type allows, in every one of its channels: what jumps in a few
-    places (a rounded number) does not count, nor does noise beside what is none. By how much two ways of computing it
-    may differ is then no more than a few times that.
-    """
-    axes = {o.name: o.axis for o in stream.spec.outputs}
-    batch = _open_batch(source, optimize=not stream.quantised)
-    found: dict[str, float] = {}
-    for _, feeds, _ in runs:
-        still, moved = run_model(batch, feeds), run_model(batch, {n: _last_digit(a, rng) for n, a in feeds.items()})
-        for name, want in still.items():
-            if want.dtype.kind == "f" and want.size and moved[name].shape == want.shape:
-                off = error(moved[name], want)
-                typical = off if (axis := axes.get(name)) is None else np.median(off, axis)
-                if limit(want, None) < typical.min() * ROUNDINGS and typical.max() < np.inf:
-                    found[name] = max(found.get(name, 0), float(typical.max()) * ROUNDINGS)
-    return found
-
-
-def _last_digit(array: Array, rng: np.random.Generator) -> Array:
-    """The same but for its last digit."""
-    if array.dtype.kind != "f":
-        return array
-    by = rng.choice([-1, 1], array.shape) * np.finfo(array.dtype).eps
-    return (array * (1 + by)).astype(array.dtype)
 
 
 def _lengths(stream: Subject) -> list[int]:
@@ -357,45 +401,6 @@ def _exact(stream: Subject, wished: list[int]) -> list[int]:
     return [] if longest is None else sorted({min(valid_length(stream, w) or longest, longest) for w in wished})
 
 
-def make_inputs(
-    batch: Any, stream: Subject, length: int, rng: np.random.Generator, streams: int = 1
-) -> dict[str, Array]:
-    """Random inputs of one length for the batch model, of one stream or several."""
-    spec = stream.spec
-    timed = {i.name: i for i in spec.inputs}
-    statics = {s.name: s for s in spec.statics}
-    filled = {f.name: f for f in spec.filled}
-    feeds = {}
-    for port in batch.get_inputs():
-        if port.name in timed:
-            i = timed[port.name]
-            dims = list(concrete(i.dims, streams))
-            dims[i.axis] = int(length * i.rate)
-            feeds[port.name] = random_array(dims, i.dtype, rng)
-        elif port.name in statics:
-            s = statics[port.name]
-            feeds[port.name] = random_array(concrete(s.dims, streams), s.dtype, rng)
-        elif port.name in filled:
-            f = filled[port.name]
-            dims = [d if isinstance(d, int) else streams for d in port.shape]
-            dims[f.axis] = int(length * f.rate)
-            feeds[port.name] = np.full(dims, f.value, f.dtype)
-        else:  # bound to the length
-            dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
-            feeds[port.name] = np.full([1 if isinstance(d, int) else streams for d in port.shape], length, dtype)
-    return feeds
-
-
-def random_array(dims: Any, dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    if dtype.kind == "b":
-        return rng.integers(0, 2, dims).astype(bool)
-    if dtype.kind in "iu":
-        # Small: an index into a table of unknown size, most likely; short types are samples or quantised values.
-        high = 2 if dtype.itemsize >= 4 else np.iinfo(dtype).max
-        return rng.integers(0 if dtype.itemsize >= 4 else np.iinfo(dtype).min, high, dims).astype(dtype)
-    return rng.standard_normal(dims).astype(dtype)
-
-
 def run_stream(
     stream: Subject, feeds: Mapping[str, Array], sizes: Sequence[int], portable: bool = False, on: Machine = HERE
 ) -> Arrays:
@@ -408,65 +413,13 @@ def run_stream(
     return run_whole(session, spec, feeds, sizes)
 
 
-def error(got: Array, reference: Array) -> Array:
-    """The error of every cell, relative to the reference's scale. Where both are NaN or equal, none."""
-    if reference.dtype.kind not in "fc":
-        return (got != reference).astype(np.float64)
-    x, y = got.astype(np.float64), reference.astype(np.float64)
-    finite = y[np.isfinite(y)]
-    scale = float(np.abs(finite).max(initial=0.0)) or 1.0
-    with np.errstate(invalid="ignore"):
-        off = np.abs(x - y) / scale
-    off[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
-    off[np.isnan(off)] = np.inf
-    return off
-
-
-def limit(reference: Array, tolerance: float | None) -> float:
-    return tolerance if tolerance is not None else TOLERANCE.get(str(reference.dtype), 0.0)
-
-
-def _compare(
-    seen: Seen,
-    stream: Subject,
-    got: Mapping[str, Array],
-    reference: Mapping[str, Array],
-    length: int,
-    how: str,
-    tolerance: float | None,
-) -> None:
-    for o in stream.spec.outputs:
-        want, have = reference[o.name], got[o.name]
-        allowed = np.inf if seen.low and tolerance is None else seen.noise.get(o.name, limit(want, tolerance))
-        worst = seen.outputs.setdefault(o.name, Deviation(tolerance=allowed))
-        if have.shape != want.shape:
-            seen.outputs[o.name] = Deviation(
-                float("inf"), allowed, None, length, f"shape {have.shape} for {want.shape}"
-            )
-            continue
-        off = error(have, want)
-        total, cells = seen.sums.get(o.name, (0.0, 0))
-        seen.sums[o.name] = total + float(off.sum()), cells + off.size
-        if off.size and off.max() > worst.error:
-            axis = o.axis or 0
-            frames = off.max(tuple(i for i in range(off.ndim) if i != axis)) if off.ndim else off.reshape(1)
-            beyond = np.flatnonzero(frames > allowed)
-            first = int(beyond[0]) if beyond.size else int(frames.argmax())
-            seen.outputs[o.name] = Deviation(float(off.max()), allowed, first, length, how, apart(have, want, off))
-
-
-def apart(got: Array, want: Array, off: Array) -> float:
-    """The largest difference itself, of those that count."""
-    with np.errstate(invalid="ignore"):
-        differences = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    return float(np.where(off > 0, differences, 0.0).max(initial=0.0))
-
-
 def _raise(report: Report, stream: Subject, source: Any, rng: np.random.Generator, on: Machine) -> NoReturn:
     from pulsify.verify.divergence import first_departure
 
     try:
-        departs = first_departure(source, stream, report.wrong[0].length or 1, rng) or _on_the_machine(stream, on)
+        length = report.wrong[0].length or 1
+        inside = first_departure(_graph_of(source), stream, length, rng) if length <= FARTHEST else None
+        departs = inside or _on_the_machine(stream, on)
     except PulsifyError:
         raise
     except Exception:  # finding the wire is a courtesy; the mismatch is the news

@@ -13,7 +13,8 @@ import onnx_ir as ir
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import concrete
-from pulsify.verify.check import error, limit, make_inputs
+from pulsify.verify.distance import error, limit
+from pulsify.verify.inputs import make_inputs
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject

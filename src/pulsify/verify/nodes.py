@@ -16,11 +16,16 @@ import onnx_ir as ir
 from pulsify.backends.registry import backend as back_end
 from pulsify.backends.seam import Own, StepProgram, Wired, lower_type
 from pulsify.core.arrays import Array, Arrays
+from pulsify.core.boundary import public
+from pulsify.core.chunks import check_seed
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.report import NodeDeviation, NodeReport
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec, concrete
-from pulsify.verify.check import TOLERANCE, WARM, random_array, valid_length
+from pulsify.core.status_line import watched
+from pulsify.verify.check import WARM, valid_length
+from pulsify.verify.distance import TOLERANCE
+from pulsify.verify.inputs import random_array
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
@@ -104,6 +109,8 @@ class Reference:
         return run_model(self._runner, {name: feeds[name] for name in self._takes})
 
 
+@public
+@watched("comparing nodes")
 def compare_nodes(
     stream: Subject,
     *,
@@ -121,6 +128,7 @@ def compare_nodes(
     """
     if not hasattr(stream, "wired"):
         raise InvalidArgument(f"expected a stream made by pulsify.stream or pulsify.load, got {type(stream).__name__}")
+    check_seed(seed)
     low = lower_type(back_end(backend), options or {})
     program, steps = stream.wired(backend, batch, options)
     if not steps:

@@ -23,6 +23,7 @@ def test_what_is_none(given: object) -> None:
 
 
 def test_options_are_those_of_the_back_end() -> None:
+    pytest.importorskip("torch", reason="pip install 'pulsify[torch]'")
     check_options("torch", {"device": "cpu"})
     with pytest.raises(InvalidArgument, match=r"unknown \['devise'\]; there are .*device"):
         check_options("torch", {"devise": "cpu"})

@@ -29,6 +29,7 @@ def test_a_time_that_is_neither_is_told(given: tuple[str, ...]) -> None:
 def test_sizes_are_numbers_and_lengths_stay_as_they_are_written() -> None:
     assert parse_set(CONTEXT, PARAMETER, ("B=1", "T=8*n", "S=<=3000")) == {"B": 1, "T": "8*n", "S": "<=3000"}
     assert parse_bind(CONTEXT, PARAMETER, ("length=T",)) == {"length": "T"}
+    assert parse_bind(CONTEXT, PARAMETER, ("max_len=None",)) == {"max_len": None}
     with pytest.raises(click.BadParameter, match="as in --bind length=T"):
         parse_bind(CONTEXT, PARAMETER, ("length",))
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from pulsify.cli.outcome import error_figures, exit_code, guarded, message, spoken
 from pulsify.core.errors import (
+    InternalError,
     InvalidArgument,
     InvalidChunk,
     InvalidLength,
@@ -23,7 +24,7 @@ from pulsify.core.errors import (
 ERRORS: list[tuple[BaseException, int]] = [
     (Mismatch("no"), 1), (InvalidArgument("no"), 2), (NotStreamable("no"), 3), (InvalidPulse(3, 4), 4),
     (InvalidModel("no"), 5), (InvalidChunk("no"), 5), (InvalidLength("no"), 5), (FileNotFoundError(2, "none", "f"), 5),
-    (RuntimeError("no"), 70),
+    (RuntimeError("no"), 70), (InternalError("no"), 70),
 ]  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import rich.status
 
 import pulsify
 from pulsify.cli.main import main
+from pulsify.core.status_line import TerminalLine
 from tests import models
 from tests.unit.export import test_sherpa
 
@@ -81,18 +81,18 @@ def places(tmp_path: Path) -> dict[str, str]:
 def ran(arguments: list[str], terminal: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], str]:
     """What the line said, one after the other, and all that came to stderr."""
     said: list[str] = []
-    plain = rich.status.Status.update
+    plain = TerminalLine.update
 
-    def update(self: rich.status.Status, status: str) -> None:
-        said.append(status)
-        plain(self, status)
+    def update(self: TerminalLine, text: str) -> None:
+        said.append(text)
+        plain(self, text)
 
     screen = Screen(terminal)
     with monkeypatch.context() as patched:
         patched.setenv("TERM", "xterm")
         patched.setattr(sys, "stderr", screen)
         patched.setattr(sys, "stdout", Screen(False))
-        patched.setattr(rich.status.Status, "update", update)
+        patched.setattr(TerminalLine, "update", update)
         main.main(arguments, standalone_mode=False)
     return said, screen.getvalue()
 

@@ -9,7 +9,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from pulsify.convert.convert import convert, natural, shortest_length
+from pulsify.convert.convert import convert
+from pulsify.convert.ledger import shortest_length
+from pulsify.convert.pulses import natural
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.spec import Condition

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from pulsify.convert import template
 from pulsify.convert.facts import Window
-from pulsify.convert.template import find, in_step, pulses, whole
+from pulsify.convert.template import _cut, find, in_step, pulses, whole
 from tests.models import Array
 
 I, J = np.arange(40)[:, None], np.arange(40)[None]
@@ -32,6 +35,21 @@ def test_chunks_that_are_no_multiple_of_the_pulse_have_phases() -> None:
 
 def test_what_never_repeats_has_no_template() -> None:
     assert find((I * J).astype(np.float32), (0, 1), WINDOWS) is None
+
+
+def test_an_array_that_changes_late_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for every number of phases: counted, not timed."""
+    at = np.arange(2000)
+    late: Array = (at[:, None] - at[None] <= np.where(at < 1900, 5, 3)[:, None]) & (at[None] <= at[:, None])
+    windows, cuts = (Window(1, 0, 1), Window(1, -5, 1)), [0]
+
+    def counted(*args: Any) -> Array:
+        cuts[0] += 1
+        return _cut(*args)
+
+    monkeypatch.setattr(template, "_cut", counted)
+    assert find(late, (0, 1), windows) is None
+    assert cuts[0] <= 2 * 2000
 
 
 def test_a_template_departs_where_the_array_does() -> None:

@@ -16,7 +16,9 @@ import pytest
 import pulsify
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import concrete
-from pulsify.verify.check import error, limit, make_inputs, valid_length
+from pulsify.verify.check import valid_length
+from pulsify.verify.distance import error, limit
+from pulsify.verify.inputs import make_inputs
 from tests.models import Array
 from tests.zoo import manifest
 
@@ -58,7 +60,9 @@ def zoo_cases() -> list[Any]:
 
 def converted(source: onnx.ModelProto, pulse: int = 4, **options: Any) -> pulsify.Stream:
     """At about this pulse, as one graph."""
-    chosen = {"verify": False, "opening": False, **options}
+    first = source.graph.input[0].type.tensor_type.shape.dim[:1]
+    time = "S" if first and first[0].dim_param == "S" else None  # as `Entry.time`
+    chosen = {"verify": False, "opening": False, "time": time, **options}
     try:
         return pulsify.stream(source, pulse=pulse, **chosen)
     except pulsify.InvalidPulse as wrong:

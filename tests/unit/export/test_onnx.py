@@ -14,7 +14,7 @@ import pytest
 import pulsify
 from pulsify.export.half import HALF, halved
 from pulsify.export.onnx import rounding
-from pulsify.verify.check import TOLERANCE
+from pulsify.verify.distance import TOLERANCE
 from tests import models
 from tests.models import close, frames, model, node, run_batch, weights
 from tests.test_artefact import stream_with_onnx_runtime

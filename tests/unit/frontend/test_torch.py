@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from pulsify.core.errors import InvalidArgument  # noqa: E402
 from pulsify.frontend.torch import export  # noqa: E402
-from pulsify.frontend.torch_call import Units, batch_symbol, called, evaluating, short  # noqa: E402
+from pulsify.frontend.torch_call import Units, batch_symbol, called  # noqa: E402
+from pulsify.frontend.torch_manners import evaluating, short  # noqa: E402
 from pulsify.frontend.torch_time import (  # noqa: E402
     _candidates,
     _units,
@@ -46,7 +47,7 @@ def test_tensors_are_named_after_the_arguments_of_forward() -> None:
     assert list(called(module, x).tensors) == ["x"]
     assert list(called(module, (x, y)).tensors) == ["x", "y"]
     by_name = called(module, {"y": y, "x": x})
-    assert list(by_name.tensors) == ["x", "y"] and by_name.by_name, "in the order of the arguments"
+    assert list(by_name.tensors) == ["x", "y"] and not by_name.layout[0], "in the order of the arguments"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_tensors_are_named_after_the_arguments_of_forward() -> None:
         (None, "needs example inputs"),
         ((), "example is empty"),
         (1.5, "is float, expected a tensor"),
-        ((torch.zeros(1),) * 3, "example has 3 tensors, forward takes 2"),
+        ((torch.zeros(1),) * 3, "example has 3 values, forward takes 2"),
         ({"z": torch.zeros(1)}, r"forward has no argument \['z'\]"),
     ],
 )

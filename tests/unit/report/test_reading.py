@@ -13,7 +13,8 @@ from pulsify.core.errors import PulsifyError
 from pulsify.core.runner import open_model, run_model
 from pulsify.report.reading import reading, reading_figures
 from pulsify.report.stages import analysed, open_batch
-from pulsify.verify.check import make_inputs, valid_length
+from pulsify.verify.check import valid_length
+from pulsify.verify.inputs import make_inputs
 
 ZOO = Path(__file__).parents[2] / "zoo" / "fixtures" / "legacy"
 MANY = 600  # frames: a longer input takes too long

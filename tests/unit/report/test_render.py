@@ -147,10 +147,13 @@ def test_a_check_in_words() -> None:
     assert verified_text(good) == "largest relative error 0, limit 0.0001 (1 stream at lengths 5)"
     row = {
         "name": "y", "error": "inf", "mean": "inf", "tolerance": 1e-4, "frame": None, "length": 9, "chunks": "shape",
-        "ok": False,
+        "ok": False, "from_double": None, "batch_from_double": None,
     }  # fmt: skip
     shown = text(verified_table({"outputs": [row]}))
-    assert "wrong" in shown and "inf" in shown and "9" in shown
+    assert "wrong" in shown and "inf" in shown and "9" in shown and "float64" not in shown
+    both = [row, {**row, "from_double": 2e-3, "batch_from_double": 3e-3}]
+    shown = text(verified_table({"outputs": both}))
+    assert "stream from" in shown and "float64" in shown and "2.0e-03" in shown and "3.0e-03" in shown
 
 
 def test_the_axes_of_a_batch_model_in_words() -> None:
@@ -158,11 +161,16 @@ def test_the_axes_of_a_batch_model_in_words() -> None:
         "symbol": "T", "step": 4, "batch": "B", "fixed": {"C": 2}, "length_inputs": ["n"],
         "streamed": [{"name": "x", "axis": 2, "shape": ["B", 2, "4*T"], "frames_per_unit": 4}],
         "static": [{"name": "g", "shape": [3]}],
+        "bindings": [
+            {"name": "n", "value": "T", "source": "guessed", "reason": "Where 'w' masks"},
+            {"name": "m", "value": "ones", "source": "given", "reason": None},
+        ],
     }  # fmt: skip
     assert time_lines(time) == [
         ("time", "'T': axis 2 of x [B, 2, 4*T], 4 frames a unit"),
         ("given once", "g [3]"),
-        ("length", "n holds the length of the stream"),
+        ("binds", "n = the number of frames 'T', guessed (Where 'w' masks)"),
+        ("binds", "m = all ones, given"),
         ("batch", "'B' streams side by side"),
         ("fixed", "'C' = 2"),
         ("lengths", "multiples of 4, as declared"),

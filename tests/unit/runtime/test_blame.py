@@ -63,6 +63,8 @@ def test_a_session_names_the_stream_and_goes_on_after_a_reset(backend: str) -> N
     proto = model(
         nodes, {"x": ["B", "T"]}, ["y"], {"table": weights(7, 2), "w": weights(3, 2, 3)}, dtypes={"x": np.int64}
     )
+    if backend == "torch":
+        pytest.importorskip("torch", reason="pip install 'pulsify[torch]'")
     own = {"device": "cpu"} if backend == "torch" else {}  # a card does not say: it wraps around
     session = pulsify.stream(proto, pulse=4, verify=False).session(batch=8, backend=backend, options=own)
     x = np.zeros((8, 40), np.int64)

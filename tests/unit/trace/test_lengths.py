@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 
+from pulsify.convert.convert import convert
 from pulsify.core.errors import NotStreamable
-from pulsify.trace.lengths import BATCHES, SCALES, Traces, choose
+from pulsify.trace.lengths import BATCHES, MOST_NODES, SCALES, Traces, choose
 from tests.models import look_ahead, model, weights
 from tests.unit.build import traced
 from tests.unit.graphs import parsed
@@ -73,7 +77,7 @@ def test_a_free_batch_is_looked_at_in_two_sizes() -> None:
 
 def test_a_model_that_runs_at_no_length_says_which_node_objects() -> None:
     proto = model(parsed("Concat x c > y axis=1"), {"x": [1, 2, "T"]}, ["y"], {"c": weights(3, 2, 4)})
-    with pytest.raises(NotStreamable, match="runs at no length tried up to") as refused:
+    with pytest.raises(NotStreamable, match="runs at none of") as refused:
         choose(traced(proto))
     assert refused.value.node == "y" and "set=" in refused.value.hint
 
@@ -99,3 +103,56 @@ def test_inputs_have_the_sizes_of_a_length_and_those_bound_to_it_its_value() -> 
     given = traced(proto, bind={"n": "T"}).inputs(10, 3)
     assert given["x"].dims == (3, 2, 40) and not given["x"].known
     np.testing.assert_array_equal(given["n"].array, [10, 10, 10])
+
+
+def deep(multiple: int, rest: int, nodes: int = 200) -> onnx.ModelProto:
+    """Takes lengths that are `rest` more than a multiple, and says so behind many nodes."""
+    names = ["c", *(f"c{i}" for i in range(nodes))]
+    relus = "; ".join(f"Relu {a} > {b}" for a, b in itertools.pairwise(names))
+    text = f"Slice x i j a > c; {relus}; Reshape {names[-1]} s > r; Relu r > y"
+    constants = {"s": [1, 2, -1, multiple], "i": [rest], "j": [1 << 40], "a": [2]}
+    return model(parsed(text), {"x": [1, 2, "T"]}, ["y"], {n: np.array(c) for n, c in constants.items()})
+
+
+@pytest.mark.parametrize(("multiple", "rest"), [(320, 0), (320, 79), (6, 5), (1000, 1)])
+def test_what_fails_says_which_lengths_are_likely(multiple: int, rest: int) -> None:
+    """All lengths one by one would be some hundreds of thousands of nodes."""
+    tracer = traced(deep(multiple, rest))
+    found = choose(tracer)
+    fits(found, multiple)
+    assert found.lengths[0] % multiple == rest and tracer.nodes < 10_000
+
+
+def test_a_search_in_vain_ends_after_so_many_nodes_and_says_what_was_tried() -> None:
+    text = "Shape x > d; Slice d two three > t; Mul t t > q; Mod q m > r; Sub r k > z; Expand o z > e; Add x e > y"
+    constants = {"two": [2], "three": [3], "m": [1], "k": [1]}
+    held: dict[str, npt.NDArray[np.generic]] = {n: np.array(c) for n, c in constants.items()}
+    tracer = traced(model(parsed(text), {"x": [1, 2, "T"]}, ["y"], {**held, "o": np.ones(1, np.float32)}))
+    with pytest.raises(NotStreamable, match=r"runs at none of \d+ lengths tried, from \d+ to \d+ frames"):
+        choose(tracer)
+    assert tracer.nodes < MOST_NODES + 1000
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_mask_as_large_as_the_example_is_named_even_if_one_frame_is_broadcast(size: int) -> None:
+    text = "Transpose x > k perm=[0,2,1]; MatMul k x > s; Add s mask > w; ReduceSum w a > z keepdims=1; Mul z one > y"
+    held = {"mask": np.tril(np.ones((size, size), np.float32)), "a": np.array([1, 2]), "one": np.ones(1, np.float32)}
+    tracer = traced(model(parsed(text), {"x": [1, 2, "T"]}, ["y"], held))
+    with pytest.raises(NotStreamable, match=f"exported for one length: it runs at {size} frames") as refused:
+        choose(tracer)
+    assert refused.value.op == "Add" and tracer.nodes < 100
+
+
+def test_a_chain_of_nodes_that_a_loop_in_python_wrote_is_refused_by_name() -> None:
+    """Not a RecursionError."""
+    names = ["t", *(f"t{i}" for i in range(5000))]
+    adds = "; ".join(f"Add {a} one > {b}" for a, b in itertools.pairwise(names))
+    text = f"Shape x > d; Gather d two > t; {adds}; Greater {names[-1]} one > g; Where g x z > y"
+    held: dict[str, npt.NDArray[np.generic]] = {
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "z": np.zeros(1, np.float32),
+    }
+    with pytest.raises(NotStreamable, match="a loop in Python was written out") as refused:
+        convert(traced(model(parsed(text), {"x": [1, 2, "T"]}, ["y"], held)), 4)
+    assert refused.value.node and refused.value.op in ("Add", "Greater", "Where")

@@ -12,21 +12,18 @@ import pytest
 from pulsify.api import Stream
 from pulsify.core.errors import InvalidArgument, InvalidModel, Mismatch
 from pulsify.core.length import Length
-from pulsify.core.runner import open_model
-from pulsify.core.spec import Condition, Proof, Static
+from pulsify.core.spec import Condition, Proof
 from pulsify.verify.check import (
     AS_WRITTEN,
     error,
     limit,
-    make_inputs,
     quick,
-    random_array,
     run_stream,
     valid_length,
     verify,
 )
-from tests.models import Array, causal, conditioned, frames, look_ahead, with_length
-from tests.unit.specs import a_stream, an_input, remembered, remembers
+from tests.models import Array, causal, conditioned, frames, look_ahead
+from tests.unit.specs import a_stream, remembered, remembers
 
 NAN, INF = np.nan, np.inf
 
@@ -154,27 +151,6 @@ def test_another_model_is_not_compared() -> None:
         verify("none.onnx", stream())
     with pytest.raises(Mismatch):
         verify(look_ahead("B"), stream())  # the same ports, something else inside
-
-
-# ---- inputs that are made up
-
-
-def test_inputs_are_made_for_a_length_static_ones_and_the_length_itself_too() -> None:
-    rng = np.random.default_rng(0)
-    fed = make_inputs(open_model(with_length("B")), only(), 7, rng)
-    assert fed["x"].shape == (1, 2, 7) and fed["length"].tolist() == [7] and fed["length"].dtype == np.int64
-    own = only(statics=(Static("scale", np.dtype(np.float32), ("B", 3, 1)),))
-    assert make_inputs(open_model(conditioned("B")), own, 7, rng)["scale"].shape == (1, 3, 1)
-    twice = only(inputs=(an_input(rate=2),))
-    assert make_inputs(open_model(causal("B")), twice, 7, rng)["x"].shape == (1, 2, 14)
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float64"])
-def test_numbers_made_up_are_of_the_type_and_indices_are_small(dtype: str) -> None:
-    made = random_array((200,), np.dtype(dtype), np.random.default_rng(0))
-    assert made.dtype == dtype and made.shape == (200,) and len(np.unique(made)) > 1
-    if dtype in ("int32", "int64"):
-        assert set(np.unique(made)) == {0, 1}, "an index into a table of unknown size, most likely"
 
 
 @pytest.mark.parametrize("portable", [True, False])

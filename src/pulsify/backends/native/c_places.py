@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -84,19 +85,24 @@ def _each_place(where: View, view: View, pointer: str) -> tuple[list[str], list[
 
 @op("GatherND")
 def gather_nd(n: Site) -> None:
-    if n.attr("batch_dims", 0):
-        raise Uncovered("with axes of a batch")
     view, where, out = n.x(), dense(n.scope, n.x(1)), n.flat()
-    depth = where.shape[-1]
-    head, names, count = _each_place(where, view, f"const {view.ctype} *x")
-    target = out.reshaped((count, *view.shape[depth:]))
-    assert target is not None
+    shared = int(n.attr("batch_dims", 0))
+    outer, inner = view.shape[:shared], view.shape[shared:]
+    rows, cells = math.prod(where.shape[shared:]), math.prod(out.shape[shared:])
+    axes = [f"b{a}" for a in range(shared)]
+    apart = replace(view, shape=inner, strides=view.strides[shared:])
+    one = replace(where, shape=where.shape[shared:], strides=where.strides[shared:])
+    head, names, _ = _each_place(one, apart, f"const {view.ctype} *x_row")
+    each = row_major(inner[where.shape[-1] :])
+    row = indices(axes, row_major(outer))
     lines = [
-        *head, f"y[k * {target.strides[0]} + {indices(names, target.strides[1:])}] = "
-        f"v[{indices(names, view.strides[depth:])}];", *["}"] * (len(names) + 1),
+        *loops(axes, outer), f"const {view.ctype} *const x_row = x + {indices(axes, view.strides[:shared])};",
+        f"const {where.ctype} *const at = every + ({row}) * {rows};", *head,
+        f"y[({row}) * {cells} + k * {math.prod(inner[where.shape[-1] :])} + {indices(names, each)}] = "
+        f"v[{indices(names, apart.strides[where.shape[-1] :])}];", *["}"] * (len(names) + 1 + shared),
     ]  # fmt: skip
-    params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict at", f"{view.ctype} *restrict y")
-    n.emit(Kernel("gather_nd", params, indented(lines)), (view, where, target))
+    params = (f"const {view.ctype} *restrict x", f"const {where.ctype} *restrict every", f"{view.ctype} *restrict y")
+    n.emit(Kernel("gather_nd", params, indented(lines)), (view, where, out))
 
 
 @op("ScatterND")

@@ -31,24 +31,31 @@ def pool(n: Site) -> None:
     x = n.x()
     y = n.out(order=channels_last(len(x.shape)))
     p = int(n.attr("p", 2))
-    step = {"MaxPool": "s = p_max(v, s);", "AveragePool": "s += v;", "LpPool": f"s += {_power('v', p)};"}[n.op]
+    skips = n.op == "MaxPool" and gaps == [1]  # the runtime skips NaN there, and nothing is lower than -FLT_MAX
+    step = {
+        "MaxPool": "s = v > s ? v : s;" if skips else "s = p_max(v, s);",
+        "AveragePool": "s += v;",
+        "LpPool": f"s += {_power('v', p)};",
+    }[n.op]
     inside = int(n.attr("count_include_pad", 0))
     end = {"MaxPool": "s", "AveragePool": "s / (float)count", "LpPool": _root("s", p)}[n.op]
-    lines = _windows(n, x, y, kernel, strides, gaps, low, [step], high if inside else [0] * len(kernel), end)
+    start = literal(-float(np.finfo(np.float32).max), "float") if skips else STARTS[n.op]
+    beyond = high if inside else [0] * len(kernel)
+    lines = _windows(n, x, y, kernel, strides, gaps, low, start, step, beyond, end)
     params = ("const float *restrict a", "float *restrict y")
     n.emit(Kernel(n.op.lower(), params, indented(lines)), (x, y))
 
 
 def _windows(
     n: Site, x: View, y: View, kernel: Sequence[int], strides: Sequence[int], gaps: Sequence[int], low: Sequence[int],
-    step: Sequence[str], beyond: Sequence[int], end: str,
+    start: str, step: str, beyond: Sequence[int], end: str,
 ) -> list[str]:  # fmt: skip
     axes = len(kernel)
     rows, sums, at = [f"o{i}" for i in range(axes)], [f"k{i}" for i in range(axes)], [f"p{i}" for i in range(axes)]
     counted = n.op == "AveragePool"
     whole = int(n.attr("count_include_pad", 0))
     lines = [*loops(["b"], [y.shape[0]]), *loops(rows, y.shape[2:]), *loops(["c"], [y.shape[1]])]
-    lines += [f"float s = {STARTS[n.op]};", *(["int count = 0;"] if counted else []), *loops(sums, kernel)]
+    lines += [f"float s = {start};", *(["int count = 0;"] if counted else []), *loops(sums, kernel)]
     for i in range(axes):
         lines.append(f"const int p{i} = o{i} * {strides[i]} + k{i} * {gaps[i]} - {low[i]};")
     outside = " || ".join(f"p{i} < 0 || p{i} >= {x.shape[2 + i]}" for i in range(axes))
@@ -57,7 +64,7 @@ def _windows(
     lines.append(f"if ({outside}) continue;")
     lines += ["count++;"] if counted and not whole else []
     place = f"b * {x.strides[0]} + c * {x.strides[1]} + {indices(at, x.strides[2:])}"
-    lines += [f"const float v = a[{place}];", *step, *["}"] * axes]
+    lines += [f"const float v = a[{place}];", step, *["}"] * axes]
     target = f"b * {y.strides[0]} + c * {y.strides[1]} + {indices(rows, y.strides[2:])}"
     return [*lines, f"y[{target}] = {end};", *["}"] * (axes + 2)]
 

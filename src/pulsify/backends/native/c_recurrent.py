@@ -17,13 +17,14 @@ from pulsify.backends.site import Uncovered
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 USUAL = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
-CALLS = {"sigmoid": "p_sigmoid", "tanh": "p_tanh", "relu": "p_max", "softplus": "p_softplus"}
+CALLS = {"sigmoid": "p_sigmoid", "tanh": "p_tanh", "relu": "p_relu", "softplus": "p_softplus"}
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def activation(name: str, x: str) -> str:
     if name.lower() not in CALLS:
         raise Uncovered(f"with {name}")
-    return f"p_max({x}, 0.0f)" if name.lower() == "relu" else f"{CALLS[name.lower()]}({x})"
+    return f"{CALLS[name.lower()]}({x})"
 
 
 @op("GRU", "LSTM", "RNN")
@@ -124,11 +125,13 @@ def _body(
     n: Site, frames: int, batch: int, hidden: int, reverse: bool, names: Sequence[str], late: bool, lens: View | None,
     y: View,
 ) -> list[str]:  # fmt: skip
-    gates, h, most = GATES[n.op], hidden, n.attr("clip")
+    gates, h = GATES[n.op], hidden
+    most = n.attr("clip", None if n.op == "RNN" else LARGEST)  # the runtime always clips gates
+    clip = "p_clip" if n.op != "RNN" and n.has(3) else "p_clip_number"  # NaN becomes `most` where it adds a bias
 
     def applied(name: str, x: str, bound: bool = True) -> str:
         if most is not None and bound:
-            x = f"p_min(p_max({x}, {literal(-most, 'float')}), {literal(most, 'float')})"
+            x = f"{clip}({x}, {literal(most, 'float')})"
         return activation(name, x)
 
     lines = [

@@ -217,7 +217,8 @@ def running(n: Site) -> None:
     rows, steps = merged(tuple(view.shape[a] for a in keep), [v.permuted(keep).strides for v in (view, out)])
     names, size = [f"i{k}" for k in range(len(rows))], view.shape[axis]
     at = f"({size - 1} - k)" if reverse else "k"
-    sign, first = ("+", "0") if n.op == "CumSum" else ("*", "1")
+    zero = "0" if exclusive or kind not in ("float", "double") else "-0.0"  # the first frame as it is, sign and all
+    sign, first = ("+", zero) if n.op == "CumSum" else ("*", "1")
     add, put = f"s {sign}= x[{at} * {view.strides[axis]}];", f"z[{at} * {out.strides[axis]}] = s;"
     lines = [
         *loops(names, rows), f"const {kind} *const x = x0 + {indices(names, steps[0])};",

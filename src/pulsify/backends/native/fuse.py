@@ -14,6 +14,7 @@ from pulsify.backends.native.scope import Kernel, Scope, Site
 from pulsify.backends.native.table import expressions
 from pulsify.backends.native.views import View, indices, loops, merged
 from pulsify.backends.site import Uncovered
+from pulsify.core.boundary import processing
 
 MOST = 48  # nodes in a loop
 REDUCTIONS = (
@@ -123,7 +124,8 @@ def chain(scope: Scope, value: ir.Value, members: Sequence[ir.Node], like: Seque
         return Chain(tuple(lines), result, tuple(leaves))
     for number, node in enumerate(members):
         site = Site(node, scope)
-        text = expressions()[node.op_type](site, [operand(v) for v in node.inputs])
+        with processing(node):
+            text = expressions()[node.op_type](site, [operand(v) for v in node.inputs])
         lines.append(f"const {scope.ctype(node.outputs[0])} t{number} = {text};")
         known[node.outputs[0]] = f"t{number}"
     return Chain(tuple(lines), known[value], tuple(leaves))

@@ -12,6 +12,7 @@ from pulsify.backends.native.scope import Scope, Site, axis_of
 from pulsify.backends.native.table import expressions, operators, table
 from pulsify.backends.seam import Array
 from pulsify.backends.site import Uncovered
+from pulsify.core.boundary import processing
 from pulsify.core.errors import NotSupported
 
 STILL = (
@@ -91,7 +92,8 @@ def _one(node: ir.Node, chain: Sequence[ir.Node], scope: Scope) -> None:
         write_chain(scope, node, chain)
     elif name in table():
         scope.members = chain[:-1]
-        table()[name](Site(node, scope))
+        with processing(node):
+            table()[name](Site(node, scope))
         for made, wanted in scope.pending:
             copy(scope, made, wanted, "put")
         scope.pending.clear()

@@ -64,6 +64,12 @@ static inline int64_t p_place(int64_t i, int64_t size) { /* an index, counted fr
    in [0, 1]. */
 static inline float p_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
 static inline float p_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
+static inline float p_relu(float x) { return x > 0.0f ? x : 0.0f; } /* 0 for NaN: recurrent cells only */
+static inline float p_clip(float x, float most) { /* to [-most, most]; NaN becomes most */
+    const float y = x < most ? x : most;
+    return y < -most ? -most : y;
+}
+static inline float p_clip_number(float x, float most) { return p_min(p_max(x, -most), most); } /* NaN stays */
 static inline float p_pick(int first, float a, float b) { return first ? a : b; } /* both are worked out */
 static inline float p_power_of_two(uint32_t n) {
     const uint32_t bits = (n + 127u) << 23;

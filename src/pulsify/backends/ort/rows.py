@@ -139,8 +139,8 @@ def _settle_outputs(work: Work, spec: Spec) -> None:
         is_rows = states[name] in work.ports if name in states else name in work.free and out in work.rows
         if not is_rows:
             continue
+        work.at = None  # behind whatever makes the output
         made = as_rows(work, out)
-        work.at = None
         made = work.op("Identity", [made], made.shape, made.dtype) if made.producer() is None else made
         out.name, made.name = f"{name}/columns", name
         work.graph.outputs[i] = made

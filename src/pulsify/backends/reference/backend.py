@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from pulsify.backends.reference.limits import check
+from pulsify.backends.reference.evaluator import evaluator
 from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, plain
 from pulsify.core.spec import Spec, concrete
 
@@ -70,8 +70,7 @@ class Reference:
 
     def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable:
         model = ir.external_data.load_to_model(program.general.clone())
-        check(model)
-        return Executable(spec, ReferenceEvaluator(ir.to_proto(model)), tuple(str(v.name) for v in model.graph.outputs))
+        return Executable(spec, evaluator(model), tuple(str(v.name) for v in model.graph.outputs))
 
 
 BACKEND: Backend = Reference()

@@ -28,4 +28,11 @@ def _fault(node: ir.Node) -> str:
         return f"does not look at {', '.join(ignored)}"
     if node.op_type == "LpNormalization" and node.attributes.get_int("p", 2) == 1:
         return "sums up signed numbers where p is 1"
+    if node.op_type == "QLinearConv" and any(_several(v) for v in node.inputs[4:6]):
+        return "lays scales of channels along another axis"
     return ""
+
+
+def _several(value: ir.Value | None) -> bool:
+    """Is it more than one number?"""
+    return value is not None and value.const_value is not None and value.const_value.size > 1

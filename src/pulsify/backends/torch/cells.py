@@ -19,12 +19,12 @@ Named = Sequence[tuple[str, float, float]]
 FUNCTIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "Sigmoid": lambda x, a, b: torch.sigmoid(x),
     "Tanh": lambda x, a, b: torch.tanh(x),
-    "Relu": lambda x, a, b: torch.relu(x),
+    "Relu": lambda x, a, b: torch.where(x > 0, x, 0.0),  # 0 for NaN, as in the runtime
     "Affine": lambda x, a, b: a * x + b,
     "LeakyRelu": lambda x, a, b: F.leaky_relu(x, a),
     "ThresholdedRelu": lambda x, a, b: torch.where(x > a, x, 0.0),
     "ScaledTanh": lambda x, a, b: a * torch.tanh(b * x),
-    "HardSigmoid": lambda x, a, b: torch.clamp(a * x + b, 0.0, 1.0),
+    "HardSigmoid": lambda x, a, b: torch.clamp((a * x + b).nan_to_num(0.0), 0.0, 1.0),  # here too
     "Elu": lambda x, a, b: F.elu(x, a),
     "Softsign": lambda x, a, b: F.softsign(x),
     "Softplus": lambda x, a, b: F.softplus(x),
@@ -34,15 +34,22 @@ FUNCTIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
 class Weights:
     """Of one direction, in float32 at least, with its activations."""
 
-    def __init__(self, w: Tensor, r: Tensor, bias: Tensor | None, functions: Sequence[Function], clip: float) -> None:
-        self.w, self.r, self.functions, self.clip = w, r, functions, clip
+    def __init__(
+        self, w: Tensor, r: Tensor, bias: Tensor | None, functions: Sequence[Function], clip: float, gated: bool
+    ) -> None:
+        self.w, self.r, self.functions, self.clip, self.gated = w, r, functions, clip, gated
         self.wb: Tensor | None = None
         self.rb: Tensor | None = None
         if bias is not None:
             self.wb, self.rb = bias.chunk(2)
 
     def clipped(self, x: Tensor) -> Tensor:
-        return x.clamp(-self.clip, self.clip) if self.clip else x
+        """As the runtime: gates are always clipped, and where it adds a bias NaN becomes the upper bound."""
+        if not self.gated:
+            return x.clamp(-self.clip, self.clip) if self.clip else x
+        most = self.clip or torch.finfo(torch.float32).max
+        x = x.clamp(-most, most)
+        return x if self.wb is None else x.nan_to_num(most)
 
 
 def lstm(
@@ -130,7 +137,8 @@ def _layer(
         x, starts = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in starts]
     made, lasts = [], []
     for d, way in enumerate(("forward", "reverse") if direction == "bidirectional" else (direction,)):
-        weights = Weights(w[d], r[d], None if bias is None else bias[d], functions[d], clip)
+        gated = len(functions[d]) > 1
+        weights = Weights(w[d], r[d], None if bias is None else bias[d], functions[d], clip, gated)
         zero = torch.zeros(x.shape[1], hidden, dtype=kind, device=x.device)
         state = tuple(zero if s is None else s[d].to(kind) for s in starts)
         ys, state = _frames(x, state, cells[d], weights, way == "reverse", lengths)

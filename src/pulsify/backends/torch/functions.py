@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pulsify.backends.torch.cells import gru, lstm, rnn
 from pulsify.backends.torch.layers import gru_layer, lstm_layer
 from pulsify.backends.torch.layouts import by_head, each_channel, join, tap_by_tap
+from pulsify.backends.torch.running import in_order
 from pulsify.kernels.depthwise.operator import depthwise
 
 __all__ = [
@@ -29,6 +30,12 @@ __all__ = [
 Tensor: TypeAlias = torch.Tensor
 
 
+def without_nan(x: Tensor) -> Tensor:
+    """Nothing in place of NaN or -inf is lower than the type's lowest number: what ONNX Runtime's MaxPool compares."""
+    lowest = torch.finfo(x.dtype).min
+    return x.nan_to_num(lowest, float("inf"), lowest)
+
+
 # ---- places
 
 
@@ -43,8 +50,12 @@ def _along(at: Tensor, x: Tensor) -> tuple[Tensor, ...]:
     return tuple(places(i, size).long() for i, size in zip(at.unbind(-1), x.shape, strict=False))
 
 
-def gather_nd(x: Tensor, at: Tensor) -> Tensor:
-    return x[_along(at, x)]
+def gather_nd(x: Tensor, at: Tensor, shared: int = 0) -> Tensor:
+    """shared: axes in front that both have; there every place is that of the index itself."""
+    own = [torch.arange(n, device=x.device) for n in x.shape[:shared]]
+    beside = [n.reshape(-1, *[1] * (at.dim() - 2 - axis)) for axis, n in enumerate(own)]
+    picked = zip(at.unbind(-1), x.shape[shared:], strict=False)
+    return x[(*beside, *(places(i, size).long() for i, size in picked))]
 
 
 def scatter_nd(x: Tensor, at: Tensor, updates: Tensor, add: bool) -> Tensor:
@@ -70,13 +81,16 @@ def between(x: Tensor, axis: int, first: Tensor, second: Tensor, share: Tensor) 
 # ---- sums
 
 
-def running(add: Callable[..., Tensor], x: Tensor, axis: int, exclusive: bool, backwards: bool) -> Tensor:
-    """Sums or products (`torch.cumsum`, `torch.cumprod`) of all up to here, or before."""
+def running(product: bool, x: Tensor, axis: int, exclusive: bool, backwards: bool) -> Tensor:
+    """Sums or products of all up to here, or before."""
     x = x.flip(axis) if backwards else x
-    made = add(x, axis, dtype=x.dtype)
     if exclusive:
-        first = torch.full_like(made.narrow(axis, 0, 1), add is torch.cumprod)
-        made = torch.cat([first, made.narrow(axis, 0, made.shape[axis] - 1)], axis)
+        first = torch.full_like(x.narrow(axis, 0, 1), product)
+        x = torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], axis)
+    if x.is_cpu:
+        made = in_order(x, axis, product)
+    else:
+        made = (torch.cumprod if product else torch.cumsum)(x, axis, dtype=x.dtype)
     return made.flip(axis) if backwards else made
 
 

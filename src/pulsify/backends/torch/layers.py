@@ -12,7 +12,10 @@ from typing import TypeAlias
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from pulsify.backends.torch.cells import gru, lstm
+
 Tensor: TypeAlias = torch.Tensor
+ONNX = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # its order of gates, i o f c and z r h, of torch's i f g o and r z n
 CUDNN = {"lstm": 2, "gru": 3}  # as the library numbers them
 _flat: WeakIdKeyDictionary = WeakIdKeyDictionary()  # the first weights of layers that lie in one piece
 
@@ -25,10 +28,12 @@ def gru_layer(
     h = _start(x, weights, both_ways) if h is None else h
     if len(x) == 1 and not both_ways:
         new = torch.gru_cell(x[0], h[0], *weights)
-        return _as_given(kind, batch_first, new[None, None], new[None])
-    _flatten("gru", x, weights, both_ways)
-    y, last = torch.gru(x, h, list(weights), _biased(weights, both_ways), 1, 0.0, False, both_ways, False)
-    return _as_given(kind, batch_first, _by_direction(y, last), last)
+        made = new[None, None], new[None]
+    else:
+        _flatten("gru", x, weights, both_ways)
+        y, last = torch.gru(x, h, list(weights), _biased(weights, both_ways), 1, 0.0, False, both_ways, False)
+        made = _by_direction(y, last), last
+    return _as_given(kind, batch_first, *_clipped("gru", x, weights, (h,), made))
 
 
 def lstm_layer(
@@ -40,11 +45,46 @@ def lstm_layer(
     h, c = (_start(x, weights, both_ways) if s is None else s for s in (h, c))
     if len(x) == 1 and not both_ways:
         new, cell = torch.lstm_cell(x[0], (h[0], c[0]), *weights)
-        return _as_given(kind, batch_first, new[None, None], new[None], cell[None])
-    _flatten("lstm", x, weights, both_ways)
-    biased = _biased(weights, both_ways)
-    y, last, cells = torch.lstm(x, (h, c), list(weights), biased, 1, 0.0, False, both_ways, False)
-    return _as_given(kind, batch_first, _by_direction(y, last), last, cells)
+        made = new[None, None], new[None], cell[None]
+    else:
+        _flatten("lstm", x, weights, both_ways)
+        biased = _biased(weights, both_ways)
+        y, last, cells = torch.lstm(x, (h, c), list(weights), biased, 1, 0.0, False, both_ways, False)
+        made = _by_direction(y, last), last, cells
+    return _as_given(kind, batch_first, *_clipped("lstm", x, weights, (h, c), made))
+
+
+def _clipped(
+    name: str, x: Tensor, weights: Sequence[Tensor], starts: tuple[Tensor, ...], made: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """Streams with NaN are computed once more, frame by frame: ONNX Runtime clips gates that are NaN, torch does not.
+
+    On the CPU only: a GPU would wait for the answer, and its streams stay NaN.
+    """
+    ways = made[0].shape[1]
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not _biased(weights, ways > 1):
+        return made
+    bad = made[1].isnan().any(2).any(0)  # of the last state: once NaN, a gate stays so
+    if not bad.any():
+        return made
+    w, r, wb, rb = (torch.stack([_in_order(name, v) for v in weights[i::4]]) for i in range(4))
+    hidden, bias = r.shape[-1], torch.cat([wb, rb], 1)
+    given = [s[:, bad] for s in starts]
+    common = {"hidden": hidden, "bias": bias, "direction": "bidirectional" if ways > 1 else "forward", "h": given[0]}
+    if name == "gru":
+        again = gru(x[:, bad], w, r, linear_before_reset=True, **common)
+    else:
+        again = lstm(x[:, bad], w, r, c=given[1], **common)
+    out = tuple(v.clone() for v in made)
+    for i, part in enumerate(again):
+        out[i][(slice(None),) * (2 if i == 0 else 1) + (bad,)] = part
+    return out
+
+
+def _in_order(name: str, weights: Tensor) -> Tensor:
+    """Gates as ONNX has them."""
+    gates = weights.chunk(len(ONNX[name]))
+    return torch.cat([gates[i] for i in ONNX[name]])
 
 
 def _in_front(batch_first: bool, x: Tensor, *states: Tensor | None) -> tuple[Tensor, ...]:

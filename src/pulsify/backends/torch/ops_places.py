@@ -54,9 +54,8 @@ def gather_elements(n: Site) -> Written:
 
 @op("GatherND")
 def gather_nd(n: Site) -> Written:
-    if n.attr("batch_dims", 0):
-        raise Uncovered("with axes of a batch")
-    return f"op.gather_nd({n.x()}, {n.x(1)})"
+    shared = n.attr("batch_dims", 0)
+    return f"op.gather_nd({n.x()}, {n.x(1)}, {shared})" if shared else f"op.gather_nd({n.x()}, {n.x(1)})"
 
 
 @op("ScatterElements", "Scatter")

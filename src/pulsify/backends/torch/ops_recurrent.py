@@ -12,15 +12,16 @@ from pulsify.backends.torch.site import Site
 from pulsify.backends.torch.table import Written, op
 
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+# What the runtime takes where none is written: for three of them zero, not what the operators of that name have.
 WITH_ALPHA = {
-    "Affine": 1.0,
+    "Affine": 0.0,
     "LeakyRelu": 0.01,
-    "ThresholdedRelu": 1.0,
-    "ScaledTanh": 1.0,
+    "ThresholdedRelu": 0.0,
+    "ScaledTanh": 0.0,
     "HardSigmoid": 0.2,
     "Elu": 1.0,
 }
-WITH_BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
+WITH_BETA = {"Affine": 0.0, "ScaledTanh": 0.0, "HardSigmoid": 0.5}
 
 
 GATES = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}  # torch's order: r z n, of ONNX's z r h; i f g o, of i o f c

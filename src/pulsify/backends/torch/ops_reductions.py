@@ -72,10 +72,7 @@ def running(n: Site) -> Written:
     (axis,), (x, back) = n.ints(1, "axis"), wide(n, n.x())
     axis %= n.rank()
     exclusive, backwards = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
-    name = f"torch.{n.op.lower()}"
-    if not (exclusive or backwards):
-        return f"{name}({x}, {axis}, dtype={x}.dtype){back}"
-    return f"op.running({name}, {x}, {axis}, {exclusive}, {backwards}){back}"
+    return f"op.running({n.op == 'CumProd'}, {x}, {axis}, {exclusive}, {backwards}){back}"
 
 
 @op("Hardmax")

@@ -22,6 +22,7 @@ from pulsify.convert.known.floats import INT64, OF_SIZE, Drift, beside, common, 
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
 from pulsify.frontend.model import Model, Node
+from pulsify.trace.traced import CannotRun
 
 if TYPE_CHECKING:
     from pulsify.trace.evaluate import Evaluator
@@ -99,6 +100,11 @@ class Follower:
             raise found
         return found
 
+    @property
+    def followed(self) -> list[Value]:
+        """All values that are certain so far."""
+        return [v for v in self._found.values() if not isinstance(v, Unsure)]
+
     def _follow(self, name: str) -> Value:
         if name in self.model.constants:
             traced = self.first(name)
@@ -159,7 +165,10 @@ class Follower:
     def sizes_of(self, name: str) -> tuple[Series, ...]:
         if not self.first(name).known:
             return self.sizes(name)
-        value = self.value(name)
+        try:
+            value = self.value(name)
+        except Unsure:  # what its entries are is one question, how many there are another
+            return self.sizes(name)
         if isinstance(value, Spread):
             return value.sizes
         return tuple(constant(d, self.unit) for d in value.dims)
@@ -226,12 +235,22 @@ class Follower:
         return Few(_cells(made).reshape(dims), value.floating)
 
     def evaluated(self, name: str, length: int) -> Array | None:
-        from pulsify.trace.traced import CannotRun
+        """The entries of a known value at a length; None if the model does not run there.
 
+        Raises Unsure for data: rules are asked for the sizes of data too, and these do not tell what it holds.
+        """
+        if not self.first(name).known:
+            raise Unsure("it depends on the data")
         try:
             return self.at(name, length).array
         except CannotRun:
             return None
+
+    def evaluated_or_unsure(self, name: str, length: int) -> Array:
+        array = self.evaluated(name, length)
+        if array is None:
+            raise Unsure(f"it cannot be computed at length {length}")
+        return array
 
 
 def _fitting(made: Value, dtype: ir.DataType) -> Value:

@@ -102,7 +102,7 @@ def _check_plain(target: list[Series], sizes: Sequence[Series], zeros: bool) -> 
                 raise Unsure(f"a size is {special} at some lengths only")
 
 
-def axes_of(f: Follower, node: Node, ins: list[Value], rank: int, more: bool = False) -> set[int]:
+def axes_of(f: Follower, node: Node, ins: Sequence[Value | None], rank: int, more: bool = False) -> set[int]:
     given = node.attr("axes")
     if given is None and len(ins) > 1 and ins[1] is not None:
         given = [int(a) for a in f.fixed(ins[1]).reshape(-1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -23,24 +24,38 @@ from pulsify.frontend.model import Node
 Array = np.ndarray[Any, Any]
 
 
-@follows(
+REDUCTIONS = (
     "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
     "ArgMax", "ArgMin",
 )  # fmt: skip
-def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
+
+
+def reduced_axes(f: Follower, node: Node, ins: Sequence[Value | None]) -> set[int]:
+    """Along which axes it sums; none: it passes its input on."""
     rank = len(f.first(node.inputs[0]).dims)
-    arg = node.op.startswith("Arg")
-    axes = {node.attr("axis", 0) % rank} if arg else axes_of(f, node, ins, rank)
+    if node.op.startswith("Arg"):
+        return {node.attr("axis", 0) % rank}
+    whole = set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
+    return axes_of(f, node, ins, rank) or whole
+
+
+def reduced_sizes(f: Follower, node: Node, axes: set[int], sizes: tuple[Series, ...]) -> tuple[Series, ...]:
+    """Whatever the entries are."""
+    keep = bool(node.attr("keepdims", 1))
+    return tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(sizes) if keep or a not in axes)
+
+
+@follows(*REDUCTIONS)
+def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
+    axes, arg = reduced_axes(f, node, ins), node.op.startswith("Arg")
     if not axes:
-        if node.attr("noop_with_empty_axes", 0):
-            return ins[0]
-        axes = set(range(rank))
+        return ins[0]
     keep = bool(node.attr("keepdims", 1))
     if isinstance(ins[0], Few):
         return _few_reduced(f, node, ins[0], axes, keep)
     v = f.spread(ins[0])
-    left = [a for a in range(rank) if a not in axes]
-    sizes = tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(v.sizes) if keep or a not in axes)
+    left = [a for a in range(v.rank) if a not in axes]
+    sizes = reduced_sizes(f, node, axes, v.sizes)
     to = {a: a if keep else i for i, a in enumerate(left)}
     over = [a for a in axes if a in v.times]
     if arg and over and (end := _end_of_line(node, v, over[0], sizes)) is not None:
@@ -181,7 +196,7 @@ def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Sp
         raise one.TooFar(first + period)
     name = node.outputs[0]
     lengths = _residues(v, first, period, f.unit)
-    grown = np.concatenate([_steps([f.at(name, s).array, f.at(name, s + period).array]) for s in lengths])
+    grown = np.concatenate([_steps([f.evaluated_or_unsure(name, n) for n in (s, s + period)]) for s in lengths])
     if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
         raise Unsure("it is a sum that grows unevenly")
     slope = Fraction(int(grown[0]), period)
@@ -213,7 +228,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
         [
             _steps([array[len(array) // 2 - frames], array[len(array) // 2]])
             for s in _residues(v, length, math.lcm(period, f.unit), f.unit)
-            for array in [np.moveaxis(f.at(node.outputs[0], s).array, axis, 0)]
+            for array in [np.moveaxis(f.evaluated_or_unsure(node.outputs[0], s), axis, 0)]
         ]
     )
     if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):

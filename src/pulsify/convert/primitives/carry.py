@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from pulsify.convert.context import Context
 from pulsify.convert.facts import Window
+from pulsify.convert.primitives.builder import choose
 from pulsify.convert.primitives.state import Sizes, State, batch_axis, from_state, state_shape, to_state
 from pulsify.convert.proof.claims import always_zero
 from pulsify.core.length import Length
@@ -56,7 +57,7 @@ def carry(
     if initial is not None:
         first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
         begun = b.op("Greater", first, b.constant(np.array(0, np.int32), "int"))
-        value = b.op("Where", per_stream(ctx, begun, sizes), value, initial)
+        value = choose(b, per_stream(ctx, begun, sizes), value, initial, dtype)
     return Carry(ctx, node, dtype, sizes, before, value, window.start, kind)
 
 

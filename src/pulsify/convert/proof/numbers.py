@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
 import pulsify.convert.known.elementwise
 import pulsify.convert.known.kept
 import pulsify.convert.known.moves
-import pulsify.convert.known.reshaping
-import pulsify.convert.known.sums  # noqa: F401  fill the table of operators
+import pulsify.convert.known.reshaping  # noqa: F401  fill the table of operators
 from pulsify.convert.facts import Field, Prefix, Wire
 from pulsify.convert.known import series as one
 from pulsify.convert.known.follow import LOOKS, OPERATORS, Fixed, Follower
@@ -26,8 +25,10 @@ from pulsify.convert.known.lengths import as_length, as_series
 from pulsify.convert.known.sampled import exhausted, guess
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, constant
 from pulsify.convert.known.spread import FAR, Spread
+from pulsify.convert.known.sums import REDUCTIONS, reduced_axes, reduced_sizes
 from pulsify.convert.ledger import shortest_length
 from pulsify.convert.proof.values import known_at, shaped_at
+from pulsify.convert.questions import Questions, Undecided
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.traits import traits
@@ -35,10 +36,10 @@ from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 
 if TYPE_CHECKING:
-    from pulsify.convert.questions import Questions
     from pulsify.frontend.model import Node
 
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
+T = TypeVar("T")
 ARITHMETIC = "make it of arithmetic, comparisons and positions"
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
@@ -133,6 +134,8 @@ def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
         None if not i else f.value(i) if ask.traces.runs[0][i].known else Spread(f.sizes_of(i), lo=-FAR, hi=FAR)
         for i in node.inputs
     ]
+    if kind in REDUCTIONS:  # what a sum over time is has no bound; its size has
+        return reduced_sizes(f, node, reduced_axes(f, node, inputs), f.sizes_of(node.inputs[0]))
     made = rule(f, replace(node, outputs=node.outputs[:1]) if kind == "Identity" else node, inputs)
     made = made[list(node.outputs).index(name)] if isinstance(made, list) else made
     return tuple(f.spread(made).sizes)
@@ -174,14 +177,16 @@ def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> 
     lost = getattr(problem, "node", node)
     where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
     far = isinstance(problem, TooFar)
-    raise NotStreamable(
+    symbol, sampled = ask.traces.tracer.time.symbol, 'accept what a sample of lengths says: proof="sampled"'
+    refusal = Undecided(
         f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
         node=node.name if node else name,
         op=node.op if node else "",
         hint=("declare how long streams are" if far else getattr(problem, "hint", ARITHMETIC))
-        + ', or which lengths there are: set={"T": "<=3000"}, set={"T": "8*n"}; or accept what a sample of lengths '
-        'says: proof="sampled"',
+        + f', or which lengths there are: set={{"{symbol}": "<=3000"}}, set={{"{symbol}": "8*n"}}; or {sampled}',
     )
+    refusal.far, refusal.otherwise = far, sampled
+    raise refusal
 
 
 # ---- numbers
@@ -292,17 +297,23 @@ def check_target(ask: Questions, node: Node, target: str, expected: Mapping[int,
             as_expected(ask, node, node.outputs[0], axis, size, expected[axis])
 
 
-def runs_from(ask: Questions, node: Node, evaluate: Callable[[int], Any]) -> None:
-    """Streams too short for a known value to be computed at all are ruled out."""
+def runs_from(
+    ask: Questions, node: Node, evaluate: Callable[[int], T], enough: Callable[[T], bool] = lambda value: True
+) -> None:
+    """Streams too short for a known value to be computed at all are ruled out.
 
-    step = ask.traces.tracer.time.step
+    enough: does a value show that all longer streams work as well?
+    """
+    step, failed = ask.traces.tracer.time.step, 0
     for s in range(step, min(ask.traces.lengths[0], LATE) + 1, step):
         try:
-            evaluate(s)
+            if not enough(evaluate(s)):
+                continue
         except CannotRun:
+            failed = s
             continue
-        if s > step:
-            ask.ledger.require(node.name, Length(), at_least=s)
+        if failed:
+            ask.ledger.require(node.name, Length(), at_least=failed + step)
         return
 
 

@@ -38,7 +38,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     shape_only = node.op in ("Shape", "Size")
     for i in node.inputs:
         if i:
-            values[i] = _perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
+            values[i] = perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
     return tracer.made.of(node, values)[name]
 
 
@@ -60,17 +60,24 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     return Traced(run[name].dtype, tuple(dims), False)
 
 
-def _perhaps_empty(ask: Questions, name: str, s: int) -> Traced:
-    """A value of which only the shape is asked: a slice may leave nothing, and the model runs all the same."""
+def perhaps_empty(ask: Questions, name: str, s: int) -> Traced:
+    """A value of which only the shape is asked: there may be no frame of it, and the model runs all the same.
+
+    If it does not, the operator that gives no frames has ruled such streams out.
+    """
     try:
         return shaped_at(ask, name, s)
     except CannotRun:
-        node = ask.model.producers.get(name)
+        node, fact, run = ask.model.producers.get(name), ask.facts.get(name), ask.traces.runs[0]
+        if isinstance(fact, Wire) and fact.length is not None and fact.length.at(s) == 0:
+            dims = list(run[name].dims)
+            dims[fact.layout.axis] = 0
+            return Traced(run[name].dtype, tuple(dims), False)
         if node is None or node.op != "Slice" or ask.follower is None:
             raise
         shaped_at(ask, node.inputs[0], s)
         sizes = ask.follower.sizes_of(name)
-        return Traced(ask.traces.runs[0][name].dtype, tuple(max(int(x.at(s)), 0) for x in sizes), False)
+        return Traced(run[name].dtype, tuple(max(int(x.at(s)), 0) for x in sizes), False)
 
 
 def _inferred(ask: Questions, name: str, s: int) -> Traced:

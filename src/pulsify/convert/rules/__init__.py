@@ -6,6 +6,7 @@ from pulsify.convert.rules import (  # noqa: F401
     conv,
     expand,
     gather,
+    gather_nd,
     matmul,
     overlap,
     pad,

@@ -17,6 +17,7 @@ from pulsify.convert.primitives.builder import choose
 from pulsify.convert.proof.numbers import in_frames, length_of, measured
 from pulsify.convert.rules.pointwise import as_many, common_length, pointwise, static
 from pulsify.convert.rules.registry import rule
+from pulsify.convert.unused import unused_entries
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.frontend.model import Node
@@ -38,7 +39,9 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
     if len({w.layout.axis for w in wires}) > 1 or len(wires) < len(node.inputs):
         ctx.ask.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
     known = [w for w in wires if w.end is None]
-    if not known or len(known) == len(wires):
+    if not known:
+        return _without_late_parts(ctx, node, wires) or pointwise(ctx, node)
+    if len(known) == len(wires):
         return pointwise(ctx, node)
     # A clock or a constant beside data: bring it to the data's batch first.
     target = next(w for w in wires if w.end is not None).layout
@@ -55,6 +58,37 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
     return Plan(reads, (ctx.ask.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
+
+
+def _without_late_parts(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
+    """Where parts that come late count for nothing (samples that a window makes zero), others stand in for them."""
+    ends = [w.end for w in wires if w.end is not None]
+    if len({w.layout.outer for w in wires}) > 1 or len(set(ends)) == 1:
+        return None
+    axis = node.attr("axis") % wires[0].layout.rank
+    sizes = [ctx.ask.dims(n)[axis] for n in node.inputs]
+    front, back = unused_entries(ctx.ask, node.outputs[0], axis)
+    behind = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    needed = [i for i, n in enumerate(sizes) if behind[i] > front and behind[i] - n < behind[-1] - back]
+    stands_in = [_nearest(i, [j for j in needed if sizes[j] == n]) for i, n in enumerate(sizes)]
+    used = sorted(set(stands_in))
+    length = common_length(wires)
+    if length is None or min(ends[i] for i in used) <= min(ends):
+        return None
+    for wire in wires:
+        if wire.length not in (None, length):
+            ctx.ask.ledger.require(node.name, length, equals=wire.length)
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        parts = [values[used.index(i)] for i in stands_in]
+        return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
+
+    layout = ctx.ask.layout(node, node.outputs[0], wires[0].layout.outer)
+    return Plan(tuple(Read(wires[i]) for i in used), (layout,), length, emit, merges=True)
+
+
+def _nearest(part: int, others: list[int]) -> int:
+    return min(others, key=lambda i: abs(i - part), default=part)
 
 
 def _data(wires: list[Wire]) -> Wire:

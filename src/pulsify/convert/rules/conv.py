@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
@@ -17,9 +19,12 @@ from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import in_frames, measured
 from pulsify.convert.rules.pointwise import Make, clone, pointwise, static
 from pulsify.convert.rules.registry import rule
-from pulsify.core.length import constant
+from pulsify.convert.unused import unused_entries, zero_entries
+from pulsify.convert.zeros import NONE, Ends, weights, zero_ends
+from pulsify.core.length import Length, constant
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
+from pulsify.trace.traced import Array
 
 
 def cuts(node: Node) -> bool:
@@ -42,6 +47,12 @@ class Probes:
     def span(self) -> int:
         """Input frames from the first tap to the last."""
         return (self.kernel - 1) * self.dilation + 1
+
+    def without(self, front: int, back: int) -> Probes:
+        """The same output frames from fewer taps; pads may then be negative."""
+        cut = front * self.dilation, back * self.dilation
+        kernel = self.kernel - front - back
+        return replace(self, kernel=kernel, before=self.before - cut[0], after=self.after - cut[1])
 
 
 def taps(ctx: Context, node: Node, wire: Wire, kernel: Sequence[int]) -> Probes:
@@ -177,18 +188,90 @@ def conv(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
     wire = measured(ctx.ask, node, wire)
     t = taps(ctx, node, wire, kernel)
-    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     assert wire.length is not None
     length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
     ctx.ask.ledger.require(node.name, length, at_least=1)
-    fill = Fill(value=_zero_point(ctx, node)) if t.before or t.after else None
+    cut = _spared(ctx, wire, t, length, *_zero_taps(ctx, node, weight, t))
+    t = t.without(*cut)
+    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
+    fill = Fill(value=_zero_point(ctx, node)) if max(t.before, t.after) > 0 else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
         attrs = settle_other_pads(ctx, node, kernel, t.spatial)
+        if any(cut):
+            inputs[node.inputs.index(weight)] = _fewer_taps(ctx, node, weight, t.spatial, cut)
+            attrs["kernel_shape"] = _with_size(kernel, t)
         return ctx.builder.ops(node.op, inputs, attrs, name=node.name)
 
     return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+def _zero_taps(ctx: Context, node: Node, weight: str, t: Probes) -> Ends:
+    """So many taps at the ends of a kernel are zero in all channels that hold anything, or that anybody uses."""
+    array = weights(ctx.ask, weight) if t.kernel > 1 else None
+    if array is None:
+        return NONE
+    zero = _weight_zero(ctx, node, array.ndim)
+    if zero is None:
+        return NONE
+    if node.op == "Conv" and node.attr("group", 1) == 1 and len(node.inputs) < 3:  # frames cut by a kernel of ones
+        front, back = unused_entries(ctx.ask, node.outputs[0], 1)
+        array = array[front : len(array) - back]
+    if node.op == "ConvTranspose" and node.attr("group", 1) == 1:  # frames that a window makes zero at their ends
+        front, back = zero_entries(ctx.ask, node.inputs[0], 1)
+        array = array[front : len(array) - back]
+    return zero_ends(array, t.spatial + 2, zero)
+
+
+def _weight_zero(ctx: Context, node: Node, rank: int) -> Array | int | None:
+    """Which number in a kernel stands for zero; None if that is no constant."""
+    at = {"ConvInteger": 3, "QLinearConv": 5}.get(node.op)
+    if at is None or not node.input(at):
+        return 0
+    zero = weights(ctx.ask, node.input(at))
+    return None if zero is None else zero.reshape(-1, *(1,) * (rank - 1))
+
+
+def _spared(ctx: Context, wire: Wire, t: Probes, length: Length, front: int, back: int) -> Ends:
+    """Of the taps that are zero, those it is worth doing without.
+
+    In front those that keep whole frames of memory; behind all of them, if a frame comes sooner.
+    """
+    whole = t.stride // math.gcd(t.stride, t.dilation)
+    reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
+    later = comes_sooner(ctx, wire, length, reach, replace(reach, hi=reach.hi - back * t.dilation))
+    return (front // whole * whole if wire.end is not None else 0), back if later else 0
+
+
+def comes_sooner(ctx: Context, wire: Wire, length: Length, reach: Reach, less: Reach) -> bool:
+    """Can frames be had sooner if they read less? Not those whose existence is what is waited for."""
+    if wire.end is None:
+        return False
+    exist = length.latest_end(ctx.pulse)
+    return min(less.latest_end(wire.end), exist) > min(reach.latest_end(wire.end), exist)
+
+
+def _spared_spread(wire: Wire, t: Probes, front: int, back: int) -> Ends:
+    """The same where taps spread frames: output frames wait for the first taps, and the last ones remember."""
+    whole = t.stride // math.gcd(t.stride, t.dilation)
+    return NONE if wire.end is None else (front, back // whole * whole)
+
+
+def _fewer_taps(ctx: Context, node: Node, weight: str, spatial: int, cut: Ends) -> ir.Value:
+    """The kernel without some of its first and last taps."""
+    axis, size = spatial + 2, ctx.ask.dims(weight)[spatial + 2]
+    tensor = ctx.ask.model.constants.get(weight)
+    if tensor is not None:
+        kept = (slice(None),) * axis + (slice(cut[0], size - cut[1]),)
+        return ctx.builder.constant(np.asarray(tensor.numpy())[kept], weight)
+    value = ctx.ask.operand(node, weight)
+    assert value is not None
+    return ctx.builder.slice(value, axis, cut[0], size - cut[1])
+
+
+def _with_size(kernel: Sequence[int], t: Probes) -> tuple[int, ...]:
+    return tuple(t.kernel if i == t.spatial else k for i, k in enumerate(kernel))
 
 
 def _zero_point(ctx: Context, node: Node) -> int:
@@ -239,10 +322,12 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         )
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]
-    first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame
-    reach = Reach(1, t.stride, first, t.before)
     assert wire.length is not None
     length = wire.length.then(t.stride, t.span - t.stride + extra - t.before - t.after)
+    cut = _spared_spread(wire, t, *_zero_taps(ctx, node, node.inputs[1], t))
+    t = t.without(*cut)
+    first = min(t.before - t.span + t.stride, t.before)  # with gaps between the taps of two frames, still one frame
+    reach = Reach(1, t.stride, first, t.before)
     ctx.ask.ledger.require(node.name, length, at_least=1)
     if extra:
         ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime adds no frames to none
@@ -253,6 +338,9 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         padding[t.spatial] = max(0, t.stride - t.span)
         attrs["output_padding"] = tuple(padding)
         inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
+        if any(cut):
+            inputs[1] = _fewer_taps(ctx, node, node.inputs[1], t.spatial, cut)
+            attrs["kernel_shape"] = _with_size(kernel, t)
         out = ctx.builder.ops(node.op, inputs, attrs, name=node.name)[0]
         skip = window.start + t.before - reach.first(window.start) * t.stride
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)

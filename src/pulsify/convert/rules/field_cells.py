@@ -153,6 +153,8 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
     def compute(values: list[Array]) -> Array:
         if not any(np.size(v) for v in values):
             return values[0]
+        if node.op == "Clip":  # its bounds are numbers, not cells
+            values = [values[0], *(v.reshape(()) for v in values[1:])]
         given = [known(v.astype(ctx.ask.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
         placed = dict(zip([o.index for o in operands], given, strict=True))
         full = [placed.get(i) for i in range(len(node.inputs))]

@@ -16,6 +16,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Layout, Offsets, Part, Side, Window, Wire
 from pulsify.convert.mask_cells import Cells
 from pulsify.convert.primitives.boundary import along, real_frames
+from pulsify.convert.primitives.builder import choose
 from pulsify.convert.proof.claims import prove
 from pulsify.convert.proof.numbers import Looked, follower, length_of
 from pulsify.convert.rules.field_cells import AllRows
@@ -118,8 +119,9 @@ def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> ir.V
             return x
     else:
         x = field_template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
-    other = ctx.builder.constant(np.array(fill, ctx.ask.dtype(o.name).numpy()), "fill")
-    return ctx.builder.op("Where", inside(ctx, node, o.name, windows, col, over.cols), x, other)
+    dtype = ctx.ask.dtype(o.name)
+    other = ctx.builder.constant(np.array(fill, dtype.numpy()), "fill")
+    return choose(ctx.builder, inside(ctx, node, o.name, windows, col, over.cols), x, other, dtype)
 
 
 def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str, ...] = ()) -> Trail:
@@ -184,18 +186,37 @@ def _sides(o: Operand) -> dict[int, Side]:
 
 
 def seen_rows(ctx: Context, node: Node, over: Over, pick: Pick) -> Seen:
-    """Which columns rows look at, at a length: worked out some rows at a time."""
+    """Which columns rows look at, at a length: worked out some rows at a time, and once for all looks at the model."""
+    kept, assumed = ctx.ask.traces.tracer.spans, ctx.ask.ledger.assumed
 
     def seen(run: Trace) -> Spans:
-        rows, cols = (run[over.field.name].dims[a] for a in (over.row, over.col))
-        some = max(AT_ONCE // cols, 1)
-        blocks = [slice(n, min(n + some, rows)) for n in range(0, rows, some)] if rows > some else [slice(None)]
-        try:
-            return joined(_seen(ctx, node, over, run, p, pick) for p in blocks)
-        except AllRows:
-            return _seen(ctx, node, over, run, slice(None), pick)
+        opaque = run.opaque if isinstance(run, Looked) else None
+        key = (node.name, over.field.name, over.row, over.col, run.length, run.batch, opaque)
+        if key in kept:
+            found, margin, touched = kept[key]
+        else:
+            found = _seen_by_all(ctx, node, over, run, pick)
+            margin = assumed.get(over.field.name)
+            touched = tuple(run.touched) if isinstance(run, Looked) else ()
+            kept[key] = found, margin, touched
+        if margin is not None:
+            ctx.ask.ledger.assume(over.field.name, margin)
+        if isinstance(run, Looked):
+            run.touched |= dict.fromkeys(touched)
+        return found
 
     return seen
+
+
+def _seen_by_all(ctx: Context, node: Node, over: Over, run: Trace, pick: Pick) -> Spans:
+    rows, cols = (run[over.field.name].dims[a] for a in (over.row, over.col))
+    ctx.ask.traces.tracer.cells += rows * cols
+    some = max(AT_ONCE // cols, 1)
+    blocks = [slice(n, min(n + some, rows)) for n in range(0, rows, some)] if rows > some else [slice(None)]
+    try:
+        return joined(_seen(ctx, node, over, run, p, pick) for p in blocks)
+    except AllRows:
+        return _seen(ctx, node, over, run, slice(None), pick)
 
 
 def _seen(ctx: Context, node: Node, over: Over, run: Trace, rows: slice, pick: Pick) -> Spans:

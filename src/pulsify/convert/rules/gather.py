@@ -16,13 +16,15 @@ from pulsify.convert.known.spread import T, exactly, most, plane, reps, with_nea
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, gather_frames, overrun
 from pulsify.convert.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
-from pulsify.convert.proof.numbers import Looked, follower, runs_from, size_length, uncertain
-from pulsify.convert.proof.values import known_at
+from pulsify.convert.proof.numbers import follower, runs_from, size_length, uncertain
+from pulsify.convert.proof.values import known_at, perhaps_empty
 from pulsify.convert.rules.axes import guard
+from pulsify.convert.rules.conv import comes_sooner
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
-from pulsify.convert.rules.single import by_coordinates, few, for_every_entry, of_each_stream
+from pulsify.convert.rules.single import few, for_every_entry, of_each_stream
 from pulsify.convert.rules.slice import table_rows
+from pulsify.convert.unused import unused_entries, unused_frames
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.frontend.model import Node
@@ -35,7 +37,7 @@ def gather(ctx: Context, node: Node) -> Plan | None:
     data, index = ctx.ask.fact(node.inputs[0]), node.inputs[1]
     axis = node.attr("axis", 0) % len(ctx.ask.dims(node.inputs[0]))
     if isinstance(data, Wire) and data.layout.axis == axis:
-        return _frames(ctx, node, data, index, axis)
+        return frames_by_index(ctx, node, data, index, axis)
     if not isinstance(data, Wire):
         counted = _counted_rows(ctx, node, index)
         if counted is not None:
@@ -129,26 +131,13 @@ def _counted_rows(ctx: Context, node: Node, index: str) -> tuple[int, int] | Non
     return int(v.lo), int(step)
 
 
-@rule(
-    "GatherND", says="frames by an index table, single ones at the end (x[arange(B), n - 1]), as exporters write them"
-)
-def gather_nd(ctx: Context, node: Node) -> Plan | None:
-    """With one coordinate and no batch dimensions it is a Gather on axis 0; with several it picks single frames."""
-    data = ctx.ask.fact(node.inputs[0])
-    if isinstance(data, Wire):
-        if node.attr("batch_dims", 0) or ctx.ask.dims(node.inputs[1])[-1] != 1:
-            return by_coordinates(ctx, node, data)
-        if data.layout.axis == 0:
-            return _frames(ctx, node, data, node.inputs[1], 0)
-    return pointwise(ctx, node)
-
-
 @dataclass(frozen=True, eq=False)
 class IndexTable:
     """Which input frames each output frame takes, read off the model's own index table.
 
     pattern: den rows; output frame k takes input frames (pattern[k % den] + k * num) / den, but for the first few
     frames (`early`), and but for indices past the end, which are held at the last frame (`clipped`).
+    unused: so many of the first output frames count for nothing, whatever they take.
     """
 
     reach: Reach
@@ -156,6 +145,7 @@ class IndexTable:
     early: Array
     clipped: bool
     axis: int  # of the table, that grows with the stream
+    unused: int = 0
 
     def regular(self, k: Array) -> Array:
         inner = (1,) * (self.pattern.ndim - 1)
@@ -169,7 +159,7 @@ class IndexTable:
         return np.minimum(out, frames - 1) if self.clipped else out
 
 
-def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
+def frames_by_index(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
     if ctx.ask.known(index) is None:
         ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
     grown = ctx.ask.time_axes(index)
@@ -188,7 +178,6 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
     if wire.length is None:
         ctx.ask.refuse(node, "it takes frames of something that does not stream", "index the data instead")
     length = size_length(ctx.ask, node, index, grown[0])
-    ctx.ask.ledger.require(node.name, length, at_least=1)
     mirrored = _mirrored(ctx, node, index, grown[0], length, wire.length, axis)
     if mirrored is not None:
         return _regular_plan(ctx, node, wire, length, *mirrored)
@@ -205,6 +194,7 @@ def _frames(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan
 def _regular_plan(ctx: Context, node: Node, wire: Wire, length: Length, table: IndexTable, fill: Fill | None) -> Plan:
     """Places that move on with time. fill: what is seen of them outside the stream."""
     axis = wire.layout.axis
+    table = _without_unused(ctx, node, table, wire, length)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         k = np.arange(window.start, window.end)
@@ -212,6 +202,31 @@ def _regular_plan(ctx: Context, node: Node, wire: Wire, length: Length, table: I
         return (ctx.builder.op("Gather", values[0], ctx.builder.constant(places, "places"), axis=axis, name=node.name),)
 
     return Plan((Read(wire, table.reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+def _without_unused(ctx: Context, node: Node, table: IndexTable, wire: Wire, length: Length) -> IndexTable:
+    """Frames that are multiplied by a window need not have samples that it makes zero: they take others of theirs.
+
+    window   0 0 . . . . 0 0
+    frame k      a b c d         taken as  a a a b c d d d
+    """
+    if table.pattern.ndim != 2 or wire.end is None:
+        return table
+    front, back = unused_entries(ctx.ask, node.outputs[0], wire.layout.axis + 1 - table.axis)
+    size, reach = table.pattern.shape[1], table.reach
+    if not comes_sooner(ctx, wire, length, reach, _taking(table, 0, size - back).reach):
+        back = 0
+    hop = max(reach.num // reach.den, 1)
+    return _taking(table, front // hop * hop, size - back)
+
+
+def _taking(table: IndexTable, first: int, end: int) -> IndexTable:
+    """The same with entries first ... end - 1, the outermost of which stand for the others."""
+    size, reach = table.pattern.shape[1], table.reach
+    if (first, end) == (0, size):
+        return table
+    held = replace(table, pattern=table.pattern[:, np.clip(np.arange(size), first, end - 1)])
+    return replace(held, reach=_cover(held.regular(np.arange(reach.den)), Fraction(reach.num, reach.den)))
 
 
 MIRRORS: dict[str, Callable[[Array, int], Array]] = {  # places, and how many frames there are
@@ -257,7 +272,7 @@ def _mirrored(
     if not holds_everywhere(ctx.ask, claim):
         return None
     ctx.ask.ledger.require(node.name, own, at_least=least)  # shorter ones are mirrored more than once, if at all
-    _require_inside(ctx, node, rows, axis, index)
+    _require_inside(ctx, node, index, axis, at)
     return table, Fill(mode)
 
 
@@ -277,7 +292,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
             "index frames relative to the current one",
         )
     longest = rows(ctx.ask.traces.longest)
-    table = _read(longest, reaches[0], at)
+    table = _early_unused(ctx, node, _read(longest, reaches[0], at), longest, axis + at)
     if not table.clipped and not holds_everywhere(ctx.ask, _regular(node, rows, table, length, axis)):
         table = replace(table, clipped=True)  # at other residues the end is
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
@@ -288,8 +303,29 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
     prove(
         ctx.ask, node, claim.what, claim.holds, near=claim.near, period=claim.period, ends=claim.ends, slope=claim.slope
     )
-    _require_inside(ctx, node, rows, axis, index)
+    _require_inside(ctx, node, index, axis, at)
     return table
+
+
+def _early_unused(ctx: Context, node: Node, table: IndexTable, rows: Array, axis: int) -> IndexTable:
+    """Where the first frames look further ahead than others do, but count for nothing, they take what is there.
+
+    So it is in interpolation: the first lie in front of frame 0, and are that one and nothing of the next.
+    """
+    count, step = len(table.early), Fraction(table.reach.num, table.reach.den)
+    if not count or _reach_from(rows, count, step).hi == table.reach.hi:
+        return table
+    count = unused_frames(ctx.ask, node.outputs[0], axis, count)
+    if not count:
+        return table
+    rows = np.concatenate([np.maximum(table.regular(np.arange(count)), 0), rows[count:]])
+    return replace(_read(rows, _cover(rows, step), table.axis), unused=count)
+
+
+def _reach_from(rows: Array, first: int, step: Fraction) -> Reach:
+    """The reach of all rows but the first few."""
+    turns = -(-first // step.denominator)
+    return _cover(rows[turns * step.denominator :] - turns * step.numerator, step)
 
 
 def _regular(node: Node, rows: Callable[[Trace], Array], table: IndexTable, length: Length, axis: int) -> Claim:
@@ -297,30 +333,35 @@ def _regular(node: Node, rows: Callable[[Trace], Array], table: IndexTable, leng
 
     def holds(run: Trace) -> bool:
         found = rows(run)
-        return np.array_equal(found, table.rows(len(found), run[node.inputs[0]].dims[axis]))
+        expected = table.rows(len(found), run[node.inputs[0]].dims[axis])
+        return np.array_equal(found[table.unused :], expected[table.unused :])
 
     span = (abs(reach.lo) + abs(reach.hi) + reach.den) / reach.den / float(length.rate)
     return Claim(
         node,
         "its index table moving on with time",
         holds,
-        near={"start": len(table.early) / float(length.rate), "end": span if table.clipped else 0},
+        near={"start": max(len(table.early), table.unused) / float(length.rate), "end": span if table.clipped else 0},
         period=(Fraction(reach.den) / length.rate).numerator,
         ends=table.clipped,
         slope={table.axis: Fraction(reach.num, reach.den)},
     )
 
 
-def _require_inside(ctx: Context, node: Node, rows: Callable[[Trace], Array], axis: int, index: str) -> None:
-    """Streams so short that the table points outside of them are ruled out: the batch model fails there."""
+def _require_inside(ctx: Context, node: Node, index: str, axis: int, at: int) -> None:
+    """Streams so short that the table points outside of them are ruled out: the batch model fails there.
 
-    def evaluate(s: int) -> None:
-        run = Looked(ctx.ask, s)
-        frames, found = run[node.inputs[0]].dims[axis], rows(run)
-        if not found.size or found.min() < 0 or found.max() >= frames:
+    A stream without a single row of the table does not show that the next one works.
+    """
+
+    def evaluate(s: int) -> Array:
+        frames = perhaps_empty(ctx.ask, node.inputs[0], s).dims[axis]
+        found = _rows(node, known_at(ctx.ask, index, s).array, frames, at)
+        if found.size and (found.min() < 0 or found.max() >= frames):
             raise CannotRun(node, "its index table points outside the stream")
+        return found
 
-    runs_from(ctx.ask, node, evaluate)
+    runs_from(ctx.ask, node, evaluate, lambda found: found.size > 0)
 
 
 def _rows(node: Node, table: Array, frames: int, at: int) -> Array:

@@ -25,6 +25,7 @@ from pulsify.convert.proof.claims import fixed_value, prove
 from pulsify.convert.proof.numbers import length_of, measured, numbers
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
+from pulsify.convert.unused import zero_entries
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
@@ -34,7 +35,7 @@ from pulsify.trace.traced import Array
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
 def col2im(ctx: Context, node: Node) -> Plan | None:
-    """[B, C * block, frames] -> [B, C, ..., samples]: a transposed convolution with a kernel of ones."""
+    """[B, C * block, frames] -> [B, C, ..., samples]."""
     found = ctx.ask.wire(node.inputs[0])
     if found is None:
         return static(ctx, node)
@@ -54,23 +55,85 @@ def col2im(ctx: Context, node: Node) -> Plan | None:
     stride, dilation = (int((node.attr(k) or (1,) * n)[-1]) for k in ("strides", "dilations"))
     pads = node.attr("pads") or (0,) * (2 * n)
     before, size = int(pads[n - 1]), block[-1]
-    span = (size - 1) * dilation + 1
+    channels = abs(ctx.ask.sizes_static(node.inputs[0])[1]) // size
+    front, back = zero_entries(ctx.ask, node.inputs[0], 1) if channels == 1 and found.end is not None else (0, 0)
+    before -= front * dilation
+    span = (size - front - back - 1) * dilation + 1
     reach = Reach(1, stride, min(before - span + stride, before), before)
     length = length_of(ctx.ask, node, numbers(ctx.ask, node, node.inputs[1]).reshape(-1)[-1])
     ctx.ask.ledger.require(node.name, wire.length, at_least=1)
-    channels = abs(ctx.ask.sizes_static(node.inputs[0])[1]) // size
+    blocks = Blocks(channels, size - front - back, stride, dilation)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        b = ctx.builder
-        kernel = np.tile(np.eye(size, dtype=wire.dtype.numpy())[:, None], (channels, 1, 1))
-        attrs = {"group": channels, "strides": (stride,), "dilations": (dilation,)}
-        attrs["output_padding"] = (max(0, stride - span),)
-        whole = b.ops("ConvTranspose", [values[0], b.constant(kernel, "block")], attrs, name=node.name)[0]
-        skip = window.start + before - reach.first(window.start) * stride
-        cut = b.slice(whole, 2, skip, skip + window.frames)
-        return (b.reshape(cut, out.shape(window.frames)),)
+        x, frames = values[0], reach.span(window.start, window.end)
+        if front or back:
+            x = ctx.builder.slice(x, 1, front, size - back)
+        summed = _laid_over(ctx, blocks, wire.dtype, x, frames, (window.start + before, window.end + before))
+        return (ctx.builder.reshape(summed, out.shape(window.frames)),)
 
     return Plan((Read(wire, reach, Fill()),), (out,), length, emit)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Frame f of a block of `size` samples begins at sample f * stride; its samples are `dilation` apart."""
+
+    channels: int
+    size: int
+    stride: int
+    dilation: int
+
+    @property
+    def piece(self) -> int:
+        """Samples of a frame that stay together, wherever they go."""
+        return self.stride if self.dilation == 1 else 1
+
+    @property
+    def pieces(self) -> int:
+        return -(-self.size // self.piece)
+
+    def goes(self, frame: Array, piece: Array) -> Array:
+        """Where pieces of frames go, counted in pieces."""
+        return frame * self.stride // self.piece + piece * self.dilation
+
+
+def _table_of(goes: Array, count: int) -> tuple[Array, Array]:
+    """For each of `count` places which entries of `goes` lead there, side by side, and how many of them are meant."""
+    inside = np.flatnonzero((goes >= 0) & (goes < count))
+    order = inside[np.argsort(goes[inside], kind="stable")]
+    each = np.bincount(goes[order], minlength=count)
+    shown = np.arange(max(each.max(initial=0), 1)) < each[:, None]
+    table = np.zeros(shown.shape, np.int64)
+    table[shown] = order
+    return table, shown
+
+
+def _laid_over(
+    ctx: Context, blocks: Blocks, dtype: ir.DataType, x: ir.Value, frames: tuple[int, int], samples: tuple[int, int]
+) -> ir.Value:
+    """Frames [B, C * size, frames] as samples [B, C, samples]: every piece of the signal gathers those laid over it.
+
+    No product with a kernel of ones and zeros: that would spread NaN over all samples of a frame.
+    """
+    b, piece = ctx.builder, blocks.piece
+    first, last = samples[0] // piece, -(-samples[1] // piece)
+    count = frames[1] - frames[0]
+    piece_of, frame_of = np.mgrid[: blocks.pieces, frames[0] : frames[1]].reshape(2, -1)
+    table, shown = _table_of(blocks.goes(frame_of, piece_of) - first, last - first)
+    table = ((frame_of - frames[0]) * blocks.pieces + piece_of)[table]
+    if blocks.channels == 1:  # as such it meets the model's own Transpose, and both go
+        x = b.reshape(b.op("Transpose", x, perm=(0, 2, 1)), (-1, 1, count, blocks.size))
+    else:
+        x = b.op("Transpose", b.reshape(x, (-1, blocks.channels, blocks.size, count)), perm=(0, 1, 3, 2))
+    if missing := blocks.pieces * piece - blocks.size:
+        x = b.op("Pad", x, b.ints(*[0] * 7, missing), b.constant(np.array(0, dtype.numpy()), "zero"))
+    x = b.reshape(x, (-1, blocks.channels, count * blocks.pieces, piece))
+    x = b.op("Gather", x, b.constant(table, "places"), axis=2)
+    if not shown.all():
+        x = b.op("Where", b.constant(shown[..., None], "shown"), x, b.constant(np.array(0, dtype.numpy()), "zero"))
+    x = b.reshape(b.op("ReduceSum", x, b.ints(3), keepdims=0), (-1, blocks.channels, (last - first) * piece))
+    begin, end = (s - first * piece for s in samples)
+    return x if (begin, end) == (0, (last - first) * piece) else b.slice(x, 2, begin, end)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from pulsify.convert.facts import Final, Late, Layout, Static, Varying, Window, 
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import aligned
-from pulsify.convert.primitives.builder import Builder
+from pulsify.convert.primitives.builder import Builder, choose
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.traits import ELEMENTWISE
@@ -89,8 +89,9 @@ def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
 
 def not_zero(b: Builder, dtype: ir.DataType, divisor: ir.Value | None) -> ir.Value:
     """Frames that are not real may divide by zero, which ends the process for whole numbers. Real ones never do."""
+    assert divisor is not None
     none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
-    return b.op("Where", b.op("Equal", divisor, none), one, divisor)
+    return choose(b, b.op("Equal", divisor, none), one, divisor, dtype)
 
 
 def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
@@ -223,7 +224,7 @@ def _safe(ctx: Context, node: Node, facts: list[Static | None], inputs: list[ir.
     x, out = fact.value, list(inputs)
     if node.op in ("Div", "Mod"):
         none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
-        out[at] = b.op("Where", b.op("Equal", x, none), one, x)
+        out[at] = choose(b, b.op("Equal", x, none), one, x, dtype)
     else:
         rows = ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)]
         if rows < 0:

@@ -13,6 +13,7 @@ from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import along, real_frames
 from pulsify.convert.primitives.carry import carry
+from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.range import exact_up_to
@@ -20,6 +21,9 @@ from pulsify.convert.rules.registry import rule
 from pulsify.frontend.model import Node
 
 NEUTRAL = {"CumSum": 0, "CumProd": 1}
+JOIN = {("CumSum", False): "Add", ("CumSum", True): "Sub", ("CumProd", False): "Mul"}  # True: with its sign off
+# A state starts at 0, but only -0.0 + x is x, sign and all: these are kept with the sign off.
+SIGNED_ZERO = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 @rule("CumSum", "CumProd", says="forward along time, inclusive or exclusive; along any other axis")
@@ -39,27 +43,45 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
             "it accumulates where time is merged with another axis (B*T, say), or over no data",
             "use a plain time axis",
         )
-    time, sum_up = wire.layout.axis, node.op == "CumSum"
-    sizes = tuple(1 if i == time else s for i, s in enumerate(wire.layout.sizes))
+    sizes = tuple(1 if i == wire.layout.axis else s for i, s in enumerate(wire.layout.sizes))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        b, x = ctx.builder, values[0]
-        neutral = b.constant(np.array(NEUTRAL[node.op], wire.dtype.numpy()), "neutral")
-        if window.start < 0:  # frames before the first count for nothing
-            real = real_frames(ctx, window, None, starts=True)
-            x = b.op("Where", along(ctx, real, wire.layout, window.frames), x, neutral)
-        start = None if sum_up else b.op("Expand", neutral, b.ints(*([1] * len(sizes))))
-        so_far = carry(ctx, node.name, wire.dtype, sizes, start, window)
-        join = "Add" if sum_up else "Mul"
-        here = b.ops(node.op, [x, ctx.ask.operand(node, node.inputs[1])], node.attrs, name=node.name)[0]
-        out = b.op(join, here, so_far.value)
-        last = b.slice(out, time, window.frames - 1, window.frames)
-        if node.attr("exclusive", 0):
-            last = b.op(join, last, b.slice(x, time, window.frames - 1, window.frames))
-        so_far.keep(last)
-        return (out,)
+        return (_running(ctx, node, wire, sizes, values[0], window),)
 
     return Plan((Read(wire),), (wire.layout,), wire.length, emit, exact=True)
+
+
+def _running(ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, window: Window) -> ir.Value:
+    """One frame after the other onto the carried value, so that every addition rounds as it does in batch.
+
+    The carried value is the frame before the pulse's first: `CumSum([carried, *pulse])` is all that is given out, but
+    for its first frame, or for its last where the frame itself is left out.
+    """
+    b, time, exclusive = ctx.builder, wire.layout.axis, bool(node.attr("exclusive", 0))
+    negated = node.op == "CumSum" and not exclusive and wire.dtype in SIGNED_ZERO
+    if window.start < 0:  # frames before the first count for nothing
+        neutral = b.constant(np.array(-0.0 if negated else NEUTRAL[node.op], wire.dtype.numpy()), "neutral")
+        real = real_frames(ctx, window, None, starts=True)
+        x = b.op("Where", along(ctx, real, wire.layout, window.frames), x, neutral)
+    start = None
+    if node.op == "CumProd":
+        one = b.constant(np.array(1, wire.dtype.numpy()), "neutral")
+        start = b.op("Expand", one, b.ints(*([1] * len(sizes))))
+    so_far = carry(ctx, node.name, wire.dtype, sizes, start, window)
+    p = window.frames
+    if p == 1 and not exclusive:
+        out = last = b.ops(JOIN[node.op, negated], [x, so_far.value], name=node.name)[0]
+    else:
+        first = b.op("Neg", so_far.value) if negated else so_far.value
+        axis = ctx.ask.operand(node, node.inputs[1])
+        sums = b.ops(node.op, [b.op("Concat", first, x, axis=time), axis], name=node.name)[0]
+        if exclusive:
+            out, last = b.slice(sums, time, 0, p), b.slice(sums, time, p, p + 1)
+        else:
+            out = b.slice(sums, time, 1, p + 1)
+            last = b.slice(out, time, p - 1, p)
+    so_far.keep(b.op("Neg", last) if negated else last)
+    return out
 
 
 def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:

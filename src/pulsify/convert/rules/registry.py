@@ -10,6 +10,7 @@ from pulsify.convert.facts import Late, Prefix, Static, Wire
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.plan import Plan, execute
 from pulsify.convert.proof.numbers import uncertain
+from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
 from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.model import Node
@@ -30,20 +31,24 @@ class Entry:
 RULES: dict[str, Entry] = {}
 
 
+@public
 def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
     """Register a function as the rule of these operators ("Conv"; "acme::Boost" if of another domain).
 
     The function gets the context and the node and returns a Plan; None means it has filed the facts itself.
     """
 
+    whole = {op: split(op) for op in ops if "::" in op}
+
+    @public
     def register(function: Rule) -> Rule:
         family = function.__module__.rsplit(".", 1)[-1]
         text = says or (function.__doc__ or function.__name__).strip().splitlines()[0]
         for op in ops:
             if op in RULES:
                 raise InvalidArgument(f"{op} has a rule already, in {RULES[op].rule.__module__}")
-            if "::" in op:
-                WHOLE.add(split(op))
+            if op in whole:
+                WHOLE.add(whole[op])
             RULES[op] = Entry(op, family, function, text)
         return function
 
@@ -53,8 +58,9 @@ def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
 def apply_rule(ctx: Context, node: Node) -> None:
     """Run the rule of a node and file the facts of its outputs."""
     try:
-        _apply(ctx, node)
-        _check_first(ctx, node)
+        with processing(node):
+            _apply(ctx, node)
+            _check_first(ctx, node)
     except Unsure as problem:
         uncertain(ctx.ask, node, node.outputs[0], problem)
     except Misaligned as problem:
@@ -108,7 +114,11 @@ def _apply(ctx: Context, node: Node) -> None:
             f"no streaming rule is known for operator {key}",
             "replace it by operators listed in docs/operators.md, or keep it outside the streamed model",
         )
-    plan = entry.rule(ctx, node)
+    if entry.rule.__module__.partition(".")[0] == __package__.partition(".")[0]:
+        plan = entry.rule(ctx, node)
+    else:
+        with foreign(f"the rule of '{key}'"):
+            plan = entry.rule(ctx, node)
     if plan is not None:
         execute(ctx, node, plan)
 

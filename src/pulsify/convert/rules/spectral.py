@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
+from pulsify.convert.facts import Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import measured
 from pulsify.convert.rules.axes import guard
+from pulsify.convert.rules.conv import comes_sooner
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
+from pulsify.convert.zeros import NONE, Ends, weights, zero_ends
+from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
 
@@ -32,7 +36,10 @@ def dft(ctx: Context, node: Node) -> Plan | None:
 
 @rule("STFT", says="any window, hop and size, one-sided or not, real or complex signals")
 def stft(ctx: Context, node: Node) -> Plan | None:
-    """[batch, samples(, 1 or 2)] -> [batch, frames, bins, 2]; frame k reads samples k * hop ... + size - 1."""
+    """[batch, samples(, 1 or 2)] -> [batch, frames, bins, 2]; frame k reads samples k * hop ... + size - 1.
+
+    Where the window ends in zeros, as one shorter than the transform does, those samples are not waited for.
+    """
     wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
         return static(ctx, node)
@@ -49,9 +56,25 @@ def stft(ctx: Context, node: Node) -> Plan | None:
     length = wire.length.then(1, hop - size, hop)
     ctx.ask.ledger.require(node.name, length, at_least=1)
 
-    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
-        return ctx.builder.ops(node.op, inputs, node.attrs, name=node.name)
+    front, back = _silent_ends(ctx, node, wire, length, Reach(hop, 1, 0, size - 1))
 
-    read = Read(wire, Reach(hop, 1, 0, size - 1))
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b, x = ctx.builder, values[0]
+        if front or back:  # the operator wants whole frames: zeros where its window is zero
+            pads = [0] * (2 * wire.layout.rank)
+            pads[1], pads[1 + wire.layout.rank] = front, back
+            x = b.op("Pad", x, b.ints(*pads))
+        return b.ops(node.op, [x, *(ctx.ask.operand(node, i) for i in node.inputs[1:])], node.attrs, name=node.name)
+
+    read = Read(wire, Reach(hop, 1, front, size - 1 - back))
     return Plan((read,), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+def _silent_ends(ctx: Context, node: Node, wire: Wire, length: Length, reach: Reach) -> Ends:
+    """Samples at both ends of a frame that meet a zero of the window, if frames come sooner without them."""
+    array = weights(ctx.ask, node.inputs[2]) if node.input(2) else None
+    if array is None:
+        return NONE
+    front, back = zero_ends(array, 0)
+    sooner = comes_sooner(ctx, wire, length, reach, replace(reach, hi=reach.hi - back))
+    return (front // reach.num * reach.num, back) if sooner else NONE

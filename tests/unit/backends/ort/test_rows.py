@@ -129,6 +129,17 @@ def test_outputs_given_out_without_a_node_of_their_own_are_rows_too() -> None:
     assert converted(text).ports == {"x", "s", "y"}
 
 
+def test_a_state_made_behind_the_last_convolution_is_turned_behind_its_maker() -> None:
+    """The convolution reads the old state alone, and the new one is made later, of what has no rows."""
+    text = "Conv s v > c; Softmax c > y axis=1; Softmax x > z axis=1; Concat s z > f axis=2; Slice f i j a one > new_s"
+    constants = {"v": weights(1, 1, 1), **{n: CONSTANTS[n] for n in ("i", "j", "a", "one")}}
+    model = graph(text, {"x": [1, 1, T], "s": [1, 1, KEPT]}, "y new_s", constants)
+    own = replace(spec(1, KEPT), inputs=(an_input(dims=(1, 1, T)),), states=(a_state(shape=(1, 1, KEPT)),))
+    made = OverRows(own)(model)
+    assert made.modified and "s" in made.ports
+    same(model, made)
+
+
 def test_an_input_given_out_as_it_is_keeps_both_names() -> None:
     made = converted(BUFFER + "Conv full w > c; Identity c > y; Identity x > z", "y new_s z")
     assert [v.name for v in made.model.graph.outputs] == ["y", "new_s", "z"]

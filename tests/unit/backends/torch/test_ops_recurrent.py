@@ -131,6 +131,13 @@ def test_other_activations() -> None:
     alike(layer("RNN", 2, "x w r b", "", activations=["Relu", "Tanh"], direction="bidirectional"))
 
 
+@pytest.mark.parametrize("name", ["Affine", "ThresholdedRelu", "ScaledTanh", "LeakyRelu", "Elu", "HardSigmoid"])
+@pytest.mark.parametrize("numbers", [{}, {"activation_alpha": [0.7]}])
+def test_numbers_of_activations_that_are_not_written(name: str, numbers: dict[str, list[float]]) -> None:
+    """As the runtime has them: `Affine`, `ThresholdedRelu` and `ScaledTanh` begin with zeros."""
+    alike(layer("RNN", 1, "x w r b", "", activations=[name], **numbers))
+
+
 def test_in_a_low_type_sums_are_in_float32() -> None:
     made = layer("GRU", 1, "x w r b", "")
     feeds = fed(made)

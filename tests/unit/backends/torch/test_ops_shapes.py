@@ -50,6 +50,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "Gather x a > y axis=2 ": {"a": ints(-1, 0, 2)},
     "Gather x a > y axis=-1": {"a": np.array([[0, 3], [1, 1]], I)},
     "GatherND x a > y": {"a": np.array([[0, 1], [1, 2]], I)},
+    "GatherND x a > y batch_dims=1": {"a": np.array([[[0], [2]], [[-1], [1]]], I)},
+    "GatherND x a > y batch_dims=1 ": {"a": np.array([[[0, 3]], [[-1, 1]]], I)},
+    "GatherND x a > y batch_dims=2": {"a": np.arange(6).reshape(2, 3, 1) % 4},
     "GatherElements x a > y axis=2": {"a": np.arange(12).reshape(2, 3, 2) % 4},
     "ScatterElements x a u > y axis=2": {"a": np.arange(6).reshape(2, 3, 1) % 4, "u": np.ones((2, 3, 1), np.float32)},
     "ScatterElements x a u > y axis=2 reduction='add'": {
@@ -122,7 +125,6 @@ def test_places_that_are_data(kind: type) -> None:
     [
         ("Slice x i j > y", "start must be known"),
         ("NonZero x > h; Cast h > y to=1", "no expression for NonZero"),
-        ("GatherND x a > y batch_dims=1", "axes of a batch"),
         ("ScatterND x b u > y reduction='max'", "reduction max"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.convert.convert import analyse
+from pulsify.convert.analyse import analyse
 from pulsify.convert.facts import Field
 from pulsify.convert.rules.field_alike import field_alike
 from tests.attention.build import Builder

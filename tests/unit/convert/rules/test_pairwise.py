@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
-from pulsify.convert.convert import analyse
 from pulsify.convert.facts import ALL, Field, Window
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask

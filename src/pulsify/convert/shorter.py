@@ -1,0 +1,57 @@
+"""A model that is streamable only up to where a mask changes for good: the refusal says so, once that was tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from pulsify.convert.known.spread import ORIGIN, Spread
+from pulsify.convert.proof.numbers import SHORT
+from pulsify.convert.questions import Questions, Undecided
+from pulsify.core.errors import PulsifyError
+from pulsify.core.length import LONGEST
+from pulsify.trace.lengths import Tracer
+from pulsify.trace.traced import CannotRun
+
+MOST, FEWER = 1 << 13, 1 << 12  # frames of streams that are tried; of those that change only later than that
+CELLS = 500_000_000  # of all known values at that length: some two seconds
+
+
+def first_change(ask: Questions, far: bool) -> int:
+    """The length at which the first of the known values changes for good; 0 if none does so late.
+
+    A shorter one, where streams as long take too much work to try. far: there is one, even if none is found.
+    """
+    values = ask.follower.followed if ask.follower is not None else ()
+    spreads = [v for v in values if isinstance(v, Spread)]
+    ends = (near for v in spreads for places, near in v.near.items() if ORIGIN in places)
+    first = min((math.floor(n) for n in ends if SHORT < n < LONGEST), default=MOST + 1 if far else 0)
+    longest = math.isqrt(CELLS // max(_fields(ask), 1))
+    return min(first if first <= MOST else FEWER, longest)
+
+
+def _fields(ask: Questions) -> int:
+    """Cells of all known values over two time axes, for each pair of frames."""
+    values = {n: v for n, v in ask.traces.longest.values.items() if v.known and len(ask.time_axes(n)) > 1}
+    grown = {n: [ask.traces.longest[n].dims[a] for a in ask.time_axes(n)] for n in values}
+    return sum(math.prod(v.dims) // max(math.prod(grown[n]), 1) for n, v in values.items())
+
+
+def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], object]) -> Undecided:
+    """The refusal, with the longest streams that the model converts for: tried, not guessed."""
+    time, most = tracer.time, problem.change
+    if not most or time.longest is not None:
+        return problem
+    shorter = Tracer(tracer.model, replace(time, lengths=replace(time.lengths, most=most)))
+    with suppress(PulsifyError, CannotRun):
+        convert(shorter)
+        return type(problem)(
+            f"{problem.reason}; up to {most} frames it does",
+            node=problem.node,
+            op=problem.op,
+            hint=f'declare that streams are no longer: set={{"{time.symbol}": "<={most}"}}; or '
+            f"{problem.otherwise or problem.hint}",
+        )
+    return problem

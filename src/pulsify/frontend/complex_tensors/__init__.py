@@ -1,0 +1,1 @@
+"""Complex tensors of a torch module as pairs of real ones, while the module is traced."""

@@ -1,0 +1,206 @@
+"""Functions of real tensors that the older exporter rejects, or writes with another result, in terms of others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pulsify.frontend.complex_tensors.sites import record
+
+REWRITES: dict[str, Callable[..., Any]] = {}
+
+
+def rewritten(name: str, func: Any) -> Any:
+    """What stands for a function, or the function itself."""
+    found = REWRITES.get(name, func)
+    return functools.partial(found, function=name) if found is convolution else found
+
+
+def rewrite(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        REWRITES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@rewrite("atan2", "arctan2")
+def atan2(y: Any, x: Any) -> Any:
+    """At zero too: the exporter's own divides by it."""
+    zero = torch.zeros_like(x)
+    base = torch.atan(y / torch.where(x == 0, torch.ones_like(x), x))
+    turned = torch.where(y < 0, base - math.pi, base + math.pi)
+    upright = torch.where(y > 0, zero + math.pi / 2, torch.where(y < 0, zero - math.pi / 2, zero))
+    return torch.where(x == 0, upright, torch.where(x < 0, turned, base))
+
+
+@rewrite("mT.get", "mH.get", "H.get", "adjoint")
+def transposed(x: Any) -> Any:
+    return x.transpose(-2, -1)
+
+
+@rewrite("diagonal")
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """By a table of places: the exporter's own sums up an axis that is no single number."""
+    x = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (int(n) for n in x.shape[-2:])
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - row, columns - column), 0)
+    places = torch.arange(count, device=x.device) * (columns + 1) + row * columns + column
+    return x.flatten(-2)[..., places]
+
+
+@rewrite("fft_fftshift")
+def fftshift(x: Any, dim: Any = None) -> Any:
+    return _shifted(x, dim, 1)
+
+
+@rewrite("fft_ifftshift")
+def ifftshift(x: Any, dim: Any = None) -> Any:
+    return _shifted(x, dim, 0)
+
+
+def _shifted(x: Any, dim: Any, more: int) -> Any:
+    axes = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    for axis in axes:
+        half = (int(x.shape[axis]) + more) // 2
+        x = torch.cat([x.narrow(axis, half, int(x.shape[axis]) - half), x.narrow(axis, 0, half)], axis)
+    return x
+
+
+@rewrite("unflatten")
+def unflatten(x: Any, dim: int, sizes: Any) -> Any:
+    """The exporter's own holds the other sizes fixed."""
+    dim = dim % x.dim()
+    return x.reshape([*x.shape[:dim], *sizes, *x.shape[dim + 1 :]])
+
+
+@rewrite("flatten")
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    if x.dim() == 0:
+        return x.reshape(1)
+    start, end = start_dim % x.dim(), end_dim % x.dim()
+    return x if start == end else x.reshape([*x.shape[:start], -1, *x.shape[end + 1 :]])
+
+
+@rewrite("unfold")
+def unfold(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Tensor.unfold (windows along an axis) by a table of places; the function F.unfold is left as it is."""
+    given = dict(zip(("dimension", "size", "step"), args, strict=False)) | kwargs
+    if "step" not in given or not isinstance(given["dimension"], int):
+        return torch.nn.functional.unfold(x, *args, **kwargs)
+    axis, size, step = given["dimension"] % x.dim(), given["size"], given["step"]
+    count = (x.shape[axis] - size) // step + 1
+    places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
+    return x[(slice(None),) * axis + (places,)].movedim(axis + 1, -1)
+
+
+@rewrite("fold")
+def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """Overlap-add as a transposed convolution with ones, which the sizes of its blocks may follow."""
+    size, kernel, dilation, padding, stride = (
+        (v, v) if isinstance(v, int) else tuple(v) for v in (output_size, kernel_size, dilation, padding, stride)
+    )
+    cells = int(kernel[0]) * int(kernel[1])
+    single = x.dim() == 2
+    x = x[None] if single else x
+    channels = int(x.shape[1]) // cells
+    blocks = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
+    rows = 1 if kernel[0] == 1 and stride[0] == 1 and int(size[0]) == 1 else blocks[0]
+    kernels = torch.eye(cells, dtype=x.dtype, device=x.device).reshape(cells, 1, *kernel)
+    if isinstance(rows, int) and rows == 1:  # along one axis
+        y = torch.nn.functional.conv_transpose1d(
+            x.reshape(-1, cells, x.shape[-1]), kernels[:, :, 0], None, stride[1], padding[1], 0, 1, dilation[1]
+        )[:, :, None]
+    else:
+        y = torch.nn.functional.conv_transpose2d(
+            x.reshape(-1, cells, *blocks), kernels, None, stride, padding, 0, 1, dilation
+        )
+    missing = [n - m for n, m in zip(size, y.shape[2:], strict=True)]
+    if any(int(n) > 0 for n in missing):
+        y = torch.nn.functional.pad(y, (0, missing[1], 0, missing[0]))
+    y = y if channels == 1 else unflatten(y[:, 0], 0, (-1, channels))
+    return y[0] if single else y
+
+
+@rewrite("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def convolution(x: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
+    """With a kernel that was computed, its sizes must be said: the exporter writes them as attributes."""
+    function: Any = getattr(torch.nn.functional, kwargs.pop("function"))
+    if not isinstance(weight, torch.nn.Parameter):
+        weight = weight.reshape([int(n) for n in weight.shape])
+    return function(x, weight, *args, **kwargs)
+
+
+def adaptive_mean(input: Any, output_size: Any, *, axes: int) -> Any:
+    """Axis after axis: the exporter's own needs sizes that it does not keep where frames are folded into the batch."""
+    sizes = (output_size,) * axes if isinstance(output_size, int) else tuple(output_size)
+    for axis, size in enumerate(sizes, input.dim() - axes):
+        if size is not None:
+            input = input.mean(axis, keepdim=True) if size == 1 else _pooled(input, axis, size)
+    return input
+
+
+for _axes in (1, 2, 3):
+    REWRITES[f"adaptive_avg_pool{_axes}d"] = functools.partial(adaptive_mean, axes=_axes)
+
+
+def _pooled(x: Any, axis: int, size: int) -> Any:
+    have = int(x.shape[axis])
+    record("a pool of a fixed number of pieces", have)
+    if have % size == 0:
+        return unflatten(x, axis, (size, have // size)).mean(axis + 1)
+    pieces = [(i * have // size, -(-(i + 1) * have // size)) for i in range(size)]
+    return torch.cat([x.narrow(axis, a, b - a).mean(axis, keepdim=True) for a, b in pieces], axis)
+
+
+# ---- writing into a tensor
+
+
+@rewrite("__setitem__")
+def set_item(x: Any, index: Any, value: Any) -> None:
+    """Parts before, at and behind the index, joined: the exporter's own is a scatter over all of it."""
+    whole = with_item(x, index, value)
+    if whole is None:
+        torch.Tensor.__setitem__(x, index, value)
+    else:
+        x.copy_(whole)
+
+
+def with_item(x: Any, index: Any, value: Any) -> Any:
+    """What `x[index] = value` makes of x; None for an index that is not made of numbers and slices, or a mask."""
+    index = index if isinstance(index, tuple) else (index,)
+    if len(index) == 1 and isinstance(index[0], torch.Tensor) and index[0].dtype == torch.bool:
+        single = not isinstance(value, torch.Tensor) or value.dim() == 0
+        return torch.where(index[0], value, x) if single and index[0].dim() == x.dim() else None
+    if any(not isinstance(i, (int, slice)) and i is not Ellipsis for i in index):
+        return None
+    if any(isinstance(i, bool) or (isinstance(i, slice) and i.step not in (None, 1)) for i in index):
+        return None
+    if Ellipsis in index:
+        place = index.index(Ellipsis)
+        index = (*index[:place], *(slice(None),) * (x.dim() - len(index) + 1), *index[place + 1 :])
+    part = x[index]
+    filled = torch.zeros_like(part) + value
+    for axis, i in enumerate(index):
+        filled = filled.unsqueeze(axis) if isinstance(i, int) else filled
+    return _joined(x, 0, index, filled)
+
+
+def _joined(x: Any, axis: int, index: tuple[Any, ...], filled: Any) -> Any:
+    if axis == len(index):
+        return filled
+    i = index[axis]
+    start, stop = (i, None if i == -1 else i + 1) if isinstance(i, int) else (i.start, i.stop)
+    around = (slice(None),) * axis
+    middle = _joined(x[(*around, slice(start, stop))], axis + 1, index, filled)
+    pieces = [middle]
+    if start is not None and not (isinstance(start, int) and start == 0):
+        pieces.insert(0, x[(*around, slice(None, start))])
+    if stop is not None:
+        pieces.append(x[(*around, slice(stop, None))])
+    return torch.cat(pieces, axis) if len(pieces) > 1 else middle

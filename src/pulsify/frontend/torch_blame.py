@@ -1,0 +1,190 @@
+"""Why a module could not be exported, in the user's own lines."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pulsify.core.errors import InvalidModel
+from pulsify.frontend.torch_call import Call, Units, as_array, close
+from pulsify.frontend.torch_exporters import Trace, numbers_fixed
+from pulsify.frontend.torch_judge import WrongLength
+from pulsify.frontend.torch_manners import quiet, short
+from pulsify.frontend.torch_time import other_lengths, resized
+
+if TYPE_CHECKING:
+    from pulsify.frontend.complex_tensors.sites import Fixed, Site
+
+EXPORT_YOURSELF = "export it to ONNX yourself and pass the file"
+LOOP = (
+    "{site} is a loop over time: exported, it is unrolled ({counts}). Put the loop into a function decorated with "
+    "@torch.jit.script, which is exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
+)
+BRANCH = (
+    "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. Compute both "
+    "and choose with torch.where"
+)
+TRANSFORM = (
+    "{site} is a Fourier transform along time: every output depends on the whole recording, so nothing can stream"
+)
+NUMBER = (
+    "{site} reads a size as a number of Python, which is fixed in the export ({counts}). Compute with the size itself, "
+    "which stays symbolic: x.shape[1] // 2, math.ceil(x.shape[1] / 2), torch.arange(x.shape[1])"
+)
+DATA = (
+    "{site} reads data as numbers of Python, which are fixed in the export: every other input would be computed with "
+    "the example's. Compute with tensors: x.abs().amax(1, keepdim=True), torch instead of numpy"
+)
+LOOPS = re.compile(r"^(for|while)\b|\bfor\b.*\bin\b.*range\(")
+MISSING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
+RANDOM = "the module is random in eval mode: two runs on the same input differ, so no stream can equal it"
+
+
+@dataclass
+class Attempt:
+    """An exporter that failed, or whose result was not the module."""
+
+    exporter: str
+    error: Exception
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why an export failed. is_certain: nothing else would help. is_final: the newer exporter would not."""
+
+    text: str = ""
+    is_certain: bool = False
+    is_final: bool = False
+
+
+def why(call: Call, units: Units, attempts: list[Attempt]) -> Cause:
+    """What is known after the older exporter failed."""
+    from pulsify.frontend.complex_tensors.pair import Uncovered
+
+    for attempt in attempts:
+        if isinstance(attempt.error, Uncovered):
+            return Cause(str(attempt.error), is_certain=True, is_final=True)
+        if (operator := MISSING.search(str(attempt.error))) is not None:
+            return Cause(_missing(call, attempt, *operator.groups()), is_certain=True, is_final=True)
+    with quiet():
+        found = _cause(call, units)
+    trace = attempts[0].trace
+    is_kept = trace.is_complex or trace.is_recurrent or trace.is_scripted
+    return replace(found, is_final=found.is_certain or is_kept)
+
+
+def _missing(call: Call, attempt: Attempt, operator: str, node: str) -> str:
+    """ONNX Runtime has an operator, but not in the module's type."""
+    sites = (site for name, site in attempt.trace.functions.items() if name.startswith(operator.lower()))
+    site = next(sites, None)
+    where = f"'{node}'" if site is None else f"'{node}' at {site}"
+    types = {str(t.dtype).removeprefix("torch.") for t in call.tensors.values() if t.is_floating_point()}
+    kind = " or ".join(sorted(types)) or "this type"
+    return (
+        f"ONNX Runtime does not compute {operator} ({where}) in {kind}; pass module.float() and an example in float32"
+    )
+
+
+def blamed(cause: Cause, axes: str, attempts: list[Attempt]) -> InvalidModel:
+    """The error that says what is in the way."""
+    text = cause.text or "; ".join(dict.fromkeys(_told(a) for a in attempts)) + f"; {EXPORT_YOURSELF}"
+    error = InvalidModel(f"torch could not export the module with {axes} as a dynamic time axis: {text}")
+    error.log = "\n".join(f"---- {a.exporter}\n{a.trace.log.getvalue()}\n{_trail(a.error)}" for a in attempts)
+    error.__cause__ = attempts[-1].error if attempts else None
+    return error
+
+
+def _trail(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _told(attempt: Attempt) -> str:
+    """An exporter's own words, and the user's line."""
+    if isinstance(attempt.error, WrongLength):
+        return f"{attempt.exporter}: {attempt.error}"
+    site = _site(attempt)
+    return f"{attempt.exporter}: {short(attempt.error)}" + ("" if site is None else f" at {site}")
+
+
+def _site(attempt: Attempt) -> Site | None:
+    """Where the operator that could not be exported is called, or where the module raised."""
+    from pulsify.frontend.complex_tensors.sites import site_of
+
+    operator = re.search(r"operator 'aten::(\w+)'", str(attempt.error))
+    if operator is not None and operator[1] in attempt.trace.functions:
+        return attempt.trace.functions[operator[1]]
+    return site_of(attempt.error)
+
+
+def _cause(call: Call, units: Units) -> Cause:
+    """The first number that the trace holds fixed and that another length, or other data, would change."""
+    if _is_random(call):
+        return Cause(RANDOM, is_certain=True)
+    lengths = other_lengths(call, units)
+    turned = {n: -0.7 * t if t.is_floating_point() else t for n, t in call.tensors.items()}
+    others = [("the data", units.unit, turned)]
+    if lengths:
+        others.append(("the length", lengths[0], resized(call, units, lengths[0])))
+    for what, length, tensors in others:
+        try:
+            here, there = numbers_fixed(call), numbers_fixed(replace(call, tensors=tensors))
+        except Exception:  # the module may raise anything while it is traced
+            continue
+        for entry in here:
+            ours, theirs = (_values(fixed, entry) for fixed in (here, there))
+            if entry.site is not None and ours != theirs:
+                return _sentence(entry, what, [(units.unit, ours), (length, theirs)])
+    return Cause()
+
+
+def data_branch(call: Call) -> Cause:
+    """A branch on the data that matters: the other way gives another result. (An assertion does not.)"""
+    from pulsify.frontend.complex_tensors.branches import branches, mark
+
+    def outputs(turned: Site | None = None) -> tuple[list[Any], list[Site]]:
+        tensors = {n: t.detach().clone() for n, t in call.tensors.items()}
+        mark(list(tensors.values()))
+        with torch.no_grad(), branches(turned) as seen:
+            return call.flat(tensors), seen.sites
+
+    import torch
+
+    plain, sites = outputs()
+    for site in sites:
+        try:
+            other, _ = outputs(turned=site)
+        except Exception:  # what is raised there is none of the stream's results
+            continue
+        if any(a.shape != b.shape or not close(as_array(a), as_array(b)) for a, b in zip(plain, other, strict=True)):
+            return Cause(BRANCH.format(site=site, what="the data"), is_certain=True, is_final=True)
+    return Cause()
+
+
+def _values(fixed: list[Fixed], entry: Fixed) -> Counter[str]:
+    return Counter(f"{f.value:g}" for f in fixed if (f.site, f.purpose) == (entry.site, entry.purpose))
+
+
+def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) -> Cause:
+    assert entry.site is not None
+    source = entry.site.source
+    if "Fourier" in entry.purpose:
+        return Cause(TRANSFORM.format(site=entry.site), is_certain=True)
+    if entry.purpose == "a condition":
+        return Cause(BRANCH.format(site=entry.site, what=what), is_certain=what == "the data")
+    if what == "the data":
+        return Cause(DATA.format(site=entry.site), is_certain=True)
+    counts = ", ".join(f"{next(iter(values))} for {n} frames" for n, values in sizes if values)
+    if LOOPS.search(source) or "frames" in entry.purpose:
+        return Cause(LOOP.format(site=entry.site, counts=counts), is_certain=True)
+    return Cause(NUMBER.format(site=entry.site, counts=counts))
+
+
+def _is_random(call: Call) -> bool:
+    import torch
+
+    one, two = call(call.tensors), call(call.tensors)
+    return not all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(one, two, strict=True))

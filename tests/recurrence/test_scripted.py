@@ -1,0 +1,60 @@
+"""Scripted loops whose state starts as zeros like the first frame, by the exporter that writes them as Loop."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import pulsify
+from pulsify.core.chunks import chunkings
+from tests.recurrence import scripted
+from tests.recurrence.scripted import Alone
+from tests.side import Batch, streamed
+
+LENGTHS = (1, 2, 3, 4, 7, 12)
+CASES = {
+    "ema": (lambda: Alone(scripted.ema), (2, "T", 3)),
+    "ema of single numbers": (lambda: Alone(scripted.ema), (2, "T")),
+    "biquad": (lambda: Alone(scripted.biquad), (2, "T", 3)),
+    "biquad of single numbers": (lambda: Alone(scripted.biquad), (2, "T")),
+    "gate": (lambda: Alone(scripted.gate), (2, "T", 3)),
+    "delay": (lambda: Alone(scripted.last_frame_first), (2, "T", 3)),
+    "channels first": (lambda: Alone(scripted.channels_first), (2, 3, "T")),
+    "like the mean": (lambda: Alone(scripted.like_the_mean), (2, "T", 3)),
+    "decided branches": (scripted.Warm, (2, "T", 3)),
+    "in a row": (scripted.InARow, (2, "T", 3)),
+    "between convolutions": (scripted.BetweenConvolutions, (2, "T", 3)),
+}
+
+
+def exported(module: torch.nn.Module, dims: tuple[int | str, ...], free: bool) -> onnx.ModelProto:
+    axes = {dims.index("T"): "T"} | ({0: "B"} if free else {})
+    example = torch.randn(*(11 if d == "T" else int(d) for d in dims))
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": {"x": axes, "y": axes}}
+        torch.onnx.export(module.eval(), (example,), file, dynamo=False, opset_version=17, **names)
+    return onnx.load_from_string(file.getvalue())
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["free batch", "fixed batch"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_scripted_loop_streams(name: str, free: bool) -> None:
+    torch.manual_seed(0)
+    make, dims = CASES[name]
+    proto = exported(make(), dims, free)
+    stream, batch, rng = pulsify.stream(proto, pulse=2, time="T"), Batch(proto), np.random.default_rng(3)
+    for length in LENGTHS:
+        x = rng.standard_normal([length if d == "T" else int(d) for d in dims]).astype(np.float32)
+        want = batch.run({"x": x})["y"]
+        for cuts in chunkings(length, stream.pulse, rng):
+            for backend in ("ort", "native", "torch", "reference"):
+                got = streamed(stream, x, cuts, backend=backend, padding=math.nan)["y"]
+                np.testing.assert_allclose(got, want, atol=1e-6, rtol=1e-6, err_msg=f"{backend} {length} {cuts}")

@@ -1,0 +1,24 @@
+"""Exports tied to one length: which lengths are tried."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulsify.core.length import LONGEST
+from pulsify.frontend.model import make_node
+from pulsify.trace.tied import tied
+from pulsify.trace.traced import CannotRun, known
+
+
+def test_the_largest_number_there_is_is_no_size_to_try() -> None:
+    """The end of x[5000:] is written as one: a length worked out from it ran over."""
+    lengths = []
+
+    def run(length: int, batch: int) -> None:
+        lengths.append(length)
+        problem = CannotRun(make_node("Slice", ["x", "end"], "y", 17), "nothing is left")
+        problem.read = [known(np.zeros((1, 2, length), np.float32)), known(np.array([2**63 - 1, 5000]))]
+        raise problem
+
+    assert tied(run, 1, (1,)) is None
+    assert 5000 in lengths and max(lengths) <= LONGEST
