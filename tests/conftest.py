@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulsify.backends.ort import ring
-from tests.rota import share
+from tests.selection import share
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

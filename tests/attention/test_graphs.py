@@ -17,7 +17,7 @@ from tests.attention.check import Batch, check, compare, difference, ragged, run
 from tests.attention.graphs import Case, build
 from tests.attention.known import failure
 from tests.attention.masks import TABLE, Mask, Writing
-from tests.rota import turns
+from tests.selection import turns
 
 CHUNK = Mask("chunk", 4, 2)
 AHEAD = Mask("chunk", 3, 1, 1)

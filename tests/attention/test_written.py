@@ -14,7 +14,7 @@ import pytest
 import pulsify
 from pulsify.core.chunks import chunkings
 from tests.models import Array
-from tests.rota import rotated
+from tests.selection import rotated
 from tests.side import Batch, streamed
 
 pytest.importorskip("onnxscript")

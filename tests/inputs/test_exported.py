@@ -15,7 +15,7 @@ import pytest
 import pulsify
 from tests.inputs.check import check
 from tests.models import frames
-from tests.rota import rotated
+from tests.selection import rotated
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")

@@ -15,7 +15,7 @@ import pytest
 import pulsify
 from tests.inputs.check import check
 from tests.models import model, node
-from tests.rota import rotated
+from tests.selection import rotated
 from tests.side import Batch, streamed
 
 torch = pytest.importorskip("torch")

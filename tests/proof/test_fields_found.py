@@ -11,7 +11,7 @@ import pytest
 import pulsify
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
-from tests.rota import rotated
+from tests.selection import rotated
 
 Make = Callable[[Net], Wire]
 SHORT = (5, 20, 60)

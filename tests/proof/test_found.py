@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
-from tests.rota import rotated
+from tests.selection import rotated
 
 HALF, FLOAT, INT32, INT64 = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 END = 2**60

@@ -6,7 +6,7 @@ import pytest
 
 from tests.proof.graphs import CASES, Case
 from tests.proof.judge import Batch, Outcome, judge
-from tests.rota import turns
+from tests.selection import turns
 
 LONG = {"mask_segments_1000": [pytest.mark.slow]}  # half a minute: never by default
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
-from tests.rota import rotated
+from tests.selection import rotated
 
 HALF, DOUBLE, INT32, UINT32, INT64 = (
     TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.UINT32, TensorProto.INT64

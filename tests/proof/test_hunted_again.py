@@ -10,7 +10,7 @@ import pytest
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
 from tests.proof.test_hunted import LARGE, back
-from tests.rota import rotated
+from tests.selection import rotated
 
 Make = Callable[[Net], Wire]
 LATE = [499, 500, 510]

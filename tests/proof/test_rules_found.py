@@ -12,7 +12,7 @@ import pytest
 import pulsify
 from tests.proof.judge import judge
 from tests.proof.net import Net, Wire
-from tests.rota import rotated
+from tests.selection import rotated
 
 
 def scores(n: Net) -> tuple[Wire, Wire]:

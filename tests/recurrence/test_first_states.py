@@ -13,7 +13,7 @@ import pytest
 import pulsify
 from tests.inputs.check import check
 from tests.inputs.test_exported import exported
-from tests.rota import rotated
+from tests.selection import rotated
 
 torch = pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ from pulsify.core.runner import open_model
 from tests.recurrence.build import Built, Cell, Window
 from tests.recurrence.check import check, frames, open_session
 from tests.recurrence.graphs import CASES, DUAL_PATH, ENDS, GRU, LSTM, MIXED, PREFIX, RNN, Case, stacked
-from tests.rota import turns
+from tests.selection import turns
 
 KINDS = pytest.mark.parametrize("cell", [LSTM, GRU, RNN], ids=lambda c: c.op)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.attention.build import Array
 from tests.property.check import Batch
-from tests.rota import rotated
+from tests.selection import rotated
 from tests.signal.build import OVERLAPS, Signal, Sound, overlap_added, real_frames, spectrum
 from tests.signal.check import check
 from tests.signal.graphs import BINS, GRAPHS, HOP, TORCH, N, round_trip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rota import rotated
+from tests.selection import rotated
 from tests.whole.check import check
 from tests.whole.graphs import FOLDS, LATCHES, exported
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rota import turns
+from tests.selection import turns
 from tests.zoo.manifest import Entry, Exporter, load, runnable
 from tests.zoo.table import check_entry, model_path
 

@@ -25,7 +25,7 @@ from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
 from tests.models import model, node
-from tests.rota import turns
+from tests.selection import turns
 from tests.unit.convert.known.test_spread import first_sizes
 
 Array = np.ndarray[Any, Any]

@@ -24,7 +24,7 @@ from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
 from pulsify.trace.lengths import Tracer
 from tests.models import model, node
-from tests.rota import turns
+from tests.selection import turns
 
 Array = np.ndarray[Any, Any]
 OPERATORS = (
