@@ -149,7 +149,8 @@ def test_a_lower_type_is_told_node_by_node_and_not_judged(
 def test_run_takes_them_too(files: tuple[str, str], tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", frames(1, 2, 19))
     run = ("run", files[1], str(tmp_path / "x.npy"), "--compare", files[0])
-    assert "equal within the limit" in said(*run, *TORCH)
+    same = said(*run, *TORCH)  # whether torch rounds as ONNX Runtime does here depends on the processor
+    assert "equal within the limit" in same or "equal bit for bit" in same
     assert "MISMATCH" in said(*run, *TORCH, "--dtype", "bfloat16", code=1)
 
 
