@@ -9,7 +9,7 @@ import click
 
 from pulsify.cli import options
 from pulsify.cli.outcome import guarded, print_json
-from pulsify.cli.screen import line, working
+from pulsify.cli.screen import line
 from pulsify.core.errors import InvalidArgument
 
 
@@ -39,6 +39,10 @@ from pulsify.core.errors import InvalidArgument
               help="Seconds a stream may last.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate, for wss.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              show_default=True, help="Least severe messages that are logged, on stderr.")  # fmt: skip
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+              help="Log lines for people, or a JSON object each.")  # fmt: skip
 @options.pulse
 @options.meaning
 @options.sample_rate
@@ -63,18 +67,21 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     except ImportError as error:
         raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
     del starlette, uvicorn, websockets
+    from pulsify.serve import logs
     from pulsify.serve.running import Options, bound, run
 
     where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
     listening = bound(where)
-    with working("opening the models", as_json):
-        service = _service(sources, given)
+    logs.configure(given["log_level"], given["log_format"])
+    service = _service(sources, given)
 
     def listens(url: str) -> None:
-        if as_json:
-            print_json({"url": url, "models": [hosted.facts for hosted in service.models.values()]})
+        if as_json:  # one object, with everything about the models: once they are open
+            service.when_open.append(
+                lambda: print_json({"url": url, "models": [hosted.facts for hosted in service.models.values()]})
+            )
         else:
-            line(f"serving {', '.join(service.models)} at {url}")
+            line(f"serving {', '.join([*service.models, *service.starting])} at {url}")
         sys.stdout.flush()
 
     run(service, where, listening, listens)
@@ -83,7 +90,7 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     from pulsify.serve.hosted import Machine
     from pulsify.serve.service import Limits, Service, Settings
-    from pulsify.serve.sources import Meaning, open_sources, parse_source, whole
+    from pulsify.serve.sources import Meaning, model_sources, parse_source, whole
     from pulsify.serve.store import open_store
 
     if given["store"] != "memory" and not given["key"]:
@@ -101,7 +108,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     }
     meant = {k: v for k, v in meant.items() if v != plain[k]}
     rate = given["sample_rate"]
-    served = open_sources(
+    served = model_sources(
         [parse_source(text) for text in sources],
         Meaning(given["pulse"], not given["no_verify"], meant),
         None if rate is None else whole(rate),

@@ -27,7 +27,8 @@ Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
 STATUS = {
-    "too_many_streams": 503, "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413, "idle": 408,
+    "too_many_streams": 503, "starting": 503,
+    "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413, "idle": 408,
 }  # fmt: skip
 
 
@@ -187,13 +188,15 @@ def _routes(service: Service) -> Starlette:
         return answer
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"models": [h.facts for h in service.models.values()]})
+        facts = [h.facts for h in service.models.values()]
+        return JSONResponse({"models": facts, "starting": list(service.starting)})
 
     async def health(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def ready(request: Request) -> Response:
-        return PlainTextResponse("ready\n") if service.ready else PlainTextResponse("not ready\n", 503)
+        reason = service.unready
+        return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"not ready: {reason}\n", 503)
 
     async def metrics(request: Request) -> Response:
         return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4")

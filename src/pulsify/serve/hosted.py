@@ -170,5 +170,18 @@ class Hosted:
         return total
 
     @property
+    def summary(self) -> str:
+        """One line for the log at the start."""
+        served = self.served
+        if served.pulses_seconds is not None and served.sample_rate is not None:
+            seconds = max(served.pulses_seconds), served.latency / served.sample_rate
+            lasts = [f"{1000 * each:g} ms" for each in seconds]
+        else:
+            lasts = [f"{units} frames" for units in (served.streams[0].pulse, served.latency)]
+        names = ", ".join(dict.fromkeys(stage.engine.backend for stage in self._stages))
+        room = self.capacity.streams
+        return f"{served.name}: pulse {lasts[0]}, delay {lasts[1]}, back end {names}, up to {room} streams"
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {**self.served.facts, "backends": [stage.engine.backend for stage in self._stages]}

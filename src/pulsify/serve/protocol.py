@@ -24,6 +24,7 @@ CLOSE = {
     "forbidden_origin": 403,
     "unknown_model": 404,
     "too_many_streams": 1013,
+    "starting": 1013,
     "bad_message": 4400,
     "bad_frames": 4422,
     "unsupported": 4415,

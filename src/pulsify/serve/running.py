@@ -38,6 +38,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service, self._draining = service, False
+        self.failure: BaseException | None = None  # why it ended by itself: a model that cannot be opened
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._service.opening is not None:
+            self._service.opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        if not opening.cancelled() and (error := opening.exception()) is not None:
+            self.failure, self.should_exit = error, True
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._draining or sig not in (signal.SIGTERM, signal.SIGINT):
@@ -67,6 +77,7 @@ def server(service: Service, options: Options) -> Server:
         ssl_certfile=options.tls_cert,
         ssl_keyfile=options.tls_key,
         ws=partial(Wire, service),  # type: ignore[arg-type]
+        log_config=None,
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=5,
@@ -89,12 +100,23 @@ def bound(options: Options) -> socket.socket:
     return made
 
 
-def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
-    """Until a signal ends it. listens: is told where, when whoever comes is let in."""
-    tune()
-    made = server(service, options)
-    listening.listen(made.config.backlog)
+def url(options: Options, listening: socket.socket) -> str:
+    """Where clients find it."""
     scheme = "https" if options.tls_cert else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    listens(f"{scheme}://{host}:{listening.getsockname()[1]}")
-    made.run([listening])
+    return f"{scheme}://{host}:{listening.getsockname()[1]}"
+
+
+def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
+    """Until a signal ends it; raises what a model cannot be opened for.
+
+    listens: called with the URL once clients are answered, models open or not. `service.when_open` follows later.
+    """
+    sys.setswitchinterval(SWITCH)
+    service.when_open.insert(0, tune)
+    runner = server(service, options)
+    listening.listen(runner.config.backlog)
+    listens(url(options, listening))
+    runner.run([listening])
+    if runner.failure is not None:
+        raise runner.failure

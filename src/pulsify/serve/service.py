@@ -7,18 +7,20 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pulsify.serve import metrics
 from pulsify.serve.hosted import Hosted, Machine
+from pulsify.serve.opening import in_thread
 from pulsify.serve.protocol import Refused
 from pulsify.serve.scheduler import Live, News
-from pulsify.serve.sources import Served
+from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
 
 if TYPE_CHECKING:
@@ -58,12 +60,21 @@ class Settings:
 
 
 class Service:
-    """Models by name. `start` and `stop` on the loop that serves."""
+    """Models by name. `start` and `stop` on the loop that serves.
 
-    def __init__(self, served: Sequence[Served], settings: Settings | None = None, store: Store | None = None) -> None:
+    served: models that are open, and sources of others, which `start` opens in the background, in order. Until then
+    they are in `starting`, and streams of them are refused as such.
+    """
+
+    def __init__(
+        self, served: Sequence[Served | ModelSource], settings: Settings | None = None, store: Store | None = None
+    ) -> None:
         self.settings = settings = settings or Settings()
         self.keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
-        self.models = {s.name: Hosted(s, settings.machine, self._deliver) for s in served}
+        self.models = {s.name: self._host(s) for s in served if isinstance(s, Served)}
+        self.starting = {s.name: s for s in served if isinstance(s, ModelSource)}
+        self.when_open: list[Callable[[], None]] = []  # called once all models are open, just before it is ready
+        self.opening: asyncio.Task[None] | None = None  # fails if a model cannot be opened
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
         self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
@@ -80,10 +91,32 @@ class Service:
         for hosted in self.models.values():
             hosted.scheduler.start()
         self._looking = asyncio.create_task(self._look())
+        self.opening = asyncio.create_task(self._open_models())
+
+    def _host(self, served: Served) -> Hosted:
+        return Hosted(served, self.settings.machine, self._deliver)
+
+    def _open(self, source: ModelSource) -> Hosted:
+        return self._host(source.open())
+
+    async def _open_models(self) -> None:
+        began = time.monotonic()
+        for hosted in self.models.values():
+            log.info("%s", hosted.summary)
+        for name, source in list(self.starting.items()):
+            hosted = await in_thread(partial(self._open, source), f"pulsify-open-{name}")
+            hosted.scheduler.start()
+            self.models[name] = hosted
+            del self.starting[name]
+            log.info("%s", hosted.summary)
+        for call in self.when_open:
+            call()
+        log.info("ready after %.1f s", time.monotonic() - began)
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in (self._looking, self.opening):
+            if task is not None:
+                task.cancel()
         for connection in list(self.connections):
             connection.refuse(Refused("going_away", "the server stops"))
         for hosted in self.models.values():
@@ -108,6 +141,8 @@ class Service:
     # ---- who may come
 
     def hosted(self, name: str) -> Hosted:
+        if name in self.starting:
+            raise Refused("starting", f"{name!r} is being opened; try again in a few seconds")
         if name not in self.models:
             raise Refused("unknown_model", f"there are {', '.join(self.models)}")
         return self.models[name]
@@ -150,19 +185,30 @@ class Service:
 
     def recogniser(self) -> str:
         """The first one there is, for clients that name none."""
-        return next((name for name, h in self.models.items() if h.served.kind == "text"), "")
+        found = next((name for name, h in self.models.items() if h.served.kind == "text"), None)
+        return found or next(iter(self.starting), "")
 
     @property
     def ready(self) -> bool:
         """Are streams taken, of any model?"""
-        return self._loop is not None and any(map(self._has_room, self.models))
+        return self.unready is None
 
-    def _has_room(self, name: str) -> bool:
+    @property
+    def unready(self) -> str | None:
+        """Why no streams are taken; None: they are."""
+        if self.draining:
+            return "draining: the server is going away"
+        if self.opening is None or not self.opening.done():
+            return f"starting: {', '.join(self.starting) or 'models'} not open yet"
+        reasons = [self._refusal(name) for name in self.models]
+        return None if None in reasons else f"full: {reasons[0]}"
+
+    def _refusal(self, name: str) -> str | None:
         try:
             self.admit(name)
-        except Refused:
-            return False
-        return True
+        except Refused as refused:
+            return refused.message
+        return None
 
     # ---- from the threads
 

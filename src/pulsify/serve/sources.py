@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,14 @@ class Served:
 
 
 @dataclass(frozen=True)
+class ModelSource:
+    """A model that is not open yet."""
+
+    name: str
+    open: Callable[[], Served]
+
+
+@dataclass(frozen=True)
 class Given:
     """A SOURCE of the command line: [NAME=]PATH[@RATE]."""
 
@@ -127,20 +135,35 @@ class Meaning:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[Served]:
-    """All of them, or what comes with pulsify if there is none."""
-    made = [open_source(each, meaning, sample_rate) for each in given] if given else built_in(meaning.verify)
-    names = [m.name for m in made]
+def model_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[ModelSource]:
+    """All of them, or what comes with pulsify if there is none. Nothing is opened yet."""
+    sources = [_source(each, meaning, sample_rate) for each in given] if given else built_in_sources(meaning.verify)
+    names = [source.name for source in sources]
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise InvalidArgument(f"two models are called {twice!r}; give them names: NAME=PATH")
-    return made
+    return sources
 
 
-def open_source(given: Given, meaning: Meaning, sample_rate: float | None) -> Served:
+def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[Served]:
+    """The same, opened."""
+    return [source.open() for source in model_sources(given, meaning, sample_rate)]
+
+
+def _source(given: Given, meaning: Meaning, sample_rate: float | None) -> ModelSource:
+    return ModelSource(model_name(given), partial(open_source, given, meaning, sample_rate))
+
+
+def model_name(given: Given) -> str:
+    """The one that was given, or that of the file."""
     path = Path(given.path)
     name = given.name or re.sub(r"[^A-Za-z0-9._-]", "-", path.parent.name if path.name == "model.toml" else path.stem)
     if not NAME.fullmatch(name):
         raise InvalidArgument(f"{name!r} is no name of a model: letters, digits, '.', '_' and '-'; give one: NAME=PATH")
+    return name
+
+
+def open_source(given: Given, meaning: Meaning, sample_rate: float | None) -> Served:
+    path, name = Path(given.path), model_name(given)
     if path.suffix == ".toml":
         return of_recogniser(name, Recogniser.open(path, pulse=meaning.pulse, verify=meaning.verify))
     from pulsify.frontend.load import read
@@ -168,13 +191,22 @@ def of_recogniser(name: str, recogniser: Recogniser) -> Served:
 
 def built_in(verify: bool = False) -> list[Served]:
     """The recogniser and the enhancer of `pulsify demo`."""
+    return [source.open() for source in built_in_sources(verify)]
+
+
+def built_in_sources(verify: bool = False) -> list[ModelSource]:
+    recogniser, enhancer = partial(_built_in_recogniser, verify), partial(_built_in_enhancer, verify)
+    return [ModelSource("recogniser", recogniser), ModelSource("enhancer", enhancer)]
+
+
+def _built_in_recogniser(verify: bool) -> Served:
+    return of_recogniser("recogniser", Recogniser.open(BUILT_IN, verify=verify))
+
+
+def _built_in_enhancer(verify: bool) -> Served:
     from pulsify.demo.model import SAMPLE_RATE, build
 
-    enhancer = convert(build(), 320, verify=verify)
-    return [
-        of_recogniser("recogniser", Recogniser.open(BUILT_IN, verify=verify)),
-        of_stream("enhancer", enhancer, SAMPLE_RATE),
-    ]
+    return of_stream("enhancer", convert(build(), 320, verify=verify), SAMPLE_RATE)
 
 
 def port_facts(port: Input | Output) -> dict[str, Any]:
