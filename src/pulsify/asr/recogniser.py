@@ -50,14 +50,16 @@ class Recogniser:
         pulse: frames of the encoder's input per call, in place of the file's. verify: check each stream against its
         batch model.
         """
-        settings = read_settings(Path(BUILT_IN / "model.toml" if path is None else path))
+        file = Path(BUILT_IN / "model.toml" if path is None else path)
+        settings, keep = read_settings(file), file.resolve().parent == BUILT_IN.resolve()
         stages = []
         if settings.preprocessor is not None:
-            stages.append(Stage.open("preprocessor", settings.preprocessor, settings.preprocessor_options, verify))
+            given = settings.preprocessor_options
+            stages.append(Stage.open("preprocessor", settings.preprocessor, given, verify, keep))
         options = dict(settings.encoder_options)
         if chosen := pulse or settings.pulse:
             options["pulse"] = chosen
-        stages.append(Stage.open("encoder", settings.encoder, options, verify))
+        stages.append(Stage.open("encoder", settings.encoder, options, verify, keep))
         for stage, following in pairwise(stages):
             stage.check_feeds(following)
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.api import Stream, load, stream
+from pulsify.asr.kept import kept
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.runner import open_model
 from pulsify.core.spec import Input, Output, is_streaming
@@ -34,12 +35,17 @@ class Stage:
     batch_model: bool  # else the file is a stream already
 
     @staticmethod
-    def open(name: str, path: Path, options: Mapping[str, Any], verify: bool) -> Stage:
-        """Convert a batch model; a stream made before is taken as it is."""
+    def open(name: str, path: Path, options: Mapping[str, Any], verify: bool, keep: bool = False) -> Stage:
+        """Convert a batch model; a stream made before is taken as it is. keep: look for it in the cache folder."""
         batch_model = not is_streaming(read(path).metadata_props)
         if not batch_model and options:
             raise InvalidArgument(f"{path.name} is a stream already: {sorted(options)} are for batch models")
-        made = stream(path, **options, verify=verify) if batch_model else load(path)
+        if not batch_model:
+            made = load(path)
+        elif keep:
+            made = kept(path, (sorted(options.items()), verify), lambda: stream(path, **options, verify=verify))
+        else:
+            made = stream(path, **options, verify=verify)
         outputs = [o for o in made.outputs if o.axis is not None and o.dtype.kind == "f"]
         if len(made.inputs) != 1 or made.statics or not outputs:
             names = [i.name for i in made.inputs] + [s.name for s in made.statics]
