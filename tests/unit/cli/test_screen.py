@@ -49,10 +49,9 @@ COMMANDS = {
         ["export", "{heard}", "--to", "sherpa-onnx", "--tokens", "{tokens}", "-o", "{out}"],
         ["writing {out}: checking pulse 1 of"],
     ),
-    "serve": (["serve", "{batch}", "--sample-rate", "16000"], ["opening the models: node 1 of"]),
     "opset": (["export", "{stream}", "--to", "onnx", "--opset", "16", "-o", "{file}"], ["computing stream 1 of"]),
 }  # fmt: skip
-NEEDS = {"openvino": "openvino", "web": "ziglang", "serve": "uvicorn"}
+NEEDS = {"openvino": "openvino", "web": "ziglang"}
 
 
 class Screen(io.StringIO):
@@ -106,9 +105,6 @@ def test_a_terminal_is_told_what_is_done_and_how_far(
     if name == "sherpa":
         pulsify.stream(test_sherpa.ctc(), pulse=test_sherpa.PULSE, verify=False).save(places["heard"])
         test_sherpa.tokens(Path(places["tokens"]).parent)
-    if name == "serve":
-        for what in ("bound", "run"):
-            monkeypatch.setattr(f"pulsify.serve.running.{what}", lambda *opened: None)
     arguments, wanted = COMMANDS[name]
     said, shown = ran([a.format(**places) for a in arguments], True, monkeypatch)
     for text in wanted:
