@@ -179,7 +179,7 @@ def test_a_stream_goes_on_at_another_server(served: list[Any], browser: Any) -> 
         assert proxy.cut()
         assert tab.ended() == "done"
         alike(tab.tape("out")[0], cleaned(lights()))
-        assert second.counts["enhancer", "done"] == 1 and not first.counts["enhancer", "done"]
+        assert second.figures.ended["enhancer", "done"] == 1 and not first.figures.ended["enhancer", "done"]
         proxy.close()
 
 

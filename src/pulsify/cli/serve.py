@@ -61,12 +61,13 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     pulsify serve denoiser=gtcrn.onnx@16000 --token secret
     """
     try:
+        import prometheus_client
         import starlette
         import uvicorn
         import websockets
     except ImportError as error:
         raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
-    del starlette, uvicorn, websockets
+    del prometheus_client, starlette, uvicorn, websockets
     from pulsify.serve import logs
     from pulsify.serve.running import Options, bound, run
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from pulsify.serve import access, page
 from pulsify.serve.connection import Connection
+from pulsify.serve.exposition import Exposition
 from pulsify.serve.protocol import CLOSE, Refused
 from pulsify.serve.service import Service
 from pulsify.serve.transcribe import Transcription
@@ -75,6 +76,14 @@ async def websocket(service: Service, scope: Scope, receive: Receive, send: Send
 
 def entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
     """What makes the handler of a websocket; Refused if there is none, or not for this client."""
+    try:
+        return _entrance(service, scope)
+    except Refused as refused:
+        service.figures.rejections[refused.code] += 1
+        raise
+
+
+def _entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
     head = access.headers(scope["headers"])
     offered = scope.get("subprotocols", ())
     access.check_origin(head.get("origin"), head.get("host"), service.settings.origins)
@@ -177,12 +186,15 @@ def refusal(refused: Refused) -> JSONResponse:
 
 
 def _routes(service: Service) -> Starlette:
+    figures = Exposition(service)
+
     def guarded(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
                 access.check_token(service.settings.token, request.headers.get("authorization"))
                 return await call(request)
             except Refused as refused:
+                service.figures.rejections[refused.code] += 1
                 return refusal(refused)
 
         return answer
@@ -199,7 +211,8 @@ def _routes(service: Service) -> Starlette:
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"not ready: {reason}\n", 503)
 
     async def metrics(request: Request) -> Response:
-        return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4")
+        body, kind = figures.render(request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": kind})
 
     async def run(request: Request) -> Response:
         query = {k: v[-1] for k, v in parse_qs(request.url.query).items()}

@@ -40,6 +40,7 @@ class Connection:
     def __init__(self, service: Service, hosted: Hosted, peer: Peer) -> None:
         self.service, self.hosted, self.peer = service, hosted, peer
         self.limits = service.settings.limits
+        self._traffic = service.figures.of(hosted.served.name)
         self.live: Live | None = None
         self.began = self.heard = time.monotonic()
         self.opened: Open | None = None
@@ -61,6 +62,7 @@ class Connection:
         if self.over:
             return
         self.heard, waiting = time.monotonic(), self.peer.waiting()
+        self._traffic.received(len(text))
         try:
             self._said(text)
         except Refused as refused:
@@ -72,6 +74,7 @@ class Connection:
         if self.over:
             return
         self.heard = time.monotonic()
+        self._traffic.received(len(data))
         if self.opened is None or self.flushed:
             self.refuse(Refused("bad_message", f"frames {'after flush' if self.flushed else 'before open'}"))
         elif self.live is None:
@@ -108,7 +111,7 @@ class Connection:
         self.service.connections.pop(self, None)
         if self.token is not None and self.service.by_token.get(self.token) is self:
             del self.service.by_token[self.token]
-        self.service.counts[self.hosted.served.name, self._outcome] += 1
+        self.service.figures.ended[self.hosted.served.name, self._outcome] += 1
 
     def _said(self, text: str) -> None:
         message = protocol.parse(text)
@@ -237,6 +240,7 @@ class Connection:
             if self.over:
                 return
             if isinstance(each, (bytes, str)):
+                self._traffic.sent(len(each))
                 self.peer.send(each)
             else:
                 self._heard(each)

@@ -1,22 +1,47 @@
-"""Figures of a server, as Prometheus reads them."""
+"""What a server counts while it runs. `exposition` shows it to Prometheus; nothing here costs more than an addition."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections import Counter
 
-EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds
+EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds
 MEMORY = 5.0  # seconds over which the duty cycle is taken
 
 
-class Meter:
-    """What one thread has done. It alone writes; whoever reads may see a number one round old."""
+class Times:
+    """A histogram of seconds. One thread writes."""
+
+    __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.rounds = self.pulses = self.lags = 0
-        self.busy = self.lag_seconds = 0.0
         self.counts = [0] * (len(EDGES) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        self.seconds += seconds * count
+        self.counts[bisect_left(EDGES, seconds)] += count
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper edges, each with how many were no longer than that."""
+        out, total = [], 0
+        for edge, count in zip([*map(str, EDGES), "+Inf"], self.counts, strict=True):
+            total += count
+            out.append((edge, float(total)))
+        return out
+
+
+class Meter:
+    """What the thread of a model has done. It alone writes; whoever reads may see a number one round old.
+
+    queue: from when a message came to the round that computes it. compute: that round.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = self.pulses = 0
+        self.busy = 0.0
+        self.queue, self.compute = Times(), Times()
         self._slowest = (time.monotonic(), 0.0)
         self._window = (time.monotonic(), 0.0)
         self._duty = 0.0
@@ -28,11 +53,6 @@ class Meter:
         self.busy += seconds
         if one > self.slowest:
             self._slowest = time.monotonic(), one
-
-    def lag(self, seconds: float) -> None:
-        self.lags += 1
-        self.lag_seconds += seconds
-        self.counts[bisect_left(EDGES, seconds)] += 1
 
     @property
     def slowest(self) -> float:
@@ -53,24 +73,36 @@ class Meter:
         return self._duty
 
 
-def text(rows: Iterable[tuple[str, str, Mapping[str, str], float]]) -> str:
-    """Rows of name, type, labels and value, those of one name in a row."""
-    out, last = [], ""
-    for name, kind, labels, value in rows:
-        if name != last:
-            out.append(f"# TYPE pulsify_{name} {kind}")
-            last = name
-        shown = ",".join(f'{k}="{v}"' for k, v in labels.items())
-        out.append(f"pulsify_{name}{{{shown}}} {value:.10g}" if shown else f"pulsify_{name} {value:.10g}")
-    return "\n".join(out) + "\n"
+class Traffic:
+    """What the event loop has moved for one model.
+
+    deliver: from the end of a round to when its results were handed to the socket. lag: all of the way, from the last
+    message of a stream to the results.
+    """
+
+    __slots__ = ("deliver", "lag", "received_bytes", "received_messages", "sent_bytes", "sent_messages")
+
+    def __init__(self) -> None:
+        self.received_messages = self.received_bytes = self.sent_messages = self.sent_bytes = 0
+        self.deliver, self.lag = Times(), Times()
+
+    def received(self, size: int) -> None:
+        self.received_messages += 1
+        self.received_bytes += size
+
+    def sent(self, size: int) -> None:
+        self.sent_messages += 1
+        self.sent_bytes += size
 
 
-def histogram(name: str, labels: Mapping[str, str], meter: Meter) -> list[str]:
-    """How long frames were on their way, in seconds."""
-    shown = "".join(f'{k}="{v}",' for k, v in labels.items())
-    out, total = [f"# TYPE pulsify_{name} histogram"], 0
-    for edge, count in zip([*EDGES, "+Inf"], meter.counts, strict=True):
-        total += count
-        out.append(f'pulsify_{name}_bucket{{{shown}le="{edge}"}} {total}')
-    plain = f"{{{shown[:-1]}}}" if shown else ""
-    return [*out, f"pulsify_{name}_sum{plain} {meter.lag_seconds:.10g}", f"pulsify_{name}_count{plain} {total}"]
+class Figures:
+    """What the event loop has counted for the whole server."""
+
+    def __init__(self) -> None:
+        self.ended: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
+        self.rejections: Counter[str] = Counter()  # requests by why they were not let in
+        self.loop = Times()  # by how much the event loop was late
+        self.traffic: dict[str, Traffic] = {}  # by model
+
+    def of(self, model: str) -> Traffic:
+        return self.traffic.setdefault(model, Traffic())

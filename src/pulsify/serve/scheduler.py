@@ -110,7 +110,7 @@ class Scheduler:
         self._news: dict[Live, list[News]] = {}
         self._peeking: dict[Live, None] = {}  # those that wait for an answer
         self._since: float | None = None  # when the oldest of what is ready came
-        self._next_look = self._next_peek = self._now = 0.0
+        self._next_look = self._next_peek = self._began = 0.0
         kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
         self._on = {kind: getattr(self, f"_on_{kind}") for kind in kinds}
         self._thread = threading.Thread(target=self._run, name=f"pulsify-{name}", daemon=True)
@@ -286,13 +286,13 @@ class Scheduler:
     def _round(self) -> None:
         """A pulse or a few of everyone who has them, through all stages."""
         start, pulses, one = time.perf_counter(), 0, 0.0
+        self._began = time.monotonic()
         for _, stage in self._stages:
             if not stage.ready:
                 continue
             doing, began = list(stage.ready), time.perf_counter()
             try:
                 steps: Sequence[Step] = stage.step()
-                self._now = time.monotonic()
             except (
                 Exception
             ):  # an engine says what it must with PulsifyError: this is a bug, of which others know nothing
@@ -310,6 +310,7 @@ class Scheduler:
         self._load += RECENT * (min(spent / max(now - self._rounded, spent), 1.0) - self._load)
         self._rounded = now
         self.meter.round(pulses, spent, one)
+        self.meter.compute.add(spent, len(self._news))
 
     def _stepped(self, step: Step) -> None:
         flow, at = step.seat.owner
@@ -334,7 +335,7 @@ class Scheduler:
                 self._news[live] += messages
             else:
                 self._news[live] = messages
-            self.meter.lag(self._now - live.when)
+            self.meter.queue.add(self._began - live.when)
         if step.error is not None:
             self._fail(live, refusal(step.error, at))
         elif flow.done:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pulsify.serve import metrics
 from pulsify.serve.hosted import Hosted, Machine
+from pulsify.serve.metrics import Figures
 from pulsify.serve.opening import in_thread
 from pulsify.serve.protocol import Refused
 from pulsify.serve.scheduler import Live, News
@@ -70,6 +70,7 @@ class Service:
         self, served: Sequence[Served | ModelSource], settings: Settings | None = None, store: Store | None = None
     ) -> None:
         self.settings = settings = settings or Settings()
+        self.figures = Figures()
         self.keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
         self.models = {s.name: self._host(s) for s in served if isinstance(s, Served)}
         self.starting = {s.name: s for s in served if isinstance(s, ModelSource)}
@@ -77,7 +78,6 @@ class Service:
         self.opening: asyncio.Task[None] | None = None  # fails if a model cannot be opened
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
-        self.counts: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
         self.uploads: Counter[str] = Counter()  # files on their way, by model
         self.tasks: set[asyncio.Future[None]] = set()
         self.draining = False
@@ -94,7 +94,8 @@ class Service:
         self.opening = asyncio.create_task(self._open_models())
 
     def _host(self, served: Served) -> Hosted:
-        return Hosted(served, self.settings.machine, self._deliver)
+        self.figures.of(served.name)
+        return Hosted(served, self.settings.machine, partial(self._deliver, served.name))
 
     def _open(self, source: ModelSource) -> Hosted:
         return self._host(source.open())
@@ -152,7 +153,7 @@ class Service:
         hosted = self.hosted(name)
         if self.draining:
             raise Refused("too_many_streams", "the server is going away")
-        taken = self._taken()
+        taken = self.taken()
         if taken[name] >= hosted.machine.most:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
@@ -177,9 +178,9 @@ class Service:
     @property
     def used(self) -> float:
         """The share of what was measured as possible that is taken."""
-        return sum(count / self.models[name].capacity.streams for name, count in self._taken().items())
+        return sum(count / self.models[name].capacity.streams for name, count in self.taken().items())
 
-    def _taken(self) -> Counter[str]:
+    def taken(self) -> Counter[str]:
         """Streams by model."""
         return Counter(c.hosted.served.name for c in self.connections) + self.uploads
 
@@ -212,11 +213,12 @@ class Service:
 
     # ---- from the threads
 
-    def _deliver(self, batch: list[tuple[Live, list[News]]]) -> None:
+    def _deliver(self, model: str, batch: list[tuple[Live, list[News]]]) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._delivered, batch)
+        self._loop.call_soon_threadsafe(self._delivered, model, time.monotonic(), batch)
 
-    def _delivered(self, batch: list[tuple[Live, list[News]]]) -> None:
+    def _delivered(self, model: str, computed: float, batch: list[tuple[Live, list[News]]]) -> None:
+        traffic = self.figures.of(model)
         for live, news in batch:
             try:
                 live.peer.hear(news)
@@ -225,27 +227,15 @@ class Service:
             except Exception:  # a bug, which must not take the others' frames with it
                 log.exception("news of a stream")
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))
+            if isinstance(news[-1], (bytes, str)):
+                traffic.lag.add(time.monotonic() - live.when)
+        traffic.deliver.add(time.monotonic() - computed, len(batch))
 
     async def _look(self) -> None:
         while True:
+            due = time.monotonic() + LOOK_EVERY
             await asyncio.sleep(LOOK_EVERY)
             now = time.monotonic()
+            self.figures.loop.add(max(now - due, 0.0))
             for connection in list(self.connections):
                 connection.look(now)
-
-    # ---- figures
-
-    def metrics(self) -> str:
-        rows: list[tuple[str, str, Any, float]] = []
-        models = [(name, {"model": name}, h) for name, h in self.models.items()]
-        taken = self._taken()
-        for name, labels, _ in models:
-            rows.append(("streams", "gauge", labels, taken[name]))
-        rows += [("capacity_streams", "gauge", labels, h.capacity.streams) for _, labels, h in models]
-        for (model, how), ended in sorted(self.counts.items()):
-            rows.append(("streams_total", "counter", {"model": model, "outcome": how}, ended))
-        for figure, read in (("rounds_total", "rounds"), ("pulses_total", "pulses"), ("busy_seconds_total", "busy")):
-            rows += [(figure, "counter", labels, getattr(h.scheduler.meter, read)) for _, labels, h in models]
-        rows += [("duty_cycle", "gauge", labels, h.scheduler.meter.duty) for _, labels, h in models]
-        lags = [line for _, labels, h in models for line in metrics.histogram("lag_seconds", labels, h.scheduler.meter)]
-        return metrics.text(rows) + "\n".join(dict.fromkeys(lags)) + "\n"

@@ -238,7 +238,7 @@ async function showLoad() {
   try {
     const found = await load(token), name = chosen()?.model;
     put("f-streams", String(found.streams?.[name] ?? "–"));
-    const duty = found.duty_cycle?.[name];
+    const duty = found.duty_ratio?.[name];
     put("f-busy", duty === undefined ? "–" : `${(duty * 100).toFixed(duty < 0.1 ? 1 : 0)} %`);
   } catch {
     put("f-busy", "–");

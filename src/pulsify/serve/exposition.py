@@ -1,0 +1,113 @@
+"""Figures of a server as Prometheus reads them: `GET /metrics`, in its text format or as OpenMetrics."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnxruntime
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from pulsify import __version__
+from pulsify.serve.metrics import Times
+
+if TYPE_CHECKING:
+    from pulsify.serve.hosted import Hosted
+    from pulsify.serve.service import Service
+
+Row: TypeAlias = tuple[tuple[str, ...], float]
+
+
+class Exposition(Collector):
+    """The server's own figures, and those of its process."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The body and its content type, in the best format that the header `Accept` names."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        yield _gauge("build_info", "Versions of this server; always 1.", ("version", "python", "onnxruntime"),
+                     [((__version__, platform.python_version(), onnxruntime.__version__), 1)])  # fmt: skip
+        yield _gauge("ready", "1 if streams are accepted.", (), [((), float(service.ready))])
+        yield from self._models()
+        figures = service.figures
+        yield _counter("streams_ended", "Streams that are over, by how they ended.", ("model", "outcome"),
+                       figures.ended.items())  # fmt: skip
+        yield _counter("rejections", "Requests that were not let in, by error code.", ("reason",),
+                       (((reason,), count) for reason, count in figures.rejections.items()))  # fmt: skip
+        yield _histogram("event_loop_lag_seconds", "By how much the event loop was late.", (), [((), figures.loop)])
+
+    def _models(self) -> Iterator[Metric]:
+        service = self._service
+        hosts, taken = service.models, service.taken()
+
+        def each(read: Callable[[str, Hosted], float]) -> list[Row]:
+            return [((name,), read(name, hosted)) for name, hosted in hosts.items()]
+
+        def of_meter(name: str) -> list[Row]:
+            return each(lambda _, hosted: getattr(hosted.scheduler.meter, name))
+
+        model = ("model",)
+        yield _gauge("streams", "Open streams.", model, each(lambda name, _: taken[name]))
+        yield _gauge("capacity_streams", "Streams for which there is time, as measured.", model,
+                     each(lambda _, hosted: hosted.capacity.streams))  # fmt: skip
+        yield _gauge("duty_ratio", "Share of the last seconds in which the model's thread computed.", model,
+                     of_meter("duty"))  # fmt: skip
+        yield _counter("rounds", "Batches computed.", model, of_meter("rounds"))
+        yield _counter("pulses", "Pulses computed, of all streams.", model, of_meter("pulses"))
+        yield _counter("busy_seconds", "Time in which the model's thread computed.", model, of_meter("busy"))
+        for what, about in (("messages", "Messages"), ("bytes", "Bytes of messages")):
+            rows = [
+                ((name, way), float(getattr(traffic, f"{way}_{what}")))
+                for name, traffic in service.figures.traffic.items()
+                for way in ("received", "sent")
+            ]
+            yield _counter(what, f"{about} of streams, by direction.", ("model", "direction"), rows)
+        yield _histogram("lag_seconds", "From a stream's last message to results handed to its socket.", model,
+                         [((name,), traffic.lag) for name, traffic in service.figures.traffic.items()])  # fmt: skip
+        yield _histogram("stage_seconds", "Parts of the lag: waiting for a round, the round, handing results out.",
+                         ("model", "stage"), self._stages())  # fmt: skip
+
+    def _stages(self) -> Iterator[tuple[tuple[str, ...], Times]]:
+        for name, hosted in self._service.models.items():
+            meter = hosted.scheduler.meter
+            yield (name, "queue"), meter.queue
+            yield (name, "compute"), meter.compute
+            yield (name, "deliver"), self._service.figures.of(name).deliver
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[Row]) -> Metric:
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(name: str, about: str, labels: tuple[str, ...], rows: Iterable[Row]) -> Metric:
+    return _filled(GaugeMetricFamily(f"pulsify_{name}", about, labels=labels), rows)
+
+
+def _counter(name: str, about: str, labels: tuple[str, ...], rows: Iterable[Row]) -> Metric:
+    return _filled(CounterMetricFamily(f"pulsify_{name}", about, labels=labels), rows)
+
+
+def _histogram(name: str, about: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Times]]) -> Metric:
+    family = HistogramMetricFamily(f"pulsify_{name}", about, labels=labels)
+    for values, times in rows:
+        family.add_metric(values, times.buckets(), times.seconds)
+    return family
