@@ -7,14 +7,16 @@ from typing import Any
 
 import click
 
-from pulsify.cli import options
+from pulsify.cli import configuration, options
 from pulsify.cli.outcome import guarded, print_json
 from pulsify.cli.screen import line
 from pulsify.core.errors import InvalidArgument
 
 
-@click.command(short_help="Serve models over websockets: many live streams, and a page to see them.")
-@click.argument("sources", nargs=-1, metavar="[NAME=]SOURCE[@RATE]...")
+@click.command(
+    cls=configuration.Configured, short_help="Serve models over websockets: many live streams, and a page to see them."
+)
+@click.argument("sources", cls=configuration.Arguments, nargs=-1, metavar="[NAME=]SOURCE[@RATE]...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any.")
 @click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="Streams per model.")
@@ -48,6 +50,7 @@ from pulsify.core.errors import InvalidArgument
 @options.sample_rate
 @options.backend_or_auto
 @options.no_verify
+@configuration.config
 @options.as_json
 @guarded
 def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
@@ -59,6 +62,7 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     \b
     pulsify serve
     pulsify serve denoiser=gtcrn.onnx@16000 --token secret
+    pulsify serve --config server.toml
     """
     try:
         import prometheus_client
