@@ -23,6 +23,7 @@ from pulsify.serve import hosted
 from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Limits, Service, Settings
 from pulsify.serve.sources import of_stream
+from pulsify.serve.tokens import tokens
 from tests.models import frames, look_ahead, model, node, weights
 from tests.serve.live import cut, exchange, opened, serving
 
@@ -375,7 +376,7 @@ def test_rates_that_nobody_sends_any_more_are_forgotten(monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
-    with serving([SERVED], Settings(token="s3cret", origins=("https://friend.example",))) as (_, where):
+    with serving([SERVED], Settings(tokens=tokens(["s3cret"]), origins=("https://friend.example",))) as (_, where):
         yield where
 
 

@@ -17,8 +17,9 @@ import pulsify
 from pulsify.serve.metrics import EDGES, Times
 from pulsify.serve.service import Settings
 from pulsify.serve.sources import of_stream
+from pulsify.serve.tokens import tokens
 from tests.models import frames, look_ahead
-from tests.serve.live import serving
+from tests.serve.live import opened, serving
 
 STREAM = pulsify.stream(look_ahead("B"), 4, verify=False)
 X = frames(1, 2, 40)
@@ -27,7 +28,7 @@ Figures = dict[tuple[str, tuple[str, ...]], float]
 
 @pytest.fixture(scope="module")
 def where() -> Iterator[str]:
-    with serving([of_stream("m", STREAM, 100)], Settings(token="T")) as (_, found):
+    with serving([of_stream("m", STREAM, 100)], Settings(tokens=tokens(["T"]))) as (_, found):
         yield found
 
 
@@ -113,6 +114,25 @@ def test_rejections_are_counted_by_reason_alone(where: str) -> None:
         key = ("pulsify_rejections_total", (reason,))
         assert after[key] - before.get(key, 0.0) == count
     assert "nobody" not in text(where)
+
+
+def test_streams_are_counted_by_the_names_of_tokens() -> None:
+    """Those of now: tokens that are taken away would add up."""
+
+    async def come(where: str) -> None:
+        async with connect(f"ws://{where}/v1/stream/m", additional_headers={"Authorization": "Bearer T"}) as ws:
+            await opened(ws)
+
+    def counted(where: str) -> Figures:
+        return {k: v for k, v in figures(where).items() if k[0] == "pulsify_streams_opened_total"}
+
+    settings = Settings(tokens=tokens(["T", "app:other"]))
+    with serving([of_stream("m", STREAM, 100)], settings) as (service, where):
+        assert not counted(where)
+        asyncio.run(come(where))
+        assert counted(where) == {("pulsify_streams_opened_total", ("token",)): 1.0}
+        service.tokens = tokens(["now:T"])
+        assert not counted(where)
 
 
 def test_a_histogram_counts_up_to_each_edge() -> None:

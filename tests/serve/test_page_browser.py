@@ -19,6 +19,7 @@ from pulsify.serve.service import Service, Settings
 from pulsify.serve.sound import resampler
 from pulsify.serve.sources import built_in, of_stream
 from pulsify.serve.store import Memory
+from pulsify.serve.tokens import tokens
 from tests.models import look_ahead, model, node, weights
 from tests.serve.browser import Proxy, Tab, chromium, read_wav, write_wav
 from tests.serve.live import Array, serving
@@ -251,7 +252,7 @@ def test_stop_ends_a_stream_early_and_the_rest_comes_out(
 
 @pytest.mark.slow
 def test_a_token_is_asked_for_and_kept_from_view(served: list[Any], browser: Any) -> None:
-    with serving(served, Settings(token="ünsaid")) as (_, where):
+    with serving(served, Settings(tokens=tokens(["ünsaid"]))) as (_, where):
         tab = Tab(browser, where)
         tab.waits("#status", "This server wants a token")
         tab.page.get_by_label("Token of this server").fill("wrong")

@@ -93,13 +93,14 @@ def _table(path: str) -> Mapping[str, Any]:
 
 
 def _raw(parameter: click.Parameter, value: Any) -> Any:
-    """As the command line would have it. A table is NAME=VALUE, once for each of its keys."""
+    """As the command line would have it. A table is NAME=VALUE or NAME:VALUE, once for each of its keys."""
     if getattr(parameter, "is_flag", False):
         return _of(bool, value, "true or false")
     if not (parameter.multiple if isinstance(parameter, click.Option) else parameter.nargs == -1):
         return _one(parameter, value)
-    if isinstance(value, dict) and "=" in (parameter.metavar or ""):
-        return [f"{name}={_text(each)}" for name, each in value.items()]
+    between = next((sign for sign in "=:" if sign in (parameter.metavar or "")), None)
+    if isinstance(value, dict) and between is not None:
+        return [f"{name}{between}{_text(each)}" for name, each in value.items()]
     return [_one(parameter, each) for each in (value if isinstance(value, list) else [value])]
 
 

@@ -22,7 +22,10 @@ from pulsify.core.errors import InvalidArgument
 @click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="Streams per model.")
 @click.option("--wait", type=click.FloatRange(min=0), default=2, show_default=True, metavar="MS",
               help="A batch waits so long for company.")  # fmt: skip
-@click.option("--token", envvar="PULSIFY_TOKEN", help="What clients must show. [env: PULSIFY_TOKEN]")
+@click.option("--token", multiple=True, envvar="PULSIFY_TOKEN", metavar="[NAME:]TOKEN",
+              help="Clients must show it, or another one's. Repeatable. [env: PULSIFY_TOKEN]")  # fmt: skip
+@click.option("--token-file", multiple=True, type=click.Path(),
+              help="More of them: a line each, or a folder with a file each. Repeatable.")  # fmt: skip
 @click.option("--origin", multiple=True, help="A page from elsewhere that may connect; '*': any. Repeatable.")
 @click.option("--store", default="memory", show_default=True, metavar="WHERE",
               help="Snapshots of streams that can be resumed: memory, a folder, or redis://...")  # fmt: skip
@@ -97,6 +100,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     from pulsify.serve.service import Limits, Service, Settings
     from pulsify.serve.sources import Meaning, model_sources, parse_source, whole
     from pulsify.serve.store import open_store
+    from pulsify.serve.tokens import tokens
 
     if given["store"] != "memory" and not given["key"]:
         raise InvalidArgument("a store that is shared needs a key that is: --key, or PULSIFY_KEY")
@@ -124,7 +128,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     settings = Settings(
         Machine(given["most"], backend, machine.options, given["wait"] / 1000),
         Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),
-        given["token"],
+        tokens(given["token"], given["token_file"]),
         tuple(given["origin"]),
         snapshot_seconds=given["snapshot"],
         keep_seconds=given["keep"],

@@ -4,30 +4,62 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
+import ipaddress
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from pulsify.serve.protocol import SUBPROTOCOL, TOKEN_PREFIX, Refused
+from pulsify.serve.tokens import Tokens
 
 OPENAI_PREFIX = "openai-insecure-api-key."
 SPOKEN = (SUBPROTOCOL, "realtime")  # subprotocols that are answered
 
 
-def check_token(wanted: str | None, authorization: str | None, subprotocols: Iterable[str] = ()) -> None:
-    """Refused unless one of those shown is the right one. All are compared in constant time."""
-    if wanted is None:
-        return
+@dataclass(frozen=True)
+class Client:
+    """Who is at the other end: HOST:PORT, and the name of the token that was shown."""
+
+    address: str | None = None
+    token: str | None = None
+
+
+NOBODY = Client()
+
+
+def address(client: Any) -> str | None:
+    """Of an ASGI scope's `client`, or a socket's peer."""
+    if not isinstance(client, (tuple, list)) or len(client) < 2:
+        return None  # a socket of this machine's file system
+    host, port = client[0], client[1]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def is_local(host: str) -> bool:
+    """Is this an address that only this machine reaches?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_token(wanted: Tokens, authorization: str | None, subprotocols: Iterable[str] = ()) -> str | None:
+    """The name of the token that is shown, None if none is wanted. Refused if it is not one of those."""
+    if not wanted:
+        return None
     shown = []
     if authorization is not None and authorization[:7].lower() == "bearer ":
-        shown.append(authorization[7:].strip())
+        shown += _spellings(authorization[7:].strip())
     for name in subprotocols:
         if name.startswith(TOKEN_PREFIX):
             shown.append(_decoded(name.removeprefix(TOKEN_PREFIX)))
         elif name.startswith(OPENAI_PREFIX):
             shown.append(name.removeprefix(OPENAI_PREFIX))
-    if not any(hmac.compare_digest(wanted.encode(), each.encode("utf-8", "replace")) for each in shown):
+    whose = wanted.name_of(shown)
+    if whose is None:
         raise Refused("unauthorized", "a token is needed: Authorization: Bearer TOKEN, or the subprotocol")
+    return whose
 
 
 def check_origin(origin: str | None, host: str | None, allowed: Iterable[str]) -> None:
@@ -50,6 +82,11 @@ def headers(raw: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     for name, value in raw:
         out.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
     return out
+
+
+def _spellings(text: str) -> list[str]:
+    """A header's text, which is bytes as latin-1, and what it is if they were UTF-8."""
+    return [text, text.encode("latin-1", "replace").decode(errors="replace")]
 
 
 def _decoded(text: str) -> str:

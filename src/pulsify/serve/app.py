@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -26,6 +27,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
+Call = Callable[[Request], Awaitable[Response]]
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
 STATUS = {
     "too_many_streams": 503, "starting": 503,
@@ -76,28 +78,29 @@ async def websocket(service: Service, scope: Scope, receive: Receive, send: Send
 
 def entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
     """What makes the handler of a websocket; Refused if there is none, or not for this client."""
+    client = access.Client(access.address(scope.get("client")))
     try:
-        return _entrance(service, scope)
+        return _entrance(service, scope, client)
     except Refused as refused:
-        service.figures.rejections[refused.code] += 1
+        service.rejected(refused, client)
         raise
 
 
-def _entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
+def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable[[Any], Any]:
     head = access.headers(scope["headers"])
     offered = scope.get("subprotocols", ())
     access.check_origin(head.get("origin"), head.get("host"), service.settings.origins)
-    access.check_token(service.settings.token, head.get("authorization"), offered)
+    who = replace(client, token=access.check_token(service.tokens, head.get("authorization"), offered))
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     if path.startswith(STREAM):
         hosted = service.admit(path.removeprefix(STREAM))
-        return lambda peer: Connection(service, hosted, peer)
+        return lambda peer: Connection(service, hosted, peer, who)
     if path == REALTIME:
         named = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model", [])
         hosted = service.admit(named[-1] if named else service.recogniser())
         if hosted.served.kind != "text":
             raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
-        return lambda peer: Transcription(service, hosted, peer)
+        return lambda peer: Transcription(service, hosted, peer, who)
     raise Refused("unknown_model", "streams are at /v1/stream/NAME")
 
 
@@ -188,18 +191,19 @@ def refusal(refused: Refused) -> JSONResponse:
 def _routes(service: Service) -> Starlette:
     figures = Exposition(service)
 
-    def guarded(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def guarded(call: Callable[[Request, access.Client], Awaitable[Response]]) -> Call:
         async def answer(request: Request) -> Response:
+            client = access.Client(access.address(request.client))
             try:
-                access.check_token(service.settings.token, request.headers.get("authorization"))
-                return await call(request)
+                token = access.check_token(service.tokens, request.headers.get("authorization"))
+                return await call(request, replace(client, token=token))
             except Refused as refused:
-                service.figures.rejections[refused.code] += 1
+                service.rejected(refused, client)
                 return refusal(refused)
 
         return answer
 
-    async def models(request: Request) -> Response:
+    async def models(request: Request, client: access.Client) -> Response:
         facts = [h.facts for h in service.models.values()]
         return JSONResponse({"models": facts, "starting": list(service.starting)})
 
@@ -210,16 +214,16 @@ def _routes(service: Service) -> Starlette:
         reason = service.unready
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"not ready: {reason}\n", 503)
 
-    async def metrics(request: Request) -> Response:
+    async def metrics(request: Request, client: access.Client) -> Response:
         body, kind = figures.render(request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
-    async def run(request: Request) -> Response:
+    async def run(request: Request, client: access.Client) -> Response:
         query = {k: v[-1] for k, v in parse_qs(request.url.query).items()}
         kind, name = request.headers.get("content-type", ""), request.path_params["name"]
         with service.uploading(name):
             body = await _body(service, request)
-        return await run_whole(service, name, body, kind, query)
+        return await run_whole(service, name, body, kind, query, client)
 
     routes: list[Any] = [
         Route("/v1/models", guarded(models)),

@@ -6,12 +6,15 @@ It knows nothing of sockets: whoever moves the bytes is a `Peer`, and calls `tex
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsify.serve import protocol
+from pulsify.serve.access import NOBODY, Client
+from pulsify.serve.logs import fields
 from pulsify.serve.protocol import CLOSE, NORMAL, Ack, Flush, Open, Peek, Ping, Refused, Sound, said
 from pulsify.serve.scheduler import Done, Live, News, Opened, Peeked, Snapped, Taken
 from pulsify.serve.store import Kept, StoreFailed
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from pulsify.serve.service import Service
 
 PATIENCE = 5.0  # seconds for a client to take its last messages
+log = logging.getLogger("pulsify.serve")
 
 
 class Peer(Protocol):
@@ -37,7 +41,7 @@ class Peer(Protocol):
 class Connection:
     """From `open` to the end."""
 
-    def __init__(self, service: Service, hosted: Hosted, peer: Peer) -> None:
+    def __init__(self, service: Service, hosted: Hosted, peer: Peer, client: Client = NOBODY) -> None:
         self.service, self.hosted, self.peer = service, hosted, peer
         self.limits = service.settings.limits
         self._traffic = service.figures.of(hosted.served.name)
@@ -54,6 +58,7 @@ class Connection:
         self._until = 0.0  # when an ended connection is cut
         self._outcome = "left"
         self.name = f"{service.name}-{next(service.numbers)}"  # never given twice
+        self.about = fields(stream=self.name, client=client.address, model=hosted.served.name, token=client.token)
         service.connections[self] = None
 
     # ---- from the client
@@ -112,6 +117,8 @@ class Connection:
         if self.token is not None and self.service.by_token.get(self.token) is self:
             del self.service.by_token[self.token]
         self.service.figures.ended[self.hosted.served.name, self._outcome] += 1
+        seconds = round(time.monotonic() - self.began, 3)
+        log.info("stream ended", extra=fields(**self.about["fields"], outcome=self._outcome, seconds=seconds))
 
     def _said(self, text: str) -> None:
         message = protocol.parse(text)
@@ -183,8 +190,8 @@ class Connection:
         except Refused as refused:
             self.refuse(refused)
         except Exception as error:
+            log.exception("open of a stream", extra=self.about)
             self.refuse(Refused("failed", f"the stream could not be opened ({type(error).__name__})"))
-            raise
 
     def _find(self, token: str, have: Any) -> Kept:
         """The newest snapshot of which the client has everything that had been sent."""
@@ -222,7 +229,10 @@ class Connection:
     def _begin(self, chain: Chain, kept: Kept | None) -> None:
         assert self.opened is not None
         keeps = self.service.settings.snapshot_seconds if self.opened.resume else None
-        self.live = Live(chain, self, keeps, chain.room(self.limits.waiting_bytes))
+        self.live = Live(chain, self, keeps, chain.room(self.limits.waiting_bytes), about=self.about)
+        self.service.figures.opened[self.about["fields"].get("token", "")] += 1
+        resumed = None if kept is None else True
+        log.info("stream opened", extra=fields(**self.about["fields"], format=self._given.format, resumed=resumed))
         self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
         early, self._early, self._posted = self._early, [], 0
         if self._paused:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pulsify.serve.hosted import Hosted
     from pulsify.serve.service import Service
 
+NAMES = 100  # of tokens, as labels
 Row: TypeAlias = tuple[tuple[str, ...], float]
 
 
@@ -49,6 +50,12 @@ class Exposition(Collector):
         figures = service.figures
         yield _counter("streams_ended", "Streams that are over, by how they ended.", ("model", "outcome"),
                        figures.ended.items())  # fmt: skip
+        known = [
+            "",
+            *(name for name, _ in service.tokens.hashes[:NAMES]),
+        ]  # of now
+        yield _counter("streams_opened", "Streams that began, by the name of the token that was shown.", ("token",),
+                       (((name,), figures.opened[name]) for name in known if name in figures.opened))  # fmt: skip
         yield _counter("rejections", "Requests that were not let in, by error code.", ("reason",),
                        (((reason,), count) for reason, count in figures.rejections.items()))  # fmt: skip
         yield _histogram("event_loop_lag_seconds", "By how much the event loop was late.", (), [((), figures.loop)])

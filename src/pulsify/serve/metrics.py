@@ -100,6 +100,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
+        self.opened: Counter[str] = Counter()  # streams by the name of their token
         self.rejections: Counter[str] = Counter()  # requests by why they were not let in
         self.loop = Times()  # by how much the event loop was late
         self.traffic: dict[str, Traffic] = {}  # by model

@@ -25,6 +25,7 @@ from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Service, Settings
 from pulsify.serve.sources import Meaning, open_sources, parse_source
 from pulsify.serve.store import open_store
+from pulsify.serve.tokens import tokens
 
 DUTY = "duty"  # the share of its time for which the busiest model of a replica computes
 STORE, KEY, TOKEN = "PULSIFY_STORE", "PULSIFY_KEY", "PULSIFY_TOKEN"
@@ -65,7 +66,9 @@ def application(
     def opened() -> Application:
         """On the replica itself: models are opened there, each process for itself."""
         served = open_sources([parse_source(text) for text in sources], Meaning(None, verify, {}), None)
-        settings = Settings(host, token=token, key=key.encode(), drain_seconds=many.drain_seconds)
+        settings = Settings(
+            host, tokens=tokens([token] if token else []), key=key.encode(), drain_seconds=many.drain_seconds
+        )
         _here.append(Service(served, settings, open_store(store, settings.keep_seconds)))
         return Application(_here[-1])
 

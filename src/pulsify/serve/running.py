@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -15,10 +16,12 @@ from typing import Any
 import uvicorn
 
 from pulsify.core.errors import InvalidArgument
+from pulsify.serve import access
 from pulsify.serve.app import Application
 from pulsify.serve.service import Service
 from pulsify.serve.wire import Wire
 
+log = logging.getLogger("pulsify.serve")
 SWITCH = 0.0005  # seconds: how long one thread may keep another waiting for the interpreter
 
 
@@ -107,6 +110,12 @@ def url(options: Options, listening: socket.socket) -> str:
     return f"{scheme}://{host}:{listening.getsockname()[1]}"
 
 
+def warn_if_open(service: Service, options: Options) -> None:
+    """Other machines can come, and nothing is asked of them."""
+    if not service.tokens and not access.is_local(options.host):
+        log.warning("listening at %s without a token: whoever can reach it can use it; see --token", options.host)
+
+
 def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
     """Until a signal ends it; raises what a model cannot be opened for.
 
@@ -117,6 +126,7 @@ def run(service: Service, options: Options, listening: socket.socket, listens: C
     runner = server(service, options)
     listening.listen(runner.config.backlog)
     listens(url(options, listening))
+    warn_if_open(service, options)
     runner.run([listening])
     if runner.failure is not None:
         raise runner.failure

@@ -85,6 +85,7 @@ class Live:
     peer: Any = None
     keeps: float | None = None  # seconds between snapshots
     room: int = 1 << 62  # bytes that may wait
+    about: dict[str, Any] = field(default_factory=dict)  # facts for log lines
     flow: Flow | None = None
     over: bool = False
     when: float = 0.0  # the last chunk came
@@ -188,7 +189,7 @@ class Scheduler:
         except PulsifyError as error:
             self._fail(live, refusal(error, 0))
         except Exception:
-            log.exception("%s of a stream of %s", kind, self.name)
+            log.exception("%s of a stream of %s", kind, self.name, extra=live.about)
             self._fail(live, Refused("failed", f"{kind} failed; the server's log has more"))
         return True
 
@@ -323,7 +324,7 @@ class Scheduler:
             self._fail(live, refusal(error, at))
             return
         except Exception:
-            log.exception("frames of a stream of %s", self.name)
+            log.exception("frames of a stream of %s", self.name, extra=live.about)
             self._fail(live, Refused("failed", "its frames could not be given out; the server's log has more"))
             return
         enough = min(TOLD_EVERY, live.room // 4)

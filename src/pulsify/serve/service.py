@@ -15,13 +15,16 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pulsify.serve.access import Client
 from pulsify.serve.hosted import Hosted, Machine
+from pulsify.serve.logs import fields
 from pulsify.serve.metrics import Figures
 from pulsify.serve.opening import in_thread
 from pulsify.serve.protocol import Refused
 from pulsify.serve.scheduler import Live, News
 from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
+from pulsify.serve.tokens import Tokens
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
@@ -47,11 +50,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """token: what clients must show. origins: pages from elsewhere that may connect; "*": all."""
+    """tokens: one of which clients must show. origins: pages from elsewhere that may connect; "*": all."""
 
     machine: Machine = field(default_factory=Machine)
     limits: Limits = field(default_factory=Limits)
-    token: str | None = None
+    tokens: Tokens = field(default_factory=Tokens)
     origins: tuple[str, ...] = ()
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     snapshot_seconds: float = 2.0
@@ -71,6 +74,7 @@ class Service:
     ) -> None:
         self.settings = settings = settings or Settings()
         self.figures = Figures()
+        self.tokens = settings.tokens  # as they were last read
         self.keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
         self.models = {s.name: self._host(s) for s in served if isinstance(s, Served)}
         self.starting = {s.name: s for s in served if isinstance(s, ModelSource)}
@@ -140,6 +144,11 @@ class Service:
             await asyncio.sleep(0.02)
 
     # ---- who may come
+
+    def rejected(self, refused: Refused, client: Client) -> None:
+        """A request that was not let in."""
+        self.figures.rejections[refused.code] += 1
+        log.info("rejected", extra=fields(reason=refused.code, client=client.address, token=client.token))
 
     def hosted(self, name: str) -> Hosted:
         if name in self.starting:
@@ -225,7 +234,7 @@ class Service:
             except Refused as refused:  # by whoever moves the bytes
                 live.peer.refuse(refused)
             except Exception:  # a bug, which must not take the others' frames with it
-                log.exception("news of a stream")
+                log.exception("news of a stream", extra=live.about)
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))
             if isinstance(news[-1], (bytes, str)):
                 traffic.lag.add(time.monotonic() - live.when)

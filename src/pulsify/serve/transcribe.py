@@ -13,6 +13,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.connection import PATIENCE, Connection
 from pulsify.serve.protocol import CLOSE, NORMAL, Refused, json_object
 
@@ -33,7 +34,7 @@ class Utterance:
         self.session, self.before = session, before
         self.item = f"item_{secrets.token_hex(8)}"
         self.begun = self.committed = self.dropped = False
-        self.connection = Connection(session.service, session.hosted, self)
+        self.connection = Connection(session.service, session.hosted, self, session.client)
         opening = {"type": "open", "format": "pcm16", "rate": session.rate}
         self.connection.text(json.dumps(opening))
 
@@ -76,8 +77,8 @@ class Utterance:
 class Transcription:
     """One websocket at /v1/realtime. As `Connection`, for whoever moves the bytes."""
 
-    def __init__(self, service: Service, hosted: Hosted, peer: Peer) -> None:
-        self.service, self.hosted, self.peer = service, hosted, peer
+    def __init__(self, service: Service, hosted: Hosted, peer: Peer, client: Client = NOBODY) -> None:
+        self.service, self.hosted, self.peer, self.client = service, hosted, peer, client
         self.rate, self.over, self._last = RATE, False, False
         self.ending: set[Utterance] = set()  # committed, and not through
         self._events = 0

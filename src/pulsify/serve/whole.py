@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from starlette.responses import JSONResponse, Response
 
+from pulsify.serve.access import Client
 from pulsify.serve.connection import Connection
 from pulsify.serve.engine import shape_of
 from pulsify.serve.protocol import Refused
@@ -56,12 +57,14 @@ class Collector:
         return 0
 
 
-async def run_whole(service: Service, name: str, body: bytes, kind: str, query: Mapping[str, str]) -> Response:
+async def run_whole(
+    service: Service, name: str, body: bytes, kind: str, query: Mapping[str, str], client: Client
+) -> Response:
     """The reply to POST /v1/run/NAME."""
     hosted = service.admit(name)
     opening, data = _sound(body, kind, query)
     peer = Collector(8 * service.settings.limits.run_bytes)
-    connection = Connection(service, hosted, peer)
+    connection = Connection(service, hosted, peer, client)
     try:
         connection.text(json.dumps({"type": "open", **opening}))
         for piece in _pieces(hosted.served, data, "format" in opening):

@@ -241,6 +241,7 @@ class Wire(asyncio.Protocol):
         path, _, query = request.path.partition("?")
         offered = [n.strip() for h in request.headers.get_all("Sec-WebSocket-Protocol") for n in h.split(",")]
         return {
+            "client": self._transport.get_extra_info("peername"),
             "headers": [(k.encode(), v.encode("latin-1", "replace")) for k, v in request.headers.raw_items()],
             "subprotocols": offered,
             "root_path": self._root,

@@ -118,6 +118,11 @@ def test_what_a_file_cannot_mean_is_told(text: str, why: str, tmp_path: Path) ->
     assert caught.value.message.startswith(f"{path}: ") and why in caught.value.message
 
 
+def test_names_of_tokens_are_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path / "server.toml", {"token": {"app": "s3cret", "page": "another"}})
+    assert parsed("--config", path)["token"] == ("app:s3cret", "page:another")
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="No such file"):
         parsed("--config", str(tmp_path / "none.toml"))
@@ -129,7 +134,7 @@ def test_a_file_is_read_once_more(tmp_path: Path) -> None:
         assert (context.params["port"], context.params["most"]) == (1, 2)
         written(tmp_path / "server.toml", {"port": 3, "most": 4})
         again = reread(context)
-        assert (again["port"], again["most"], again["token"]) == (3, 2, None)
+        assert (again["port"], again["most"], again["token"]) == (3, 2, ())
         (tmp_path / "server.toml").write_text("nonsense")
         with pytest.raises(click.ClickException):
             reread(context)
