@@ -16,8 +16,9 @@ from pulsify.serve import protocol
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.logs import fields
 from pulsify.serve.protocol import CLOSE, NORMAL, Ack, Flush, Open, Peek, Ping, Refused, Sound, said
-from pulsify.serve.scheduler import Done, Live, News, Opened, Peeked, Snapped, Taken
+from pulsify.serve.scheduler import LEAST, Done, Live, News, Opened, Peeked, Snapped, Taken, cost
 from pulsify.serve.store import Kept, StoreFailed
+from pulsify.serve.turns import Allowance
 
 if TYPE_CHECKING:
     from pulsify.serve.flow import Chain
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pulsify.serve.service import Service
 
 PATIENCE = 5.0  # seconds for a client to take its last messages
+LONGEST_TEXT = 1 << 16  # characters
+BURST = 10  # seconds' worth of pings, peeks and acks that may come at once
 log = logging.getLogger("pulsify.serve")
 
 
@@ -52,7 +55,8 @@ class Connection:
         self.token: str | None = None
         self._given, self._wanted = Sound(), Sound()
         self._early: list[bytes | str] = []  # what came while the way of its sound was made
-        self._posted = self._taken = 0  # bytes for the thread, and those it has computed
+        self._posted = self._taken = 0  # cost of messages for the thread, and of those that do not wait any more
+        self._asks = Allowance(self.limits.controls, BURST * self.limits.controls)
         self._paused = False
         self._mark = 0
         self._until = 0.0  # when an ended connection is cut
@@ -85,11 +89,15 @@ class Connection:
         elif self.live is None:
             self._wait_early(data)
         else:
-            self._posted += len(data) - self.live.chain.source.head
-            self.hosted.scheduler.post(self.live, "data", data)
-            if self._posted - self._taken > self.live.room and not self._paused:
-                self._paused = True
-                self.peer.pause(True)
+            self._post(self.live, "data", data, cost(len(data)))
+
+    def _post(self, live: Live, kind: str, value: Any, size: int) -> None:
+        """A message for the thread. Nothing more is read while too much waits."""
+        self._posted += size
+        self.hosted.scheduler.post(live, kind, value)
+        if self._posted - self._taken > live.room and not self._paused:
+            self._paused = True
+            self.peer.pause(True)
 
     def half_closed(self) -> None:
         """It sends no more, and may still listen: what is inside goes out, then the connection ends."""
@@ -121,7 +129,11 @@ class Connection:
         log.info("stream ended", extra=fields(**self.about["fields"], outcome=self._outcome, seconds=seconds))
 
     def _said(self, text: str) -> None:
+        if len(text) > LONGEST_TEXT:
+            raise Refused("too_large", f"a text message has {LONGEST_TEXT} characters at the most")
         message = protocol.parse(text)
+        if isinstance(message, (Ping, Peek, Ack)) and not self._asks.spend():
+            raise protocol.too_many("pings, peeks and acks", self.limits.controls)
         if isinstance(message, Open):
             if self.opened is not None:
                 raise Refused("bad_message", "open was said already")
@@ -138,9 +150,9 @@ class Connection:
         elif isinstance(message, Flush):
             self._flush()
         elif isinstance(message, Peek):
-            self.hosted.scheduler.post(self.live, "peek")
+            self._post(self.live, "peek", LEAST, LEAST)
         elif isinstance(message, Ack) and message.mark == self._mark:
-            self.hosted.scheduler.post(self.live, "acked")
+            self._post(self.live, "acked", LEAST, LEAST)
 
     def _flush(self) -> None:
         assert self.live is not None
@@ -149,7 +161,7 @@ class Connection:
 
     def _wait_early(self, message: bytes | str) -> None:
         self._early.append(message)
-        self._posted += len(message) + 100
+        self._posted += cost(len(message))
         if not self._paused and self._posted > self.limits.waiting_bytes:
             self._paused = True
             self.peer.pause(True)

@@ -16,6 +16,7 @@ VERSION = 1
 SUBPROTOCOL = "pulsify.v1"
 TOKEN_PREFIX = "pulsify.token."
 FORMATS = ("raw", "pcm16", "float32")
+MOST_VALUES = 5000  # in a text message
 TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 # code -> how a websocket is closed; before it is accepted: the HTTP status
@@ -24,6 +25,7 @@ CLOSE = {
     "forbidden_origin": 403,
     "unknown_model": 404,
     "too_many_streams": 1013,
+    "too_many_requests": 4429,
     "starting": 1013,
     "bad_message": 4400,
     "bad_frames": 4422,
@@ -46,6 +48,11 @@ class Refused(Exception):
         assert code in CLOSE, code
         self.code, self.message = code, message
         super().__init__(f"{code}: {message}")
+
+
+def too_many(what: str, limit: float) -> Refused:
+    """A client asks for more than a live stream needs."""
+    return Refused("too_many_requests", f"more than {limit:g} {what} a second")
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,8 @@ def parse(text: str) -> Message:
 
 def json_object(text: str) -> dict[str, Any]:
     """The JSON object in a text message."""
+    if sum(map(text.count, ",[{")) > MOST_VALUES:  # parsing them would hold everyone up
+        raise Refused("bad_message", f"a text message has {MOST_VALUES} values at the most")
     try:
         given = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,9 @@
 """One thread for the streams of one model: it alone touches their stages, and calls the model.
 
-    loop ── post ──> inbox │ take: frames to seats │ wait for company │ step every stage │ ── deliver ──> loop
+    loop ─ post ─> inboxes │ take: frames to seats │ wait for company │ step every stage │ ─ deliver ─> loop
+
+Every stream has an inbox of its own, and those with something in it stand in one line: of each a few messages are
+taken, then it is the next one's turn. What a message costs its stream until it is computed is told by `cost`.
 
 Whatever becomes of a stream goes back in one call a round. A stream is known by its own object, never by its slot, so a
 late message of one that is gone reaches nobody.
@@ -11,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -23,6 +27,8 @@ from pulsify.serve.protocol import Refused
 from pulsify.serve.stage import Stage, Step
 
 Messages = list[bytes | str]
+LEAST = 256  # bytes that any message costs, however small
+A_TURN, AT_ONCE = 4, 256  # messages that are taken of one stream at least, of all at most, before the next round
 TOLD_EVERY = 1 << 16  # bytes
 TICK = 0.1  # seconds between looks at what is due, while nothing comes
 PEEK_EVERY = 0.25  # seconds: a peek costs as much as a pulse that nobody shares
@@ -30,6 +36,11 @@ PEEK_SHARE = 0.1  # of the time, for those of all streams
 EASY, FULL = 0.3, 0.7  # shares of time in rounds between which company is waited for ever longer
 RECENT = 0.05  # what one round counts in them
 log = logging.getLogger("pulsify.serve")
+
+
+def cost(size: int) -> int:
+    """What a message takes of the room that a stream has for what waits."""
+    return size if size > LEAST else LEAST
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,10 @@ class Snapped:
 
 @dataclass(frozen=True)
 class Taken:
-    """So many bytes of it, since its start, do not wait any more. hungry: what waits is no whole pulse."""
+    """So much of what its messages cost, since its start, does not wait any more.
+
+    hungry: what waits is no whole pulse.
+    """
 
     count: int
     hungry: bool = False
@@ -89,8 +103,11 @@ class Live:
     flow: Flow | None = None
     over: bool = False
     when: float = 0.0  # the last chunk came
-    came: int = 0  # bytes of frames
-    told: int = 0  # of them the event loop knows to be computed
+    inbox: deque[tuple[str, Any, float]] = field(default_factory=deque)
+    queued: bool = False  # it stands in the scheduler's line
+    came: int = 0  # what its messages cost
+    light: int = 0  # of that, what is no frames, and does not wait any more
+    told: int = 0  # what the event loop knows not to wait any more
     next_peek: float = 0.0
     next_snapshot: float = 0.0
     snapped: dict[str, int] = field(default_factory=dict)
@@ -105,7 +122,7 @@ class Scheduler:
         self.name, self.meter = name, Meter()
         self._wait, self._stretch, self._deliver = wait, max(stretch, wait), deliver
         self._load, self._rounded = 0.0, time.monotonic()  # the share of time in rounds, of late; the last one's end
-        self._inbox: SimpleQueue[tuple[Live | None, str, Any, float]] = SimpleQueue()
+        self._line: SimpleQueue[Live | None] = SimpleQueue()  # streams with something in their inboxes; None: stop
         self._stages: list[tuple[int, Stage]] = []
         self._lives: dict[Live, None] = {}
         self._news: dict[Live, list[News]] = {}
@@ -121,12 +138,18 @@ class Scheduler:
 
     def stop(self) -> None:
         """After what is posted; returns when it has."""
-        self._inbox.put((None, "stop", None, 0.0))
+        self._line.put(None)
         self._thread.join()
 
     def post(self, live: Live, kind: str, value: Any = None) -> None:
-        """open (a state and what the client has, or None), data, end, peek, acked, snap, close. Never waits."""
-        self._inbox.put((live, kind, value, time.monotonic()))
+        """open (a state and what the client has, or None), data, end, peek, acked, snap, close. Never waits.
+
+        With peek and acked: what the client's message costs.
+        """
+        live.inbox.append((kind, value, time.monotonic()))
+        if not live.queued:
+            live.queued = True
+            self._line.put(live)
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -154,16 +177,34 @@ class Scheduler:
     def _take(self, timeout: float) -> bool:
         """Wait for something to come, and take all there is."""
         try:
-            item = self._inbox.get(timeout=timeout)
+            live = self._line.get(timeout=timeout)
         except Empty:
             return True
-        return self._handle(*item) and self._drain()
+        return self._take_from(live, A_TURN) and self._drain()
 
     def _drain(self) -> bool:
-        going = True
-        for _ in range(self._inbox.qsize()):
-            going = self._handle(*self._inbox.get_nowait()) and going
+        """A few messages of everyone who has some."""
+        going, streams = True, self._line.qsize()
+        most = max(AT_ONCE // max(streams, 1), A_TURN)
+        for _ in range(streams):
+            going = self._take_from(self._line.get_nowait(), most) and going
         return going
+
+    def _take_from(self, live: Live | None, most: int) -> bool:
+        if live is None:
+            if self._line.qsize():  # what was posted before comes first
+                self._line.put(None)
+            return bool(self._line.qsize())
+        live.queued = False  # from here on whoever posts puts it back in line
+        inbox = live.inbox
+        for _ in range(most):
+            if not inbox:
+                return True
+            self._handle(live, *inbox.popleft())
+        if inbox and not live.queued:
+            live.queued = True
+            self._line.put(live)
+        return True
 
     def _company(self) -> None:
         """A moment for others to come, unless everyone is here or somebody has waited that long.
@@ -177,13 +218,12 @@ class Scheduler:
         if left > 0 and sum(len(stage.ready) for _, stage in self._stages) < len(self._lives):
             time.sleep(left)
 
-    def _handle(self, live: Live | None, kind: str, value: Any, when: float) -> bool:
-        if live is None:
-            return False
+    def _handle(self, live: Live, kind: str, value: Any, when: float) -> None:
         if live.over or (live.flow is None and kind != "open"):
-            return True
+            return
         try:
             self._on[kind](live, value, when)
+            self._account(live)
         except Refused as refused:
             self._fail(live, refused)
         except PulsifyError as error:
@@ -191,7 +231,6 @@ class Scheduler:
         except Exception:
             log.exception("%s of a stream of %s", kind, self.name, extra=live.about)
             self._fail(live, Refused("failed", f"{kind} failed; the server's log has more"))
-        return True
 
     # ---- what is posted
 
@@ -222,20 +261,26 @@ class Scheduler:
     def _on_data(self, live: Live, data: bytes, when: float) -> None:
         assert live.flow is not None
         live.when = when
-        live.came += len(data) - live.chain.source.head
+        size, frames = cost(len(data)), len(data) - live.chain.source.head
+        live.came += size
+        live.light += size - frames
         live.flow.take(data)
         if self._since is None:
             self._since = when
-        if live.came - live.told > live.room // 2 and live.flow.starved():
-            self._feed_on(live)
 
-    def _feed_on(self, live: Live) -> None:
-        """The event loop may have stopped reading what this stream waits for."""
+    def _account(self, live: Live) -> None:
+        """Tell the event loop what does not wait any more: if it is much, or if it may have stopped reading in vain."""
+        waiting = live.came - live.told
+        if live.over or waiting < min(TOLD_EVERY, live.room // 4):
+            return
         assert live.flow is not None
-        live.told = live.flow.computed()
-        if live.came - live.told > live.room:
-            raise Refused("bad_frames", live.flow.uneven())
-        self._tell(live, Taken(live.told, hungry=True))
+        computed = live.flow.computed() + live.light
+        hungry = waiting > live.room // 2 and not live.inbox and live.flow.starved()
+        if computed - live.told >= min(TOLD_EVERY, live.room // 4) or hungry:
+            live.told = computed
+            self._tell(live, Taken(computed, hungry))
+            if hungry and live.came - computed > live.room:
+                self._fail(live, Refused("bad_frames", live.flow.uneven()))
 
     def _on_end(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
@@ -247,6 +292,7 @@ class Scheduler:
 
     def _on_peek(self, live: Live, value: Any, when: float) -> None:
         """Answered once nearly all that has come is computed: a peek would hold everybody up with it."""
+        self._text_taken(live, value)
         if live in self._peeking or when < live.next_peek or time.monotonic() < self._next_peek:
             self._tell(live, Peeked([], f"not so often: every {PEEK_EVERY} seconds at the most"))
         elif live.flow is not None and live.flow.behind():
@@ -272,7 +318,13 @@ class Scheduler:
         live.next_peek, self._next_peek = now + PEEK_EVERY, now + (now - start) / PEEK_SHARE
 
     def _on_acked(self, live: Live, value: Any, when: float) -> None:
+        self._text_taken(live, value)
         live.may_snap = True
+
+    def _text_taken(self, live: Live, size: int | None) -> None:
+        """size: what the message cost; None: it is none of the client's."""
+        live.came += size or 0
+        live.light += size or 0
 
     def _on_snap(self, live: Live, value: Any, when: float) -> None:
         """The last snapshot: the stream goes on elsewhere, or nowhere."""
@@ -327,10 +379,9 @@ class Scheduler:
             log.exception("frames of a stream of %s", self.name, extra=live.about)
             self._fail(live, Refused("failed", "its frames could not be given out; the server's log has more"))
             return
-        enough = min(TOLD_EVERY, live.room // 4)
-        if live.came - live.told >= enough and (taken := flow.computed()) - live.told >= enough:
-            live.told = taken
-            self._tell(live, Taken(taken))
+        self._account(live)
+        if live.over:
+            return
         if messages:
             if live in self._news:
                 self._news[live] += messages

@@ -25,6 +25,7 @@ from pulsify.serve.scheduler import Live, News
 from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
 from pulsify.serve.tokens import Tokens
+from pulsify.serve.turns import Turns
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
@@ -35,13 +36,14 @@ log = logging.getLogger("pulsify.serve")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of every stream. run_bytes: the largest file that is run at once."""
+    """Of every stream. controls: pings, peeks and acks a second. run_bytes: the largest file that is run at once."""
 
     message_bytes: int = 1 << 20
     open_seconds: float = 10
     idle_seconds: float = 60
     total_seconds: float = 4 * 3600
     waiting_bytes: int = 4 << 20
+    controls: float = 100
     run_bytes: int = 64 << 20
 
     def facts(self) -> dict[str, float]:
@@ -83,6 +85,7 @@ class Service:
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
         self.uploads: Counter[str] = Counter()  # files on their way, by model
+        self.turns = Turns()
         self.tasks: set[asyncio.Future[None]] = set()
         self.draining = False
         self.name, self.numbers = secrets.token_hex(4), count(1)
@@ -238,6 +241,7 @@ class Service:
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))
             if isinstance(news[-1], (bytes, str)):
                 traffic.lag.add(time.monotonic() - live.when)
+        self.turns.finish()
         traffic.deliver.add(time.monotonic() - computed, len(batch))
 
     async def _look(self) -> None:

@@ -15,6 +15,8 @@ import numpy as np
 from pulsify.core.errors import InvalidState, PulsifyError
 from pulsify.serve.engine import Array, Chunks, Engine, Made, Push, shape_of
 
+SMALL, MANY = 256, 64  # bytes of a small piece; so many are merged
+
 
 class Step(NamedTuple):
     """What came of one stream: frames, perhaps an error behind them. last: the stage has nothing more of it."""
@@ -28,7 +30,7 @@ class Step(NamedTuple):
 class Seat:
     """One stream in one stage."""
 
-    __slots__ = ("_axes", "closed", "ended", "opening", "owner", "pieces", "place", "stage", "waiting")
+    __slots__ = ("_axes", "closed", "ended", "opening", "owner", "pieces", "place", "small", "stage", "waiting")
 
     def __init__(self, stage: Stage, owner: Any) -> None:
         self.stage, self.owner, self.closed, self.ended = stage, owner, False, False
@@ -36,18 +38,31 @@ class Seat:
         self._axes = stage.axes
         self.pieces: dict[str, deque[Array]] = {name: deque() for name in stage.axes}
         self.waiting = dict.fromkeys(stage.axes, 0)
+        self.small = dict.fromkeys(stage.axes, 0)  # messages since small ones were merged
         self.place = stage.engine.open()
         stage.seats += 1
 
     def feed(self, name: str, array: Array, frames: int, shared: bool = False) -> None:
         """Frames that come next, of one input, not written to from here on. shared: they are part of a whole batch."""
         if frames:
-            self.pieces[name].append(array)
+            pieces = self.pieces[name]
+            pieces.append(array)
             self.waiting[name] += frames
             if self.whole():
                 self.stage.ready[self] = None
             elif shared:  # the frames of all others would wait with them
-                self.pieces[name][-1] = array.copy()
+                pieces[-1] = array.copy()
+            if array.nbytes < SMALL:
+                self._merge_small(name, pieces)
+
+    def _merge_small(self, name: str, pieces: deque[Array]) -> None:
+        """Many small ones that wait become one, or each would take many times the memory of its frames."""
+        self.small[name] += 1
+        if self.small[name] >= MANY:
+            self.small[name] = 0
+            if len(pieces) > 1:
+                last = [pieces.pop() for _ in range(min(MANY, len(pieces)))]
+                pieces.append(np.concatenate(last[::-1], self._axes[name]))
 
     def end(self) -> None:
         """No more will come."""

@@ -21,26 +21,41 @@ except ImportError:  # a build of websockets without C
 
 from pulsify.serve import access
 from pulsify.serve.app import entrance, refusal
-from pulsify.serve.protocol import Refused
+from pulsify.serve.protocol import Refused, too_many
+from pulsify.serve.scheduler import LEAST, cost
 from pulsify.serve.service import Service
+from pulsify.serve.turns import Allowance
 
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 WRONG, NOT_TEXT = 1002, 1007
 LONGEST_CONTROL = 125
+RATE, BURST = 1000, 64  # frames a second, and at once, that are handled as they come
+A_TURN = 16  # frames of one connection in line, before the next one has its turn
+CONTROLS = 10  # seconds' worth of control frames that may come at once
 
 
 class Wire(asyncio.Protocol):
-    """One connection. uvicorn hands it over with the request that asked for a websocket."""
+    """One connection. uvicorn hands it over with the request that asked for a websocket.
+
+    A live stream's frames are handled as they come. Of whoever sends more, `BURST` frames are; the rest waits in line
+    (`Turns`) and nothing is read meanwhile. What is said in one turn of the loop is written at once.
+    """
 
     def __init__(self, service: Service, config: Any, server_state: Any, app_state: Any) -> None:
-        self._service, self._largest = service, service.settings.limits.message_bytes
+        limits = service.settings.limits
+        self._service, self._largest = service, limits.message_bytes
         self._all, self._root = server_state.connections, config.root_path
         self._handler: Any = None
-        self._rest = bytearray()  # of a frame that is not whole
+        self._rest = bytearray()  # of a frame that is not whole, or whose turn has not come
         self._need = 2
         self._parts: list[bytes] = []  # of a message in several frames
+        self._cost = 0  # of them
         self._kind = BINARY
-        self._closing = self._heard_close = self._ended = self._paused = False
+        self._frames, self._controls = Allowance(RATE, BURST), Allowance(limits.controls, CONTROLS * limits.controls)
+        self._closing = self._heard_close = self._ended = self._quiet = self._lost = False
+        self._paused = self._in_line = self._reads_not = False  # by the handler, by others, and so in all
+        self._out: list[bytes] = []  # to be written at the end of this turn
+        self._pong: bytes | None = None
         self._transport: asyncio.Transport
 
     # ---- the socket
@@ -51,6 +66,8 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._all.discard(self)
+        self._lost = True
+        self._rest.clear()
         if self._handler is not None:
             self._handler.gone()
 
@@ -59,7 +76,8 @@ class Wire(asyncio.Protocol):
         self._ended = True
         if self._handler is None or self._closing:
             return False
-        self._handler.half_closed()
+        if not self._in_line and not self._paused:
+            self._half_closed()
         return True
 
     def shutdown(self) -> None:
@@ -76,22 +94,66 @@ class Wire(asyncio.Protocol):
         rest = self._rest
         if rest:
             rest += data
-            if len(rest) < self._need:
+            if self._in_line or self._paused or len(rest) < self._need:
                 return
-            data = bytes(rest)
-            rest.clear()
-        at, size = 0, len(data)
-        while size - at >= self._need:
+            self._advance(rest)
+        else:
+            self._advance(data)
+
+    # ---- from the client
+
+    def _advance(self, data: bytes | bytearray) -> None:
+        """As many frames as it may have handled now. data: `_rest`, or what comes if there is none."""
+        most = self._frames.left()
+        at, size, left = 0, len(data), most
+        while left > 0 and size - at >= self._need and not self._paused and not self._lost:
             took = self._one_frame(data, at, size)
             if took <= 0:
                 break
             at += took
-        if at < size:
-            rest += data[at:] if at else data
+            left -= 1
+        self._frames.take(most - left)
+        self._keep(data, at)
+        if not left and len(self._rest) >= self._need and not self._paused and not self._lost:
+            self._join_line()
 
-    # ---- from the client
+    def _keep(self, data: bytes | bytearray, at: int) -> None:
+        """What follows is not handled yet."""
+        if data is self._rest:
+            del self._rest[:at]
+        elif at < len(data) and not self._lost:
+            self._rest += data[at:] if at else data
+        if self._pong is not None:
+            self._write(PONG, self._pong)
+            self._pong = None
 
-    def _one_frame(self, data: bytes, at: int, size: int) -> int:
+    def _join_line(self) -> None:
+        if not self._in_line:
+            self._in_line = True
+            self._read_or_not()
+            self._service.turns.join(self._turn)
+
+    def _turn(self) -> bool:
+        """A few of the frames in line; are there more? Then, or once the handler wants no more for now, it is over."""
+        rest, at, left = self._rest, 0, A_TURN
+        while left and len(rest) - at >= self._need and not self._paused and not self._lost:
+            took = self._one_frame(rest, at, len(rest))
+            if took <= 0:
+                break
+            at += took
+            left -= 1
+        if self._lost:
+            return False
+        self._keep(rest, at)
+        if not left and not self._paused:
+            return True
+        self._in_line = False
+        self._read_or_not()
+        if self._ended and not self._paused:
+            self._half_closed()
+        return False
+
+    def _one_frame(self, data: bytes | bytearray, at: int, size: int) -> int:
         """How many bytes it took: 0 if it is not whole, and `_need` says how many there must be."""
         first, second = data[at], data[at + 1]
         length, start = second & 0x7F, at + 6
@@ -108,7 +170,7 @@ class Wire(asyncio.Protocol):
         if length > self._largest:
             self._handler.refuse(Refused("too_large", f"a message has {self._largest} bytes at the most"))
             self._closing = True
-            self._transport.close()  # what is left of it is not waited for
+            self._hang_up()  # what is left of it is not waited for
             return size - at
         end = start + length
         if end > size:
@@ -132,13 +194,14 @@ class Wire(asyncio.Protocol):
             self._kind = kind
         if not last or self._parts:
             self._parts.append(payload or b"")
-            if sum(map(len, self._parts)) > self._largest or len(self._parts) > 1000:
+            self._cost += cost(len(payload))
+            if self._cost > self._largest + LEAST:
                 self._handler.refuse(Refused("too_large", f"a message has {self._largest} bytes at the most"))
                 return
             if not last:
                 return
             payload = b"".join(self._parts)
-            self._parts = []
+            self._parts, self._cost = [], 0
         if self._kind == BINARY:
             self._handler.binary(payload)
             return
@@ -152,21 +215,28 @@ class Wire(asyncio.Protocol):
     def _control(self, kind: int, last: bool, payload: bytes) -> None:
         if len(payload) > LONGEST_CONTROL or not last or kind > PONG:
             self._wrong(WRONG, "no such frame")
+        elif kind == CLOSE:
+            self._heard_close = True
+            self._half_closed()
+        elif not self._closing and not self._controls.spend():
+            self._handler.refuse(too_many("pings", self._service.settings.limits.controls))
         elif kind == PING:
             self._handler.alive()
             if not self._closing and self.waiting() < self._largest:
-                self._write(PONG, payload)
-        elif kind == CLOSE and not self._heard_close:
-            self._heard_close = True
-            if self._closing:
-                self._transport.close()
-            else:
-                self._handler.half_closed()
+                self._pong = payload  # of several at once the last one is answered (RFC 6455, 5.5.3)
+
+    def _half_closed(self) -> None:
+        """It has said its last, by a close or by TCP."""
+        if self._closing:
+            self._hang_up()
+        elif not self._quiet:
+            self._quiet = True
+            self._handler.half_closed()
 
     def _wrong(self, code: int, why: str) -> None:
         """Not a websocket's frame: there is no going on."""
         self._handler.refuse(Refused("bad_message", why))
-        self._transport.close()
+        self._hang_up()
 
     # ---- to the client
 
@@ -182,7 +252,19 @@ class Wire(asyncio.Protocol):
             head = struct.pack("!BBH", 0x80 | kind, 126, size)
         else:
             head = struct.pack("!BBQ", 0x80 | kind, 127, size)
-        self._transport.write(head + data)
+        if not self._out:
+            self._service.turns.last(self.written)
+        self._out.append(head + data)
+
+    def written(self) -> None:
+        """Everything that was said in this turn, in one call."""
+        out, self._out = self._out, []
+        if out and not self._transport.is_closing():
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _hang_up(self) -> None:
+        self.written()
+        self._transport.close()
 
     def close(self, code: int, reason: str) -> None:
         """The last thing said. The client answers, unless it has said so before or cannot any more."""
@@ -192,18 +274,27 @@ class Wire(asyncio.Protocol):
         self._closing = True
         self.pause(False)
         if self._heard_close or self._ended:
-            self._transport.close()
+            self._hang_up()
 
     def abort(self) -> None:
         self._transport.abort()
 
     def pause(self, paused: bool) -> None:
-        if paused != self._paused and not self._transport.is_closing():
+        """The handler wants no more for now: of what has been read, too."""
+        if paused != self._paused:
             self._paused = paused
-            self._transport.pause_reading() if paused else self._transport.resume_reading()
+            if not paused and (self._ended or len(self._rest) >= self._need):
+                self._join_line()
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        not_now = self._paused or self._in_line
+        if not_now != self._reads_not and not self._transport.is_closing():
+            self._reads_not = not_now
+            self._transport.pause_reading() if not_now else self._transport.resume_reading()
 
     def waiting(self) -> int:
-        return self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size() + sum(map(len, self._out))
 
     # ---- the handshake
 
