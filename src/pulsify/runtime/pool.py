@@ -16,6 +16,7 @@ stream whose memory was just being written is broken until `reset` or `restore`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -151,6 +152,12 @@ class Pool:
     def placement(self) -> tuple[Placement, ...]:
         """Where each node of the step runs, as `Session.placement`; known from the first stream on."""
         return placement_of(self._slots)
+
+    @property
+    def settles(self) -> int:
+        """Pulses of a new stream before it runs the form of the step that it runs all the time."""
+        since = getattr(self._slots, "since", 0.0)
+        return 0 if math.isinf(since) else math.ceil(since / self.spec.pulse)
 
     @public
     def open(self) -> Lane:

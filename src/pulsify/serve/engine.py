@@ -32,6 +32,7 @@ class Engine(Protocol):
     spec: Spec
     backend: str  # by name
     together: int  # pulses of each that one call takes at the most
+    settles: int  # pulses of a new stream before its pulses are like all later ones
 
     def open(self) -> Any: ...
     def close(self, place: Any) -> None: ...
@@ -54,7 +55,7 @@ class Pooled:
     """Streams in the slots of a pool."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self.spec, self.backend = pool, pool.spec, pool.backend
+        self.pool, self.spec, self.backend, self.settles = pool, pool.spec, pool.backend, pool.settles
         self._axes = {i.name: stream_axis(i.dims) or 0 for i in self.spec.inputs}
         apart = all(stream_axis(i.dims) not in (None, i.axis) for i in self.spec.inputs)
         self.together = TOGETHER if apart else 1  # time and streams in one axis are not cut
@@ -132,6 +133,7 @@ class Alone:
     """One session per stream."""
 
     together = 1  # a push is taken whole or not at all
+    settles = 0
 
     def __init__(self, stream: Stream, most: int, backend: str, options: Mapping[str, Own]) -> None:
         self.spec, self._stream, self._most, self._open = stream.spec, stream, most, 0

@@ -66,9 +66,14 @@ class Hosted:
             return Capacity(self.machine.most)
         longest = max(lasts)
         stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
-        own = all(stage.engine.backend in OWN_THREAD for stage in self._stages)
-        clock = time.thread_time if own else time.perf_counter
-        return calibrated(stages, longest, self.machine.most, clock)
+        if all(stage.engine.backend in OWN_THREAD for stage in self._stages):
+            return calibrated(stages, longest, self.machine.most)
+        return calibrated(stages, longest, self.machine.most, time.perf_counter, step=2)
+
+    @property
+    def share(self) -> float:
+        """Of the machine's time, that one more stream takes, by what was measured at the start and since."""
+        return self.capacity.share(self.scheduler.meter.pace.slowdown)
 
     def _stage(self, stream: Stream, resampler: bool = False) -> Stage:
         machine, own = self.machine, {} if resampler else dict(self.machine.options or {})

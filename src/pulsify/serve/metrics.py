@@ -6,6 +6,8 @@ import time
 from bisect import bisect_left
 from collections import Counter
 
+from pulsify.serve.pace import Pace
+
 EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds
 MEMORY = 5.0  # seconds over which the duty cycle is taken
 
@@ -42,23 +44,32 @@ class Meter:
         self.rounds = self.pulses = 0
         self.busy = 0.0
         self.queue, self.compute = Times(), Times()
-        self._slowest = (time.monotonic(), 0.0)
+        self.pace = Pace()
+        self.began: float | None = None  # the round that is being computed
+        self._shared = (0, 0.0)  # streams of all rounds, and the seconds each of them had to wait for a pulse
         self._window = (time.monotonic(), 0.0)
         self._duty = 0.0
 
-    def round(self, pulses: int, seconds: float, one: float) -> None:
+    def round(self, pulses: int, seconds: float, streams: int, one: float) -> None:
         """one: of those seconds, for a pulse of each stream."""
+        self.began = None
         self.rounds += 1
         self.pulses += pulses
         self.busy += seconds
-        if one > self.slowest:
-            self._slowest = time.monotonic(), one
+        count, total = self._shared
+        self._shared = count + streams, total + streams * one
+
+    def mean_round(self, since: tuple[int, float]) -> tuple[float, tuple[int, float]]:
+        """Seconds that a stream's pulse took with its round, on average since then (0: no rounds); and now."""
+        now = self._shared
+        count = now[0] - since[0]
+        return ((now[1] - since[1]) / count if count else 0.0), now
 
     @property
-    def slowest(self) -> float:
-        """Seconds for a pulse of each in the slowest round of late: one of a second ago counts half."""
-        when, seconds = self._slowest
-        return seconds * 0.5 ** (time.monotonic() - when)
+    def under_way(self) -> float:
+        """Seconds that the round which is being computed has taken; 0: there is none."""
+        began = self.began
+        return 0.0 if began is None else time.monotonic() - began
 
     @property
     def duty(self) -> float:
@@ -77,7 +88,7 @@ class Traffic:
     """What the event loop has moved for one model.
 
     deliver: from the end of a round to when its results were handed to the socket. lag: all of the way, from the last
-    message of a stream to the results.
+    message of a stream to the results, with what the event loop was late by before it read that message.
     """
 
     __slots__ = ("deliver", "lag", "received_bytes", "received_messages", "sent_bytes", "sent_messages")
@@ -103,6 +114,7 @@ class Figures:
         self.opened: Counter[str] = Counter()  # streams by the name of their token
         self.rejections: Counter[str] = Counter()  # requests by why they were not let in
         self.loop = Times()  # by how much the event loop was late
+        self.loop_late = 0.0  # the same, when it was last looked at
         self.traffic: dict[str, Traffic] = {}  # by model
 
     def of(self, model: str) -> Traffic:

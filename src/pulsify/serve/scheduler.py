@@ -338,8 +338,8 @@ class Scheduler:
 
     def _round(self) -> None:
         """A pulse or a few of everyone who has them, through all stages."""
-        start, pulses, one = time.perf_counter(), 0, 0.0
-        self._began = time.monotonic()
+        start, pulses, one, streams, took, expected = time.perf_counter(), 0, 0.0, 0, 0.0, 0.0
+        self._began = self.meter.began = time.monotonic()
         for _, stage in self._stages:
             if not stage.ready:
                 continue
@@ -353,16 +353,20 @@ class Scheduler:
                 for seat in doing:
                     self._fail(seat.owner[0].owner, Refused("failed", "the model failed; the server's log has more"))
                 continue
+            if stage.cost.each:  # it was measured
+                took += time.perf_counter() - began
+                expected += stage.cost.of(len(doing)) * stage.taken
             for step in steps:
                 self._stepped(step)
-            pulses = max(pulses, len(doing) * stage.taken)
+            streams, pulses = max(streams, len(doing)), max(pulses, len(doing) * stage.taken)
             one += (time.perf_counter() - began) / stage.taken
         left = any(stage.ready for _, stage in self._stages)
         self._since = self._since if left else None
         spent, now = time.perf_counter() - start, time.monotonic()
         self._load += RECENT * (min(spent / max(now - self._rounded, spent), 1.0) - self._load)
         self._rounded = now
-        self.meter.round(pulses, spent, one)
+        self.meter.round(pulses, spent, streams, one)
+        self.meter.pace.add(took, expected)
         self.meter.compute.add(spent, len(self._news))
 
     def _stepped(self, step: Step) -> None:

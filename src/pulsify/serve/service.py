@@ -16,10 +16,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pulsify.serve.access import Client
+from pulsify.serve.admission import SHARE
 from pulsify.serve.hosted import Hosted, Machine
 from pulsify.serve.logs import fields
 from pulsify.serve.metrics import Figures
 from pulsify.serve.opening import in_thread
+from pulsify.serve.pace import Congestion
 from pulsify.serve.protocol import Refused
 from pulsify.serve.scheduler import Live, News
 from pulsify.serve.sources import ModelSource, Served
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
 
 LOOK_EVERY = 0.25  # seconds
+IDLE = 0.05  # the share of what was measured as possible up to which streams are not what makes results late
 log = logging.getLogger("pulsify.serve")
 
 
@@ -87,6 +90,8 @@ class Service:
         self.uploads: Counter[str] = Counter()  # files on their way, by model
         self.turns = Turns()
         self.tasks: set[asyncio.Future[None]] = set()
+        self.congestion = Congestion()
+        self._rounds: dict[str, tuple[int, float]] = {}  # what the meters said at the last look, by model
         self.draining = False
         self.name, self.numbers = secrets.token_hex(4), count(1)
         self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for what takes long: stores, resamplers
@@ -170,10 +175,10 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        shares = sum(count * self.models[other].capacity.share for other, count in taken.items())
-        if taken.total() and shares + hosted.capacity.share > 1:
+        shares = sum(count * self.models[other].share for other, count in taken.items())
+        if taken.total() and shares + hosted.share > 1:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
-        if taken[name] and hosted.capacity.late(hosted.scheduler.meter.slowest):
+        if self.congestion.present and self.used > IDLE:
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
 
@@ -240,15 +245,27 @@ class Service:
                 log.exception("news of a stream", extra=live.about)
                 live.peer.refuse(Refused("failed", "its frames could not be sent; the server's log has more"))
             if isinstance(news[-1], (bytes, str)):
-                traffic.lag.add(time.monotonic() - live.when)
+                traffic.lag.add(time.monotonic() - live.when + self.figures.loop_late)
         self.turns.finish()
         traffic.deliver.add(time.monotonic() - computed, len(batch))
+
+    def _late(self) -> bool:
+        """Have results been late since the last look: by the event loop, or by rounds of a model?"""
+        taken, late = self.taken(), False
+        for name, hosted in self.models.items():
+            pulse, meter = hosted.capacity.pulse_seconds, hosted.scheduler.meter
+            took, self._rounds[name] = meter.mean_round(self._rounds.get(name, (0, 0.0)))
+            if taken[name] and pulse is not None:
+                late |= self.figures.loop_late > pulse or max(took, meter.under_way) > SHARE * pulse
+        return late
 
     async def _look(self) -> None:
         while True:
             due = time.monotonic() + LOOK_EVERY
             await asyncio.sleep(LOOK_EVERY)
             now = time.monotonic()
-            self.figures.loop.add(max(now - due, 0.0))
+            self.figures.loop_late = max(now - due, 0.0)
+            self.figures.loop.add(self.figures.loop_late)
+            self.congestion.look(self._late())
             for connection in list(self.connections):
                 connection.look(now)

@@ -8,6 +8,7 @@ ready   seats with something to compute; `step` takes as many pulses of each as 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,17 @@ from pulsify.core.errors import InvalidState, PulsifyError
 from pulsify.serve.engine import Array, Chunks, Engine, Made, Push, shape_of
 
 SMALL, MANY = 256, 64  # bytes of a small piece; so many are merged
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a call: `base`, and `each` for a stream."""
+
+    base: float
+    each: float
+
+    def of(self, streams: int) -> float:
+        return self.base + self.each * streams
 
 
 class Step(NamedTuple):
@@ -130,6 +142,7 @@ class Stage:
         self.ready: dict[Seat, None] = {}
         self.seats = 0  # that are taken
         self.taken = 1  # pulses of each stream, in the last step
+        self.cost = Cost(0.0, 0.0)  # of a pulse, as measured at the start; zero: unknown
 
     def open(self, owner: Any) -> Seat:
         return Seat(self, owner)

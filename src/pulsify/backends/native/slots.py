@@ -43,7 +43,7 @@ class Slots:
         for at, rows in enumerate(self._made.values(), FIXED + len(self._fed)):
             self._pointers[:, at] = _addresses(rows)
         self._position, self._length = (self._counter(name) for name in (spec.position, spec.length))
-        self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
+        self.since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self.intact = True
 
     def _counter(self, name: str | None) -> Array | None:
@@ -56,14 +56,14 @@ class Slots:
 
     def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
         """Those that are warm, their end out of sight, and all others."""
-        warm = positions >= self._since
+        warm = positions >= self.since
         return alike(warm if lengths is None else warm & (lengths == self._spec.unknown_length))
 
     def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
         """One pulse of these streams. Their outputs, valid until the next call."""
         count, pointers = len(slots), self._pointers[: len(slots)]
         far = lengths is None or lengths[0] == self._spec.unknown_length
-        steady = self._on.steady if far and positions[0] >= self._since else None
+        steady = self._on.steady if far and positions[0] >= self.since else None
         pointers[:, 1] = self._homes[slots]
         for i, (name, room) in enumerate(self._fed.items()):
             if fed is None:

@@ -47,7 +47,7 @@ class Engine:
         self._rows = rows
         self._memory: dict[str, Array] = {}
         self._calls: dict[tuple[bool, int], _Call] = {}
-        self._since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
+        self.since: float = on.program.since * spec.pulse if on.steady is not None else math.inf
         self.intact = True
 
     def groups(self, positions: Array, lengths: Array | None) -> list[Which]:
@@ -56,12 +56,12 @@ class Engine:
             return apart(len(positions))
         spec, low, high = self._spec, positions.min(), positions.max()
         asks, counts = spec.position is not None, self._on.program.counts
-        warm = low >= self._since and not (asks and counts)
-        cold = high < self._since and not asks
+        warm = low >= self.since and not (asks and counts)
+        cold = high < self.since and not asks
         if lengths is None and (low == high or warm or cold):
             return [slice(0, len(positions))]  # the short way to what most often holds
         far = np.full(len(positions), spec.unknown_length) if lengths is None else lengths
-        steady = (far == spec.unknown_length) & (positions >= self._since)
+        steady = (far == spec.unknown_length) & (positions >= self.since)
         at = np.where(steady & (not counts), 0, positions) if asks else np.zeros_like(positions)
         return alike(steady, at, far)
 
@@ -69,7 +69,7 @@ class Engine:
         """One pulse of these streams. Their outputs, valid until the next call."""
         self.intact = True
         far = lengths is None or lengths[0] == self._spec.unknown_length
-        key = bool(far and positions[0] >= self._since), len(slots)
+        key = bool(far and positions[0] >= self.since), len(slots)
         if key not in self._calls:
             self._calls[key] = self._call(*key)
         call = self._calls[key]

@@ -73,7 +73,7 @@ class Slots:
         self._outputs = {o.name: self._mirror(o.dims, o.dtype) for o in spec.outputs}
         self._calls: dict[tuple[bool, int], Call] = {}
         self._recorder = on.recorder()
-        self._since: float = on.program.since * spec.pulse if on.program.steady is not None else math.inf
+        self.since: float = on.program.since * spec.pulse if on.program.steady is not None else math.inf
         self.intact = True
 
     def _memory(self, state: State, rows: int) -> Any:
@@ -104,7 +104,7 @@ class Slots:
         return at_most(alike(steady, at, far), self.largest)
 
     def _steady(self, positions: Array, lengths: Array | None) -> Array:
-        warm: Array = positions >= self._since
+        warm: Array = positions >= self.since
         return warm if lengths is None else warm & (lengths == self._spec.unknown_length)
 
     def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
