@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ from websockets.asyncio.client import connect
 from tests.models import frames, look_ahead
 from tests.serve.live import opened
 from tests.serve.returning import Returning
+from tests.unit.serve.test_reload import certificate
 
 PROTO = look_ahead("B")
 BATCH = ort.InferenceSession(PROTO.SerializeToString())
@@ -71,8 +73,6 @@ def test_a_terminated_server_lets_streams_end(tmp_path: Path) -> None:
     x = frames(1, 2, 60)
 
     async def through(made: subprocess.Popen[str], where: str) -> tuple[list[str], np.ndarray]:  # type: ignore[type-arg]
-        import json
-
         codes: list[str] = []
         got = []
         async with connect(f"ws://{where}/v1/stream/m") as ws:
@@ -179,3 +179,66 @@ def test_a_server_that_is_killed_loses_nothing_but_time(tmp_path: Path) -> None:
         (want,) = BATCH.run(None, {"x": client.x})
         np.testing.assert_allclose(client.y, want, atol=1e-5, rtol=1e-5)
     assert sum(c.connections > 1 for c in clients) >= 150
+
+
+def logged(made: subprocess.Popen[str], what: str) -> str:
+    """The next line that has it; what is before is left out."""
+    assert made.stdout is not None
+    return next(line for line in made.stdout if what in line)
+
+
+def replaced(path: Path, content: bytes) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not installed")
+def test_a_hangup_reads_tokens_and_certificates_again(tmp_path: Path) -> None:
+    """The stream that is open goes on; what is broken changes nothing."""
+    (tmp_path / "new").mkdir()
+    (cert, key), (new_cert, new_key) = certificate(tmp_path), certificate(tmp_path / "new")
+    tokens, config = tmp_path / "tokens.txt", tmp_path / "server.toml"
+    tokens.write_text("app:first\n")
+    config.write_text(f"token-file = {json.dumps(str(tokens))}\nidle = 30\n")
+
+    def status(where: str, token: str) -> int:
+        head = {"Authorization": f"Bearer {token}"}
+        return httpx.get(f"https://{where}/v1/models", headers=head, verify=False).status_code
+
+    def shown(where: str) -> str:
+        host, port = where.split(":")
+        return ssl.get_server_certificate((host, int(port)))
+
+    async def through(made: subprocess.Popen[str], where: str) -> None:
+        insecure = ssl.create_default_context()
+        insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+        head = {"Authorization": "Bearer first"}
+        async with connect(f"wss://{where}/v1/stream/m", ssl=insecure, additional_headers=head) as ws:
+            assert (await opened(ws))["type"] == "ready"
+            assert shown(where) == Path(cert).read_text()
+            tokens.write_text("app:second\n")
+            replaced(Path(cert), Path(new_cert).read_bytes())  # without its key
+            made.send_signal(signal.SIGHUP)
+            assert "reloaded: tokens: app" in logged(made, "eloaded")
+            assert "the key is not the certificate's" in logged(made, "eloaded")
+            assert (status(where, "first"), status(where, "second")) == (401, 200)
+            replaced(Path(key), Path(new_key).read_bytes())
+            config.write_text(config.read_text().replace("30", "40"))
+            tokens.write_bytes(b"\xff\xfe")
+            made.send_signal(signal.SIGHUP)
+            assert "idle" in logged(made, "only a restart changes")
+            assert "UTF-8" in logged(made, "eloaded")
+            assert "certificate" in logged(made, "eloaded")
+            assert shown(where) == Path(new_cert).read_text()
+            assert (status(where, "first"), status(where, "second")) == (401, 200)
+            await ws.send(frames(1, 2, 40).tobytes())
+            await ws.send('{"type": "flush"}')
+            last = [message async for message in ws][-1]
+            assert json.loads(last)["type"] == "done"
+
+    arguments = ("--tls-cert", cert, "--tls-key", key, "--config", str(config))
+    with process(tmp_path / "m.onnx", *arguments) as (made, where):
+        asyncio.run(through(made, where))
+        made.send_signal(signal.SIGTERM)
+        assert made.wait(15) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -76,8 +78,10 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
         raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
     del prometheus_client, starlette, uvicorn, websockets
     from pulsify.serve import logs
+    from pulsify.serve.reload import HANGUPS
     from pulsify.serve.running import Options, bound, run
 
+    HANGUPS.catch()
     where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
     listening = bound(where)
     logs.configure(given["log_level"], given["log_format"])
@@ -92,7 +96,23 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
             line(f"serving {', '.join([*service.models, *service.starting])} at {url}")
         sys.stdout.flush()
 
-    run(service, where, listening, listens)
+    context = click.get_current_context()
+    run(service, where, listening, listens, partial(_tokens_now, context, dict(context.params)))
+
+
+def _tokens_now(context: click.Context, before: dict[str, Any]) -> Any:
+    """As files say at a SIGHUP, the configuration file too; of that nothing else is taken."""
+    from pulsify.serve.tokens import tokens
+
+    try:
+        now = configuration.reread(context)
+    except click.ClickException as error:
+        raise InvalidArgument(error.format_message()) from error
+    names = {each.name: key for key, each in configuration.keys(context.command).items()}
+    reloaded = ("token", "token_file")
+    if changed := [names.get(k, k) for k, value in before.items() if now[k] != value and k not in reloaded]:
+        logging.getLogger("pulsify.serve").warning("only a restart changes: %s", ", ".join(changed))
+    return tokens(now["token"], now["token_file"])
 
 
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:

@@ -48,6 +48,8 @@ class Exposition(Collector):
         yield _gauge("ready", "1 if streams are accepted.", (), [((), float(service.ready))])
         yield from self._models()
         figures = service.figures
+        reloaded = [] if figures.reloaded is None else [((), float(figures.reloaded))]
+        yield _gauge("last_reload_successful", "0 if tokens or certificates could not be read again.", (), reloaded)
         yield _counter("streams_ended", "Streams that are over, by how they ended.", ("model", "outcome"),
                        figures.ended.items())  # fmt: skip
         known = [

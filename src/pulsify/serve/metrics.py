@@ -113,6 +113,7 @@ class Figures:
         self.ended: Counter[tuple[str, str]] = Counter()  # streams by model and how they ended
         self.opened: Counter[str] = Counter()  # streams by the name of their token
         self.rejections: Counter[str] = Counter()  # requests by why they were not let in
+        self.reloaded: bool | None = None  # did the last reload find everything in order?
         self.loop = Times()  # by how much the event loop was late
         self.loop_late = 0.0  # the same, when it was last looked at
         self.traffic: dict[str, Traffic] = {}  # by model

@@ -18,10 +18,14 @@ import uvicorn
 from pulsify.core.errors import InvalidArgument
 from pulsify.serve import access
 from pulsify.serve.app import Application
+from pulsify.serve.certificates import Certificates
+from pulsify.serve.reload import HANGUPS, Reloads, certificates_part, tokens_part
 from pulsify.serve.service import Service
+from pulsify.serve.tokens import Tokens
 from pulsify.serve.wire import Wire
 
 log = logging.getLogger("pulsify.serve")
+ReadTokens = Callable[[], Tokens]
 SWITCH = 0.0005  # seconds: how long one thread may keep another waiting for the interpreter
 
 
@@ -38,19 +42,37 @@ class Options:
 class Server(uvicorn.Server):
     """On the first signal streams are given time to end, on the second they are not."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, certificates: Certificates | None, read: ReadTokens | None
+    ) -> None:
         super().__init__(config)
         self._service, self._draining = service, False
+        self._certificates = certificates
+        parts = {} if read is None else {"tokens": tokens_part(service, read)}
+        if certificates is not None:
+            parts["certificates"] = certificates_part(certificates)
+        self._reloads = Reloads(service, parts)
         self.failure: BaseException | None = None  # why it ended by itself: a model that cannot be opened
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._certificates is not None:
+            assert self.config.ssl is not None
+            self._certificates.serve(self.config.ssl)
         await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        HANGUPS.tell(partial(loop.call_soon_threadsafe, self._hung_up))
         if self._service.opening is not None:
             self._service.opening.add_done_callback(self._opened)
 
     def _opened(self, opening: asyncio.Task[None]) -> None:
         if not opening.cancelled() and (error := opening.exception()) is not None:
             self.failure, self.should_exit = error, True
+
+    def _hung_up(self) -> None:
+        if not HANGUPS.terminal_closed:
+            self._reloads.ask()
+        elif not self._draining:
+            self.handle_exit(signal.SIGTERM, None)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._draining or sig not in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +94,11 @@ def tune() -> None:
     gc.freeze()
 
 
-def server(service: Service, options: Options) -> Server:
+def server(service: Service, options: Options, read: ReadTokens | None = None) -> Server:
+    """read: tokens as they are now, at a SIGHUP."""
+    if options.tls_key is not None and options.tls_cert is None:
+        raise InvalidArgument("--tls-key has no --tls-cert that goes with it")
+    certificates = None if options.tls_cert is None else Certificates(options.tls_cert, options.tls_key)
     config = uvicorn.Config(
         Application(service),
         host=options.host,
@@ -85,7 +111,7 @@ def server(service: Service, options: Options) -> Server:
         lifespan="on",
         timeout_graceful_shutdown=5,
     )
-    return Server(config, service)
+    return Server(config, service, certificates, read)
 
 
 def bound(options: Options) -> socket.socket:
@@ -116,14 +142,21 @@ def warn_if_open(service: Service, options: Options) -> None:
         log.warning("listening at %s without a token: whoever can reach it can use it; see --token", options.host)
 
 
-def run(service: Service, options: Options, listening: socket.socket, listens: Callable[[str], None]) -> None:
+def run(
+    service: Service,
+    options: Options,
+    listening: socket.socket,
+    listens: Callable[[str], None],
+    read: ReadTokens | None = None,
+) -> None:
     """Until a signal ends it; raises what a model cannot be opened for.
 
     listens: called with the URL once clients are answered, models open or not. `service.when_open` follows later.
+    read: tokens as they are now, at a SIGHUP.
     """
     sys.setswitchinterval(SWITCH)
     service.when_open.insert(0, tune)
-    runner = server(service, options)
+    runner = server(service, options, read)
     listening.listen(runner.config.backlog)
     listens(url(options, listening))
     warn_if_open(service, options)
