@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from pulsify.asr.recogniser import Recogniser, Transcriber
+from pulsify.asr.text import Word
 
-__all__ = ["Recogniser", "Transcriber"]
+__all__ = ["Recogniser", "Transcriber", "Word"]

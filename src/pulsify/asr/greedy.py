@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,13 @@ DTYPES = {
 }  # fmt: skip
 
 
+class Token(NamedTuple):
+    """A unit of the vocabulary, and the frame in which it was emitted."""
+
+    unit: int
+    frame: int
+
+
 @dataclass
 class Heard:
     """All that decoding remembers of one stream: the last token, and a prediction network's states and output."""
@@ -28,6 +35,7 @@ class Heard:
     last: int
     states: tuple[Array, ...] = ()
     prediction: Array | None = None
+    frames: int = 0  # decoded so far
 
 
 class Decoder(Protocol):
@@ -37,7 +45,7 @@ class Decoder(Protocol):
 
     def start(self) -> Heard: ...
 
-    def decode(self, rows: Array, heard: Heard) -> list[int]: ...
+    def decode(self, rows: Array, heard: Heard) -> list[Token]: ...
 
 
 class Ctc:
@@ -49,13 +57,15 @@ class Ctc:
     def start(self) -> Heard:
         return Heard(self._blank)
 
-    def decode(self, rows: Array, heard: Heard) -> list[int]:
+    def decode(self, rows: Array, heard: Heard) -> list[Token]:
         if not len(rows):
             return []
         best = rows.argmax(1)
         before = np.concatenate([[heard.last], best[:-1]])
         heard.last = int(best[-1])
-        return [int(t) for t in best[(best != before) & (best != self._blank)]]
+        new = np.flatnonzero((best != before) & (best != self._blank))
+        first, heard.frames = heard.frames, heard.frames + len(rows)
+        return [Token(int(best[row]), first + int(row)) for row in new]
 
 
 class Transducer:
@@ -72,16 +82,17 @@ class Transducer:
     def start(self) -> Heard:
         return Heard(self._blank, self._first.states, self._first.prediction)
 
-    def decode(self, rows: Array, heard: Heard) -> list[int]:
-        tokens: list[int] = []
+    def decode(self, rows: Array, heard: Heard) -> list[Token]:
+        tokens: list[Token] = []
         for frame in rows:
             for _ in range(self._most):
                 scores, after = self._parts.scores(frame, heard)
                 best = int(scores.argmax())
                 if best == self._blank:
                     break
-                tokens.append(best)
+                tokens.append(Token(best, heard.frames))
                 self._parts.advance(heard, best, after)
+            heard.frames += 1
         return tokens
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pulsify.asr.greedy import Decoder, open_decoder
 from pulsify.asr.settings import BUILT_IN, Settings, read_settings
 from pulsify.asr.sound import shape_sound
 from pulsify.asr.stages import Array, Running, Stage
-from pulsify.asr.text import Vocabulary, read_vocabulary
+from pulsify.asr.text import Vocabulary, Word, Words, read_vocabulary
 from pulsify.core.boundary import public
 from pulsify.core.errors import InvalidChunk, InvalidModel
 
@@ -89,7 +90,7 @@ class Recogniser:
 
         chunk: samples per push. All frames wait for their stage's pulse to fill, and for what the stage looks ahead.
         """
-        rate = math.prod(stage.output.rate / stage.input.rate for stage in self.stages)
+        rate = self._rate
         given, worst = 0, 0.0
         for samples in range(chunk, int(64 * self.stages[-1].stream.pulse / rate) + chunk, chunk):
             out = samples
@@ -99,6 +100,16 @@ class Recogniser:
                 worst = max(worst, samples - float((given + 1) / rate))
                 given = out
         return worst / self.sample_rate
+
+    @property
+    def _rate(self) -> Fraction:
+        """Frames of the encoder's output for one sample."""
+        return math.prod((stage.output.rate / stage.input.rate for stage in self.stages), start=Fraction(1))
+
+    @property
+    def frame_seconds(self) -> float:
+        """How long a frame of the encoder's output lasts."""
+        return float(1 / (self._rate * self.sample_rate))
 
     @public
     def transcriber(self) -> Transcriber:
@@ -120,7 +131,10 @@ class Recogniser:
                     frames = model.stage.into(following, frames)
         with clock.running(DECODER):
             tokens = self.decoder.decode(self.stages[-1].rows(frames)[:length], self.decoder.start())
-        return Transcript(self.vocabulary.added("", tokens), tuple(tokens), clock.seconds)
+            timed = Words(self.vocabulary, self.frame_seconds)
+            words = [word for token in tokens for word in timed.push(token)] + timed.flush()
+        units = tuple(token.unit for token in tokens)
+        return Transcript(self.vocabulary.added("", units), units, clock.seconds, tuple(words))
 
 
 @dataclass(frozen=True)
@@ -130,6 +144,7 @@ class Transcript:
     text: str
     tokens: tuple[int, ...]
     seconds: dict[str, float]
+    words: tuple[Word, ...] = ()
 
 
 class Transcriber:
@@ -148,7 +163,9 @@ class Transcriber:
             running.reset()
         self._heard = self.recogniser.decoder.start()
         self._clock = Clock(self.recogniser.parts)
+        self._timed = Words(self.recogniser.vocabulary, self.recogniser.frame_seconds)
         self.tokens: list[int] = []
+        self.words: list[Word] = []  # that are complete
         self.text = ""
 
     @property
@@ -168,6 +185,7 @@ class Transcriber:
             with self._clock.running(running.stage.name):
                 rest = running.flush()
             added += self._decoded(self._passed(at + 1, self._onward(at, rest)))
+        self.words += self._timed.flush()
         return added
 
     def _passed(self, first: int, frames: Array) -> Array:
@@ -186,8 +204,10 @@ class Transcriber:
         recogniser = self.recogniser
         with self._clock.running(DECODER):
             tokens = recogniser.decoder.decode(recogniser.stages[-1].rows(frames), self._heard)
-        added = recogniser.vocabulary.added(self.text, tokens)
-        self.tokens += tokens
+        units = [token.unit for token in tokens]
+        added = recogniser.vocabulary.added(self.text, units)
+        self.words += [word for token in tokens for word in self._timed.push(token)]
+        self.tokens += units
         self.text += added
         return added
 

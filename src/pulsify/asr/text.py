@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pulsify.asr.greedy import Token
 from pulsify.core.errors import InvalidModel
 
 SPACE = "▁"  # SentencePiece's mark for the start of a word
@@ -21,9 +22,56 @@ class Vocabulary:
 
     def added(self, text: str, tokens: Iterable[int]) -> str:
         """What `tokens` add to a transcript that so far is `text`."""
-        pieces = [self.units[t] for t in tokens]
-        new = "".join(f" {p}" for p in pieces) if self.words else "".join(pieces).replace(SPACE, " ")
+        new = "".join(map(self.piece, tokens))
         return new if text else new.lstrip(" ")
+
+    def piece(self, token: int) -> str:
+        """The text of one token."""
+        unit = self.units[token]
+        return f" {unit}" if self.words else unit.replace(SPACE, " ")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a transcript. Seconds: from the frame of its first token to the end of the frame of its last one."""
+
+    word: str
+    start: float
+    end: float
+
+
+@dataclass
+class Words:
+    """Tokens become words. A word is complete when a space follows, or at the end.
+
+    since: seconds at which the first frame begins. partial, first, last: the word that is not complete, its frames.
+    """
+
+    vocabulary: Vocabulary
+    frame_seconds: float
+    since: float = 0.0
+    partial: str = ""
+    first: int = 0
+    last: int = 0
+
+    def push(self, token: Token) -> list[Word]:
+        """The words that this token completes."""
+        out = []
+        for letter in self.vocabulary.piece(token.unit):
+            if letter.isspace():
+                out += self.flush()
+            else:
+                self.first = self.first if self.partial else token.frame
+                self.partial, self.last = self.partial + letter, token.frame
+        return out
+
+    def flush(self) -> list[Word]:
+        """The last word, if there is one."""
+        word, self.partial = self.partial, ""
+        if not word:
+            return []
+        start, end = (round(self.since + frame * self.frame_seconds, 4) for frame in (self.first, self.last + 1))
+        return [Word(word, start, end)]
 
 
 def read_vocabulary(path: Path, size: int, blank: int | None, words: bool) -> Vocabulary:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pulsify.serve import protocol
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.logs import fields
-from pulsify.serve.protocol import CLOSE, NORMAL, Ack, Flush, Open, Peek, Ping, Refused, Sound, said
-from pulsify.serve.scheduler import LEAST, Done, Live, News, Opened, Peeked, Snapped, Taken, cost
+from pulsify.serve.protocol import CLOSE, NORMAL, Ack, EndUtterance, Flush, Open, Peek, Ping, Refused, Sound, said
+from pulsify.serve.scheduler import LEAST, Done, Live, News, Opened, Peeked, Snapped, Taken, Uttered, cost
 from pulsify.serve.store import Kept, StoreFailed
 from pulsify.serve.turns import Allowance
 
@@ -149,6 +149,8 @@ class Connection:
             self._wait_early(text)
         elif isinstance(message, Flush):
             self._flush()
+        elif isinstance(message, EndUtterance):
+            self._post(self.live, "utterance", LEAST, LEAST)
         elif isinstance(message, Peek):
             self._post(self.live, "peek", LEAST, LEAST)
         elif isinstance(message, Ack) and message.mark == self._mark:
@@ -283,8 +285,10 @@ class Connection:
             self._peeked(news)
         elif isinstance(news, Snapped):
             self._aside(self._keep(news))
+        elif isinstance(news, Uttered):
+            self._uttered(news)
         elif isinstance(news, Done):
-            self.peer.send(said("done", received=news.received, sent=news.sent, **news.more))
+            self.peer.send(said("done", **_counts(news), **news.more))
             self._outcome = "done"
             self.finish(NORMAL, "done")
         elif isinstance(news, Refused):
@@ -305,9 +309,12 @@ class Connection:
             "output": forms[1],
             "limits": self.limits.facts(),
             "token": self.token,
-            "received": news.received,
-            "sent": news.sent,
+            **_counts(news),
         }
+
+    def _uttered(self, news: Uttered) -> None:
+        error = {} if news.error is None else {"error": {"code": news.error.code, "message": news.error.message}}
+        self.peer.send(said("utterance", **_counts(news), **news.more, **error))
 
     def _peeked(self, news: Peeked) -> None:
         more = {} if news.error is None else {"error": news.error}
@@ -333,7 +340,7 @@ class Connection:
                 self.hosted.scheduler.post(self.live, "acked")
         else:
             if not self.over:
-                self.peer.send(said("ack", mark=mark, received=news.received, sent=news.sent))
+                self.peer.send(said("ack", mark=mark, **_counts(news)))
         if news.final and not self.over:
             self.refuse(Refused("going_away", "the server stops; go on elsewhere with your token"))
 
@@ -386,3 +393,9 @@ class Connection:
             self.refuse(Refused("too_long", f"{limits.total_seconds:g} seconds are over"))
         elif now - self.heard > limits.idle_seconds and not self._paused:
             self.refuse(Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds"))
+
+
+def _counts(news: Opened | Uttered | Snapped | Done) -> dict[str, Any]:
+    """As messages say it. Utterances only if any has ended: most clients never end one."""
+    ended = {"utterances": news.utterances} if news.utterances else {}
+    return {"received": news.received, "sent": news.sent, **ended}

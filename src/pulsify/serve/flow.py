@@ -63,13 +63,27 @@ class Flow:
         self._before = dict(self.received)  # frames that came before this flow did
         self.given = [0] * len(chain.links)  # frames that came out of each stage, where lengths are told
         self.ended, self.done = False, False
+        self.utterances = 0  # that have ended
         self.seats: list[Seat] = []
+        self._open()
+
+    def _open(self) -> None:
         try:
-            for at, link in enumerate(chain.links):
+            for at, link in enumerate(self.chain.links):
                 self.seats.append(link.stage.open((self, at)))
         except BaseException:
             self.close()
             raise
+
+    def again(self) -> None:
+        """The next utterance of the stream: everything is new but what is counted."""
+        self.close()
+        self.given = [0] * len(self.chain.links)
+        self.ended, self.done = False, False
+        self.utterances += 1
+        self.seats = []
+        self._open()
+        self.sink.again(self.received)
 
     # ---- in
 
@@ -175,6 +189,7 @@ class Flow:
         """Everything, between two steps; frames that are computed are in `sink`."""
         facts = {
             "received": self.received,
+            "utterances": self.utterances,
             "given": self.given,
             "openings": [s.opening for s in self.seats],
             "sink": self.sink.facts(),
@@ -191,6 +206,7 @@ class Flow:
         facts, arrays = boxes.unpack(blob)
         self.received = {name: int(facts["received"][name]) for name in self.received}
         self._before = dict(self.received)
+        self.utterances = int(facts["utterances"])
         self.given = [int(n) for n in facts["given"]]
         kept = {k.removeprefix("sink."): a for k, a in arrays.items() if k.startswith("sink.")}
         self.sink.restore(facts["sink"], kept, have)

@@ -121,7 +121,8 @@ class Hosted:
             order.insert(0, BEFORE)
             source = Source(stage.spec.inputs, given.format, (inputs[0].name,))
         if served.recogniser is not None:
-            return Chain(tuple(links), tuple(order), source, partial(Text, served.recogniser))
+            text = partial(Text, served.recogniser, given.rate or int(rate or 1))
+            return Chain(tuple(links), tuple(order), source, text)
         names = tuple(o.name for o in outputs)
         if wanted.sound and wanted.rate != rate:
             assert wanted.rate is not None and isinstance(rate, int)

@@ -84,6 +84,11 @@ class Flush:
 
 
 @dataclass(frozen=True)
+class EndUtterance:
+    pass
+
+
+@dataclass(frozen=True)
 class Peek:
     pass
 
@@ -98,7 +103,7 @@ class Ack:
     mark: int
 
 
-Message = Open | Flush | Peek | Ping | Ack
+Message = Open | Flush | EndUtterance | Peek | Ping | Ack
 
 
 def parse(text: str) -> Message:
@@ -178,6 +183,11 @@ def _flush(given: dict[str, Any]) -> Flush:
     return Flush()
 
 
+def _end_utterance(given: dict[str, Any]) -> EndUtterance:
+    _known(given, ())
+    return EndUtterance()
+
+
 def _peek(given: dict[str, Any]) -> Peek:
     _known(given, ())
     return Peek()
@@ -199,7 +209,14 @@ def _ack(given: dict[str, Any]) -> Ack:
     return Ack(mark)
 
 
-_PARSERS: Mapping[str, Any] = {"open": _open, "flush": _flush, "peek": _peek, "ping": _ping, "ack": _ack}
+_PARSERS: Mapping[str, Any] = {
+    "open": _open,
+    "flush": _flush,
+    "end_utterance": _end_utterance,
+    "peek": _peek,
+    "ping": _ping,
+    "ack": _ack,
+}
 
 
 def _known(given: Mapping[str, Any], names: tuple[str, ...], where: str = "") -> None:

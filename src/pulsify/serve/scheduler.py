@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pulsify.core.errors import PulsifyError
+from pulsify.core.errors import InvalidLength, PulsifyError
 from pulsify.serve.flow import Chain, Flow, refusal
 from pulsify.serve.metrics import Meter
 from pulsify.serve.protocol import Refused
@@ -49,7 +49,19 @@ class Done:
 
     received: dict[str, int]
     sent: dict[str, int]
+    utterances: int
     more: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Uttered:
+    """An utterance of the stream has ended, perhaps because of an error; the next one begins."""
+
+    received: dict[str, int]
+    sent: dict[str, int]
+    utterances: int
+    more: dict[str, Any]
+    error: Refused | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ class Opened:
 
     received: dict[str, int]
     sent: dict[str, int]
+    utterances: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Snapped:
 
     received: dict[str, int]
     sent: dict[str, int]
+    utterances: int
     blob: bytes
     final: bool  # the stream goes no further here
 
@@ -87,7 +101,7 @@ class Taken:
     hungry: bool = False
 
 
-News = bytes | str | Done | Opened | Peeked | Snapped | Taken | Refused
+News = bytes | str | Done | Uttered | Opened | Peeked | Snapped | Taken | Refused
 Deliver = Callable[[list[tuple["Live", list[News]]]], None]
 
 
@@ -110,8 +124,9 @@ class Live:
     told: int = 0  # what the event loop knows not to wait any more
     next_peek: float = 0.0
     next_snapshot: float = 0.0
-    snapped: dict[str, int] = field(default_factory=dict)
+    snapped: tuple[dict[str, int], int] | None = None  # frames and utterances in the last snapshot
     may_snap: bool = True  # the one before has arrived
+    ending: bool = False  # an utterance, until which nothing more is taken
 
 
 class Scheduler:
@@ -129,7 +144,7 @@ class Scheduler:
         self._peeking: dict[Live, None] = {}  # those that wait for an answer
         self._since: float | None = None  # when the oldest of what is ready came
         self._next_look = self._next_peek = self._began = 0.0
-        kinds = ("open", "data", "end", "peek", "acked", "snap", "close")
+        kinds = ("open", "data", "end", "utterance", "peek", "acked", "snap", "close")
         self._on = {kind: getattr(self, f"_on_{kind}") for kind in kinds}
         self._thread = threading.Thread(target=self._run, name=f"pulsify-{name}", daemon=True)
 
@@ -142,9 +157,9 @@ class Scheduler:
         self._thread.join()
 
     def post(self, live: Live, kind: str, value: Any = None) -> None:
-        """open (a state and what the client has, or None), data, end, peek, acked, snap, close. Never waits.
+        """open (a state and what the client has, or None), data, utterance, end, peek, acked, snap, close. Never waits.
 
-        With peek and acked: what the client's message costs.
+        With utterance (it ends here), peek and acked: what the client's message costs.
         """
         live.inbox.append((kind, value, time.monotonic()))
         if not live.queued:
@@ -198,7 +213,7 @@ class Scheduler:
         live.queued = False  # from here on whoever posts puts it back in line
         inbox = live.inbox
         for _ in range(most):
-            if not inbox:
+            if not inbox or live.ending:
                 return True
             self._handle(live, *inbox.popleft())
         if inbox and not live.queued:
@@ -248,9 +263,9 @@ class Scheduler:
             except (PulsifyError, ValueError, LookupError) as error:
                 raise Refused("unknown_stream", f"its snapshot does not fit this server's model ({error})") from error
         self._lives[live] = None
-        live.snapped = dict(live.flow.received)
+        live.snapped = dict(live.flow.received), live.flow.utterances
         live.next_snapshot = when + (live.keeps or 0)
-        self._tell(live, Opened(dict(live.flow.received), dict(live.flow.sink.sent)))
+        self._tell(live, Opened(*_counts(live.flow)))
 
     def _register(self, order: int, stage: Stage) -> None:
         if all(s is not stage for _, s in self._stages):
@@ -281,6 +296,12 @@ class Scheduler:
             self._tell(live, Taken(computed, hungry))
             if hungry and live.came - computed > live.room:
                 self._fail(live, Refused("bad_frames", live.flow.uneven()))
+
+    def _on_utterance(self, live: Live, value: Any, when: float) -> None:
+        """The utterance ends here; what comes behind it waits until it has."""
+        self._text_taken(live, value)
+        self._on_end(live, value, when)
+        live.ending = True
 
     def _on_end(self, live: Live, value: Any, when: float) -> None:
         assert live.flow is not None
@@ -377,7 +398,7 @@ class Scheduler:
         try:
             messages = flow.passed(at, step) if step.made or step.error is None else []
         except PulsifyError as error:
-            self._fail(live, refusal(error, at))
+            self._ended_badly(live, error, at)
             return
         except Exception:
             log.exception("frames of a stream of %s", self.name, extra=live.about)
@@ -393,10 +414,33 @@ class Scheduler:
                 self._news[live] = messages
             self.meter.queue.add(self._began - live.when)
         if step.error is not None:
-            self._fail(live, refusal(step.error, at))
+            self._ended_badly(live, step.error, at)
+        elif flow.done and live.ending:
+            self._next_utterance(live, None)
         elif flow.done:
-            self._tell(live, Done(dict(flow.received), dict(flow.sink.sent), flow.sink.done()))
+            self._tell(live, Done(*_counts(flow), flow.sink.done()))
             self._end(live)
+
+    def _ended_badly(self, live: Live, error: PulsifyError, at: int) -> None:
+        """An utterance that may not be so short is over, and the stream is not."""
+        if live.ending and isinstance(error, InvalidLength):
+            self._next_utterance(live, refusal(error, at))
+        else:
+            self._fail(live, refusal(error, at))
+
+    def _next_utterance(self, live: Live, error: Refused | None) -> None:
+        flow = live.flow
+        assert flow is not None
+        done, live.ending = flow.sink.done(), False
+        try:
+            flow.again()
+        except PulsifyError as failed:
+            self._fail(live, Refused("failed", str(failed)))
+            return
+        self._tell(live, Uttered(*_counts(flow), done, error))
+        if live.inbox and not live.queued:
+            live.queued = True
+            self._line.put(live)
 
     def _tell(self, live: Live, news: News) -> None:
         self._news.setdefault(live, []).append(news)
@@ -433,14 +477,19 @@ class Scheduler:
     def _snap(self, live: Live, final: bool) -> None:
         flow = live.flow
         assert flow is not None
-        if flow.ended or (flow.received == live.snapped and not final):
+        if flow.ended or ((flow.received, flow.utterances) == live.snapped and not final):
             return
         try:
-            made = Snapped(dict(flow.received), dict(flow.sink.facts()["made"]), flow.state(), final)
+            made = Snapped(dict(flow.received), dict(flow.sink.facts()["made"]), flow.utterances, flow.state(), final)
         except PulsifyError as error:
             self._fail(live, refusal(error, 0))
             return
-        live.snapped, live.may_snap = made.received, False
+        live.snapped, live.may_snap = (made.received, made.utterances), False
         self._tell(live, made)
         if final:
             self._end(live)
+
+
+def _counts(flow: Flow) -> tuple[dict[str, int], dict[str, int], int]:
+    """Frames that have come, frames or characters that have gone, utterances that have ended."""
+    return dict(flow.received), dict(flow.sink.sent), flow.utterances

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from pulsify.asr.sound import one_channel, shape_sound
+from pulsify.asr.text import Words
 from pulsify.core.spec import Input, Output
 from pulsify.serve import sound
 from pulsify.serve.engine import Array, Chunks, shape_of
@@ -107,6 +108,7 @@ class Sink(Protocol):
     def arrays(self) -> dict[str, Array]: ...
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array], have: Mapping[str, int]) -> None: ...
     def skip(self, have: Mapping[str, int]) -> None: ...
+    def again(self, received: Mapping[str, int]) -> None: ...
     def done(self) -> dict[str, Any]: ...
 
 
@@ -176,22 +178,38 @@ class Frames:
         for name in self.sent:
             self.sent[name] = self._skip[name] = have.get(name, 0)
 
+    def again(self, received: Mapping[str, int]) -> None:
+        """The next utterance begins: frames are counted on."""
+
     def done(self) -> dict[str, Any]:
         return {}
 
 
 class Text:
-    """A transcript that grows. Counted in characters."""
+    """A transcript that grows, an utterance at a time. Counted in characters, from the start of the stream.
 
-    def __init__(self, recogniser: Recogniser) -> None:
-        self._recogniser = recogniser
-        self._heard = recogniser.decoder.start()
+    A word goes out with the message in which the next one begins, or at the end of its utterance. Its times are seconds
+    of the sound that the client has sent. rate: of that sound.
+    """
+
+    def __init__(self, recogniser: Recogniser, rate: int) -> None:
+        self._recogniser, self._rate = recogniser, rate
+        self._before = 0  # characters of earlier utterances
+        self._skip = 0  # characters that the client has already
+        self._begin(0.0)
+
+    def _begin(self, since: float) -> None:
+        self._heard = self._recogniser.decoder.start()
+        self._words = Words(self._recogniser.vocabulary, self._recogniser.frame_seconds, since)
         self.text = ""
-        self._skip = 0
+
+    @property
+    def _made(self) -> int:
+        return self._before + len(self.text)
 
     @property
     def sent(self) -> dict[str, int]:
-        return {"text": len(self.text) + max(self._skip, 0)}
+        return {"text": max(self._made, self._skip)}
 
     def messages(self, made: Chunks, last: bool) -> list[bytes | str]:
         recogniser = self._recogniser
@@ -199,24 +217,33 @@ class Text:
         frames = made.get(stage.output.name)
         if frames is None:
             return []
-        tokens = recogniser.decoder.decode(stage.rows(frames), self._heard)
-        added = recogniser.vocabulary.added(self.text, tokens)
-        self.text += added
-        if self._skip:
-            known = min(self._skip, len(added))
-            self._skip -= known
-            added = added[known:]
-        return [said("text", added=added)] if added else []
+        start, added, words = self._made, "", []
+        for token in recogniser.decoder.decode(stage.rows(frames), self._heard):
+            complete = self._words.push(token)
+            if self._made >= self._skip:  # else they came with a message that the client has
+                words += [vars(word) for word in complete]
+            piece = recogniser.vocabulary.added(self.text, [token.unit])
+            self.text, added = self.text + piece, added + piece
+        added = added[max(self._skip - start, 0) :]
+        return [said("text", added=added, words=words)] if added else []
 
     def fork(self) -> Text:
-        out = Text(self._recogniser)
-        out._heard, out.text, out._skip = deepcopy(self._heard), self.text, self._skip
+        out = Text(self._recogniser, self._rate)
+        out._heard, out._words = deepcopy(self._heard), replace(self._words)
+        out.text, out._before, out._skip = self.text, self._before, self._skip
         return out
 
     def facts(self) -> dict[str, Any]:
-        heard = self._heard
-        states = len(heard.states)
-        return {"made": {"text": len(self.text)}, "text": self.text, "last": heard.last, "states": states}
+        heard, words = self._heard, self._words
+        return {
+            "made": {"text": self._made},
+            "text": self.text,
+            "before": self._before,
+            "last": heard.last,
+            "states": len(heard.states),
+            "frames": heard.frames,
+            "word": [words.since, words.partial, words.first, words.last],
+        }
 
     def arrays(self) -> dict[str, Array]:
         heard = self._heard
@@ -227,15 +254,21 @@ class Text:
         from pulsify.asr.greedy import Heard
 
         states = tuple(arrays[f"state{i}"].copy() for i in range(int(facts["states"])))
-        self._heard = Heard(int(facts["last"]), states, arrays.get("prediction"))
-        self.text = str(facts["text"])
-        self._skip = have.get("text", 0) - len(self.text)
+        self._heard = Heard(int(facts["last"]), states, arrays.get("prediction"), int(facts["frames"]))
+        since, partial, first, last = facts["word"]
+        self._words = replace(self._words, since=float(since), partial=str(partial), first=int(first), last=int(last))
+        self.text, self._before = str(facts["text"]), int(facts["before"])
+        self.skip(have)
 
     def skip(self, have: Mapping[str, int]) -> None:
         self._skip = have.get("text", 0)
 
+    def again(self, received: Mapping[str, int]) -> None:
+        self._before = self._made
+        self._begin(sum(received.values()) / self._rate)
+
     def done(self) -> dict[str, Any]:
-        return {"text": self.text}
+        return {"text": self.text, "words": [vars(word) for word in self._words.flush()]}
 
 
 def little(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsify.asr.text import SPACE, Vocabulary, read_vocabulary
+from pulsify.asr.greedy import Token
+from pulsify.asr.text import SPACE, Vocabulary, Word, Words, read_vocabulary
 from pulsify.core.errors import InvalidModel
 
 PIECES = Vocabulary((f"{SPACE}he", "llo", f"{SPACE}world", ""), 3)
@@ -25,6 +26,22 @@ def test_text_that_is_added_to_is_text_at_once(vocabulary: Vocabulary, tokens: l
 def test_words_have_spaces_between_them_and_none_in_front() -> None:
     assert PIECES.added("", [0, 1, 2]) == "hello world" and PIECES.added("hello", [2]) == " world"
     assert WORDS.added("", [0, 1]) == "yes no" and WORDS.added("yes", [1]) == " no"
+
+
+def test_a_word_lasts_from_its_first_token_to_its_last() -> None:
+    timed = Words(PIECES, 0.08, since=10.0)
+    tokens = [Token(0, 2), Token(1, 4), Token(2, 9)]
+    assert [timed.push(token) for token in tokens] == [[], [], [Word("hello", 10.16, 10.4)]]
+    assert timed.flush() == [Word("world", 10.72, 10.8)] and timed.flush() == []
+
+
+@pytest.mark.parametrize("vocabulary", [PIECES, WORDS, Vocabulary((SPACE, "a", "b c", ""), 3)])
+@given(units=st.lists(st.integers(0, 1), max_size=8))
+def test_words_are_those_of_the_text(vocabulary: Vocabulary, units: list[int]) -> None:
+    timed = Words(vocabulary, 1.0)
+    words = [w for i, unit in enumerate(units) for w in timed.push(Token(unit, i))] + timed.flush()
+    assert [w.word for w in words] == vocabulary.added("", units).split()
+    assert all(0 <= w.start < w.end <= len(units) for w in words)
 
 
 def written(path: Path, text: str) -> Path:
