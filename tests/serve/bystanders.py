@@ -1,0 +1,158 @@
+"""A server in a process of its own, and live streams on it that notice when somebody holds them up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from websockets.asyncio.client import connect
+
+from tests.models import model, node, weights
+
+PULSE, RATE = 512, 16000
+LASTS = PULSE / RATE  # seconds
+NAME = "detector"
+spawn = multiprocessing.get_context("spawn")
+Facts = dict[str, Any]
+
+
+def detector() -> onnx.ModelProto:
+    """Sound in, as much out, every pulse at once: what comes late was held up."""
+    nodes = [
+        node("Conv", "x w1", "h", pads=[15, 0]),
+        node("Relu", "h", "r"),
+        node("Conv", "r w2", "y", pads=[15, 0]),
+    ]
+    return model(nodes, {"x": ["B", 1, "T"]}, ["y"], {"w1": weights(16, 1, 16), "w2": weights(1, 16, 16)})
+
+
+# ---- the server
+
+
+def _serve(settings: Facts, pipe: Any) -> None:
+    """Serve until told to stop; figures when asked."""
+    import pulsify
+    from pulsify.serve.hosted import Machine
+    from pulsify.serve.running import Options, server, tune
+    from pulsify.serve.service import Service, Settings
+    from pulsify.serve.sources import of_stream
+
+    stream = pulsify.stream(detector(), PULSE, verify=False)
+    service = Service([of_stream(NAME, stream, RATE)], Settings(Machine(most=200, calibrate=False), **settings))
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+
+    def answer() -> None:
+        while pipe.recv() != "stop":
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            pipe.send({"cpu": usage.ru_utime + usage.ru_stime, "rss": _resident(), "streams": len(service.connections)})
+        os._exit(0)
+
+    threading.Thread(target=answer, daemon=True).start()
+    pipe.send(listening.getsockname()[1])
+    tune()
+    server(service, Options()).run([listening])
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A server in another process."""
+
+    pipe: Any
+    where: str
+
+    def figures(self) -> Facts:
+        """cpu: seconds; rss: bytes; streams: that are open."""
+        self.pipe.send("figures")
+        out: Facts = self.pipe.recv()
+        return out
+
+
+@contextmanager
+def serving_apart(**settings: Any) -> Iterator[Apart]:
+    """settings: of `Settings`."""
+    mine, other = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(settings, other), daemon=True)
+    process.start()
+    try:
+        yield Apart(mine, f"127.0.0.1:{mine.recv()}")
+    finally:
+        mine.send("stop")
+        process.join(10)
+        process.kill()
+
+
+# ---- the bystanders
+
+
+@dataclass
+class Bystander:
+    """One live stream: what it sent and got, and how long each pulse took."""
+
+    seed: int
+    sent: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    got: bytearray = field(default_factory=bytearray)
+    last: Facts = field(default_factory=dict)
+    counted: int = 0  # the first of those latencies that count
+
+    def sound(self, pulses: int) -> Any:
+        return np.random.default_rng(self.seed).standard_normal((1, 1, pulses * PULSE)).astype(np.float32)
+
+    async def live(self, where: str, stop: asyncio.Event) -> None:
+        """A pulse whenever it would have been heard, until told to stop; then to the end."""
+        x = self.sound(4000)
+        async with connect(f"ws://{where}/v1/stream/{NAME}", compression=None, max_size=None, ping_interval=None) as ws:
+            await ws.send('{"type": "open"}')
+            assert json.loads(await ws.recv())["type"] == "ready"
+            reading = asyncio.create_task(self._read(ws))
+            start = time.perf_counter() + self.seed % 16 * LASTS / 16
+            while not stop.is_set() and not reading.done() and len(self.sent) < 4000:
+                number = len(self.sent)
+                left = start + number * LASTS - time.perf_counter()
+                if left > 0:
+                    await asyncio.sleep(left)
+                self.sent.append(time.perf_counter())
+                await ws.send(x[:, :, number * PULSE : (number + 1) * PULSE].tobytes())
+            await ws.send('{"type": "flush"}')
+            await reading
+
+    async def _read(self, ws: Any) -> None:
+        async for message in ws:
+            if isinstance(message, bytes):
+                self.got += message
+                now = time.perf_counter()
+                while len(self.latencies) < len(self.got) // (4 * PULSE):
+                    self.latencies.append(now - self.sent[len(self.latencies)])
+            else:
+                self.last = json.loads(message)
+
+    def check(self, batch: ort.InferenceSession) -> None:
+        """What it got is what the batch model makes of what it sent, every frame."""
+        assert self.last.get("type") == "done", self.last
+        got = np.frombuffer(bytes(self.got), "<f4").reshape(1, 1, -1)
+        np.testing.assert_allclose(got, batch.run(None, {"x": self.sound(4000)[:, :, : got.shape[2]]})[0], atol=1e-4)
+        assert got.shape[2] == len(self.sent) * PULSE
+
+
+def percentile(bystanders: list[Bystander], share: float) -> float:
+    """Seconds."""
+    latencies = sorted(each for b in bystanders for each in b.latencies[b.counted :])
+    return latencies[min(int(share * len(latencies)), len(latencies) - 1)]
