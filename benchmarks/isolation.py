@@ -2,7 +2,7 @@
 
 python -m benchmarks.isolation [--seconds 6] [--streams 20] [--all] [--only NAME ...] [--json OUT]
 
-A row: one behaviour (`tests/serve/hostile.py`), and what the live streams notice of it: how long a pulse takes at the
+A row: one behaviour (`tests/serve/behaviours.py`), and what live streams notice of it: how long a pulse takes at the
 median and at 99 %, in pulses of 32 ms; whether every frame is the batch model's; the server's memory and CPU; how long
 /health takes.
 """
@@ -13,14 +13,16 @@ import argparse
 import asyncio
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from tests.serve.behaviours import ROWS, behaviours
 from tests.serve.bystanders import LASTS, Apart, Bystander, detector, percentile, serving_apart, spawn
-from tests.serve.hostile import ROWS, Hostile, Target, behaviours
+from tests.serve.hostile import Hostile, Target
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ async def _health(where: str, stop: asyncio.Event) -> float:
             await asyncio.wait_for(reader.read(), 10)
             writer.close()
             longest = max(longest, time.perf_counter() - start)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             longest = max(longest, time.perf_counter() - start, 10.0)
         await asyncio.sleep(0.2)
     return longest
@@ -113,12 +115,18 @@ def one(apart: Apart, hostile: Hostile | None, streams: int, seconds: float) -> 
     return Row(name, p50 / LASTS, p99 / LASTS, longest / LASTS, exact, health, most / 2**20, cores)
 
 
+def shown(row: Row) -> str:
+    figures = f"{row.p50:11.2f} {row.p99:7.2f} {row.longest:8.2f}  {row.exact!s:5}  {row.health:9.3f}"
+    return f"{row.name:44} {figures} {row.megabytes:6.0f}  {row.cores:5.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--all", action="store_true", help="the invented behaviours as well")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--fresh", action="store_true", help="a new server for each row")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     chosen = [*ROWS, *(behaviours() if given.all or given.only else ())]
@@ -126,15 +134,15 @@ def main() -> None:
         chosen = [h for h in chosen if h.name in given.only]
     rows: list[Row] = []
     print(f"{'':44} p50, pulses     p99  longest  exact  health, s    MiB  cores")
-    with serving_apart() as apart:
+    with ExitStack() as stack:
+        apart = stack.enter_context(serving_apart())
         for hostile in (None, *chosen):
+            if given.fresh and rows:
+                stack.close()
+                apart = stack.enter_context(serving_apart())
             row = one(apart, hostile, given.streams, given.seconds)
             rows.append(row)
-            print(
-                f"{row.name:44} {row.p50:11.2f} {row.p99:7.2f} {row.longest:8.2f}  {row.exact!s:5}  {row.health:9.3f} "
-                f"{row.megabytes:6.0f}  {row.cores:5.2f}",
-                flush=True,
-            )
+            print(shown(row), flush=True)
     worst = max(row.p99 for row in rows)
     print(
         f"worst p99: {worst:.2f} pulses; {sum(row.p99 < 2 and row.exact for row in rows)} of {len(rows)} rows are fine"

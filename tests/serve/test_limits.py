@@ -326,9 +326,9 @@ def test_a_client_that_leaves_with_half_a_file_is_no_fault(
     host, port = server[1].split(":")
     with socket.create_connection((host, int(port))) as sock:
         sock.sendall(f"POST /v1/run/m HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n12345678".encode())
-        while not server[0].uploads.total():
+        while not server[0].uploads.held:
             time.sleep(0.01)
-    while server[0].uploads.total():
+    while server[0].uploads.held:
         time.sleep(0.01)
     time.sleep(0.1)
     assert not caplog.records

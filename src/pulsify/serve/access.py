@@ -36,6 +36,11 @@ def address(client: Any) -> str | None:
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
+def host(address: str | None) -> str:
+    """Of HOST:PORT."""
+    return (address or "").rpartition(":")[0]
+
+
 def is_local(host: str) -> bool:
     """Is this an address that only this machine reaches?"""
     try:

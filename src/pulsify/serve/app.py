@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -21,7 +22,8 @@ from pulsify.serve.exposition import Exposition
 from pulsify.serve.protocol import CLOSE, Refused
 from pulsify.serve.service import Service
 from pulsify.serve.transcribe import Transcription
-from pulsify.serve.whole import run_whole
+from pulsify.serve.uploads import Held, body
+from pulsify.serve.whole import Reply, run_whole
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -29,8 +31,9 @@ Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 Call = Callable[[Request], Awaitable[Response]]
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
+AT_ONCE = 16  # messages before somebody else has a turn, on another server's websockets
 STATUS = {
-    "too_many_streams": 503, "starting": 503,
+    "too_many_streams": 503, "starting": 503, "too_many_requests": 429,
     "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413, "idle": 408,
 }  # fmt: skip
 
@@ -105,8 +108,10 @@ def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable
 
 
 async def _reading(peer: AsgiPeer, handler: Any, receive: Receive, largest: int) -> None:
-    while True:
+    for number in count(1):
         message = await receive()
+        if not number % AT_ONCE:
+            await asyncio.sleep(0)  # a server that has many of them would go on for ever
         if message["type"] == "websocket.disconnect":
             return
         text, data = message.get("text"), message.get("bytes")
@@ -126,10 +131,10 @@ async def _denied(scope: Scope, send: Send, refused: Refused) -> None:
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": refused.code})
         return
-    body = refusal(refused)
-    head = [(k.encode(), v.encode()) for k, v in body.headers.items()]
+    said = refusal(refused)
+    head = [(k.encode(), v.encode()) for k, v in said.headers.items()]
     await send({"type": "websocket.http.response.start", "status": status, "headers": head})
-    await send({"type": "websocket.http.response.body", "body": bytes(body.body)})
+    await send({"type": "websocket.http.response.body", "body": bytes(said.body)})
 
 
 class AsgiPeer:
@@ -183,9 +188,9 @@ class AsgiPeer:
 
 def refusal(refused: Refused) -> JSONResponse:
     status = STATUS.get(refused.code, CLOSE[refused.code])
-    head = {"Retry-After": "1"} if status == 503 else {}
-    body = {"error": {"code": refused.code, "message": refused.message}}
-    return JSONResponse(body, status if status < 600 else 500, head)
+    head = {"Retry-After": "1"} if status in (429, 503) else {}
+    about = {"error": {"code": refused.code, "message": refused.message}}
+    return JSONResponse(about, status if status < 600 else 500, head)
 
 
 def _routes(service: Service) -> Starlette:
@@ -215,15 +220,18 @@ def _routes(service: Service) -> Starlette:
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"not ready: {reason}\n", 503)
 
     async def metrics(request: Request, client: access.Client) -> Response:
-        body, kind = figures.render(request.headers.get("accept", ""))
-        return Response(body, headers={"Content-Type": kind})
+        text, kind = figures.render(request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": kind})
 
     async def run(request: Request, client: access.Client) -> Response:
+        access.check_origin(request.headers.get("origin"), request.headers.get("host"), service.settings.origins)
         query = {k: v[-1] for k, v in parse_qs(request.url.query).items()}
         kind, name = request.headers.get("content-type", ""), request.path_params["name"]
-        with service.uploading(name):
-            body = await _body(service, request)
-        return await run_whole(service, name, body, kind, query, client)
+        with ExitStack() as holds:
+            held = holds.enter_context(service.uploads.file(access.host(client.address)))
+            file = await _body(service, name, request, held)
+            reply = await run_whole(service, name, file, kind, query, client, held)
+            return reply if isinstance(reply, Response) else Reply(reply, holds.pop_all())
 
     routes: list[Any] = [
         Route("/v1/models", guarded(models)),
@@ -243,21 +251,13 @@ def _routes(service: Service) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _body(service: Service, request: Request) -> bytes:
-    """All of it, if it is not too much; what comes is counted, not what was announced."""
-    limits, parts, size, stream = service.settings.limits, [], 0, aiter(request.stream())
-    largest = limits.run_bytes
-    while True:
-        try:
-            part = await asyncio.wait_for(anext(stream), limits.idle_seconds)
-        except StopAsyncIteration:
-            break
-        except ClientDisconnect as error:
-            raise Refused("bad_message", "the file has not come to its end") from error  # nobody hears it
-        except TimeoutError as error:
-            raise Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds") from error
-        size += len(part)
-        if size > largest:
-            raise Refused("too_large", f"a file has {largest} bytes at the most")
-        parts.append(part)
-    return b"".join(parts)
+async def _body(service: Service, name: str, request: Request, held: Held) -> bytearray:
+    """A file that comes takes a stream's place already: it waits here until it is whole."""
+    service.admit(name)
+    service.uploads.models[name] += 1
+    try:
+        return await body(aiter(request.stream()), request.headers.get("content-length"), service.settings.limits, held)
+    except ClientDisconnect as error:
+        raise Refused("bad_message", "the file has not come to its end") from error  # nobody hears it
+    finally:
+        service.uploads.models[name] -= 1

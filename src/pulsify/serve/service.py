@@ -7,9 +7,8 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -28,6 +27,7 @@ from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
 from pulsify.serve.tokens import Tokens
 from pulsify.serve.turns import Turns
+from pulsify.serve.uploads import Uploads
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
@@ -39,7 +39,10 @@ log = logging.getLogger("pulsify.serve")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of every stream. controls: pings, peeks and acks a second. run_bytes: the largest file that is run at once."""
+    """Of every stream. controls: pings, peeks and acks a second. run_bytes: the largest file that is run at once.
+
+    run_seconds: in which it has to come.
+    """
 
     message_bytes: int = 1 << 20
     open_seconds: float = 10
@@ -48,9 +51,10 @@ class Limits:
     waiting_bytes: int = 4 << 20
     controls: float = 100
     run_bytes: int = 64 << 20
+    run_seconds: float = 300
 
     def facts(self) -> dict[str, float]:
-        return {k: v for k, v in vars(self).items() if k != "run_bytes"}
+        return {k: v for k, v in vars(self).items() if not k.startswith("run_")}
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Service:
         self.opening: asyncio.Task[None] | None = None  # fails if a model cannot be opened
         self.connections: dict[Connection, None] = {}
         self.by_token: dict[str, Connection] = {}
-        self.uploads: Counter[str] = Counter()  # files on their way, by model
+        self.uploads = Uploads(settings.limits)
         self.turns = Turns()
         self.tasks: set[asyncio.Future[None]] = set()
         self.congestion = Congestion()
@@ -182,16 +186,6 @@ class Service:
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
 
-    @contextmanager
-    def uploading(self, name: str) -> Iterator[None]:
-        """A file that comes takes a stream's place already: it waits here until it is whole."""
-        self.admit(name)
-        self.uploads[name] += 1
-        try:
-            yield
-        finally:
-            self.uploads[name] -= 1
-
     @property
     def used(self) -> float:
         """The share of what was measured as possible that is taken."""
@@ -199,7 +193,7 @@ class Service:
 
     def taken(self) -> Counter[str]:
         """Streams by model."""
-        return Counter(c.hosted.served.name for c in self.connections) + self.uploads
+        return Counter(c.hosted.served.name for c in self.connections) + self.uploads.models
 
     def recogniser(self) -> str:
         """The first one there is, for clients that name none."""

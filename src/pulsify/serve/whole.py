@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import math
-import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from starlette.responses import JSONResponse, Response
 
+from pulsify.serve import wav
 from pulsify.serve.access import Client
 from pulsify.serve.connection import Connection
 from pulsify.serve.engine import shape_of
@@ -19,24 +20,27 @@ from pulsify.serve.protocol import Refused
 from pulsify.serve.service import Service
 from pulsify.serve.sinks import HEAD, little
 from pulsify.serve.sources import Served
+from pulsify.serve.uploads import REPLY, Held
 
 CHUNK = 1 << 16
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Collector:
     """A peer that keeps everything, up to so many bytes."""
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self, largest: int, held: Held) -> None:
         self.frames: list[bytes] = []
         self.said: list[dict[str, object]] = []
         self.closed, self.unpaused = asyncio.Event(), asyncio.Event()
         self.unpaused.set()
-        self._left = largest
+        self._left, self._held = largest, held
 
     def send(self, message: bytes | str) -> None:
         if isinstance(message, str):
             self.said.append(json.loads(message))
         elif (left := self._left - len(message)) >= 0:
+            self._held.add(len(message))
             self._left = left
             self.frames.append(message)
         else:
@@ -57,18 +61,38 @@ class Collector:
         return 0
 
 
+class Reply(Response):
+    """Bytes, sent a piece at a time as they are taken, and what is held for them until then."""
+
+    def __init__(self, pieces: list[bytes | memoryview], holds: ExitStack) -> None:
+        super().__init__(media_type="application/octet-stream")
+        self.headers["Content-Length"] = str(sum(len(each) for each in pieces))
+        self._pieces, self._holds = pieces, holds
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        with self._holds:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            for piece in self._pieces:
+                for at in range(0, len(piece), CHUNK):
+                    part = bytes(piece[at : at + CHUNK])
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    await asyncio.sleep(0)
+            await send({"type": "http.response.body", "body": b""})
+
+
 async def run_whole(
-    service: Service, name: str, body: bytes, kind: str, query: Mapping[str, str], client: Client
-) -> Response:
-    """The reply to POST /v1/run/NAME."""
+    service: Service, name: str, body: bytearray, kind: str, query: Mapping[str, str], client: Client, held: Held
+) -> Response | list[bytes | memoryview]:
+    """The reply to POST /v1/run/NAME, or what it consists of."""
     hosted = service.admit(name)
-    opening, data = _sound(body, kind, query)
-    peer = Collector(8 * service.settings.limits.run_bytes)
+    opening, pieces = _sound(hosted.served, body, kind, query)
+    peer = Collector(REPLY * service.settings.limits.run_bytes, held)
     connection = Connection(service, hosted, peer, client)
     try:
         connection.text(json.dumps({"type": "open", **opening}))
-        for piece in _pieces(hosted.served, data, "format" in opening):
+        for piece in pieces:
             await peer.unpaused.wait()
+            await asyncio.sleep(0)  # others have their turn between any two
             if connection.over:
                 break
             connection.binary(piece)
@@ -81,13 +105,13 @@ async def run_whole(
         raise Refused(str(last.get("code", "failed")), str(last.get("message", "the stream ended")))
     if hosted.served.kind == "text":
         return JSONResponse({"text": last["text"]})
-    return Response(_joined(hosted.served, peer.frames), media_type="application/octet-stream")
+    return await asyncio.to_thread(_joined, hosted.served, peer.frames)
 
 
-def _pieces(served: Served, data: bytes, sound: bool) -> Iterator[bytes]:
+def _pieces(served: Served, data: bytearray, sound: bool) -> Iterator[bytes]:
     """The file in chunks: of its bytes if it is sound, else of the array it is, along its time."""
     if sound:
-        yield from (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+        yield from (bytes(data[at : at + CHUNK]) for at in range(0, len(data), CHUNK))
         return
     inputs = served.streams[0].inputs
     if len(inputs) > 1:
@@ -101,25 +125,31 @@ def _pieces(served: Served, data: bytes, sound: bool) -> Iterator[bytes]:
         yield array[(*(slice(None),) * port.axis, slice(at, at + step))].tobytes()
 
 
-def _joined(served: Served, frames: list[bytes]) -> bytes:
-    """All of the first output as one array; a value about the whole file is what came last."""
+def _joined(served: Served, frames: list[bytes]) -> list[bytes | memoryview]:
+    """All of the first output as one array, in pieces; a value about the whole file is what came last."""
     outputs = served.streams[-1].outputs
     port = outputs[0]
     if len(outputs) > 1:
         frames = [f[HEAD:] for f in frames if not int.from_bytes(f[:HEAD], "little")]
     if port.axis is None or not frames:
-        return b"".join(frames[-1:])
-    size = math.prod(shape_of(port, 1)) * port.dtype.itemsize
+        return [*frames[-1:]]
+    shape = shape_of(port, 1)
+    if math.prod(shape[: port.axis]) == 1:
+        return [*frames]  # side by side already
+    size = math.prod(shape) * port.dtype.itemsize
     arrays = [np.frombuffer(f, little(port.dtype)).reshape(shape_of(port, len(f) // size)) for f in frames]
-    return np.concatenate(arrays, port.axis).tobytes()
+    return [np.concatenate(arrays, port.axis).reshape(-1).view(np.uint8).data]
 
 
-def _sound(body: bytes, kind: str, query: Mapping[str, str]) -> tuple[dict[str, object], bytes]:
+def _sound(
+    served: Served, body: bytearray, kind: str, query: Mapping[str, str]
+) -> tuple[dict[str, object], Iterator[bytes]]:
     """`open`, and what is sent then."""
     if unknown := set(query) - {"format", "rate"}:
         raise Refused("bad_message", f"unknown: {sorted(unknown)[0][:80]!r}; there are format and rate")
     if "wav" in kind or body[:4] == b"RIFF":
-        return _wav(body)
+        file = wav.read(body)
+        return file.opening, file.pieces(CHUNK)
     opening: dict[str, object] = {}
     if "format" in query:
         opening["format"] = query["format"]
@@ -127,20 +157,4 @@ def _sound(body: bytes, kind: str, query: Mapping[str, str]) -> tuple[dict[str, 
         if not query["rate"].isdecimal() or len(query["rate"]) > 8:
             raise Refused("unsupported", "rate: expected samples a second")
         opening["rate"] = int(query["rate"])
-    return opening, body
-
-
-def _wav(body: bytes) -> tuple[dict[str, object], bytes]:
-    try:
-        with wave.open(io.BytesIO(body), "rb") as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            data = file.readframes(file.getnframes())
-    except (wave.Error, EOFError, ValueError) as error:
-        raise Refused("unsupported", f"not a .wav file that can be read ({error})") from error
-    if width != 2:
-        raise Refused("unsupported", f"a .wav file of {8 * width} bits: expected 16")
-    if channels > 1:
-        samples = np.frombuffer(data, "<i2")
-        mean = samples[: len(samples) // channels * channels].reshape(-1, channels).mean(1) / 32768
-        return {"format": "float32", "rate": rate}, mean.astype("<f4").tobytes()
-    return {"format": "pcm16", "rate": rate}, data[: len(data) // 2 * 2]
+    return opening, _pieces(served, body, "format" in opening)
