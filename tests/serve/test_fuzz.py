@@ -54,7 +54,7 @@ def settled(service: Service) -> None:
     end = time.monotonic() + 15
     while time.monotonic() < end and (service.connections or any(len(h.scheduler) for h in service.models.values())):
         time.sleep(0.05)
-    assert not service.connections and not service.by_token
+    assert not service.connections and not service.resumable
     for hosted in service.models.values():
         assert len(hosted.scheduler) == 0
         for stage in hosted._stages:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,19 +15,23 @@ import fakeredis
 import numpy as np
 import onnxruntime as ort
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 import pulsify
+from pulsify.serve import vault
 from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Settings
 from pulsify.serve.sources import of_stream
 from pulsify.serve.store import Folder, Keeper, Memory, Redis, Store, StoreFailed
-from tests.models import frames, look_ahead
-from tests.serve.live import exchange, serving
+from tests.models import frames, look_ahead, model, node
+from tests.serve.live import exchange, opened, serving
 from tests.serve.returning import Returning
 
 PROTO = look_ahead("B")
 BATCH = ort.InferenceSession(PROTO.SerializeToString())
 STREAM = pulsify.stream(PROTO, 4, verify=False)
+SOUND = pulsify.stream(model([node("Neg", "x", "y")], {"x": ["B", "T"]}, {"y": ["B", "T"]}), 160, verify=False)
 SETTINGS = Settings(key=b"one key for all", snapshot_seconds=0.1)
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda path: Memory(60),
@@ -112,6 +118,11 @@ class Full:
             raise StoreFailed("no room")
         self.inner.put(name, data)
 
+    def add(self, name: str, data: bytes) -> bool:
+        if self.full:
+            raise StoreFailed("no room")
+        return self.inner.add(name, data)
+
     def get(self, name: str) -> bytes | None:
         return self.inner.get(name)
 
@@ -153,3 +164,155 @@ def test_a_server_that_is_told_to_stop_hands_its_streams_on() -> None:
     checked(client)
     codes = [s.get("code") for s in client.said]
     assert "draining" in codes and "going_away" in codes and client.connections == 2
+
+
+# ---- one client at a time
+
+
+async def resumed(where: str, token: str, live: list[str]) -> None:
+    """A client that never says it has its token; `live` has the streams whose connection is there."""
+    async with connect(f"ws://{where}/v1/stream/m", max_size=None) as ws:
+        said = await opened(ws, resume=token, have={})
+        if said["type"] == "error":
+            assert said["code"] in ("unknown_stream", "going_away"), said
+            return
+        live.append(said["stream"])
+        try:
+            async for message in ws:
+                if isinstance(message, str) and json.loads(message)["type"] == "error":
+                    assert json.loads(message)["code"] == "going_away"
+                    return
+        except ConnectionClosed:
+            return
+        finally:
+            live.remove(said["stream"])
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_of_many_clients_with_one_token_one_goes_on(store: str, tmp_path: Path) -> None:
+    """23 at the same instant, on two servers; and the stream that they are all about ends, too."""
+
+    async def begun(where: str) -> tuple[Any, str]:
+        ws = await connect(f"ws://{where}/v1/stream/m", max_size=None)
+        ready = await opened(ws, resume=True)
+        return ws, ready["token"]
+
+    async def all_of_them(services: list[Any], hosts: list[str]) -> None:
+        first, token = await begun(hosts[0])
+        live: list[str] = []
+        going = [asyncio.create_task(resumed(hosts[i % 2], token, live)) for i in range(23)]
+        while sum(task.done() for task in going) < 22 or sum(len(s.connections) for s in services) > 1:
+            await asyncio.sleep(0.02)
+        for _ in range(10):
+            await asyncio.sleep(0.02)
+            assert len(live) == 1 and sum(len(s.connections) for s in services) == 1
+        await asyncio.wait_for(first.wait_closed(), 5)
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+
+    shared = STORES[store](tmp_path / "kept")
+    with ExitStack() as stack:
+        found = [stack.enter_context(serving([of_stream("m", STREAM, None)], SETTINGS, shared)) for _ in range(2)]
+        asyncio.run(all_of_them([service for service, _ in found], [host for _, host in found]))
+
+
+def test_a_token_counts_no_more_once_its_client_has_the_next_one() -> None:
+    client = Returning(frames(1, 2, 4000), 3, 4, 0.004)
+    with serving([of_stream("m", STREAM, None)], SETTINGS) as (_, where):
+        url = f"ws://{where}/v1/stream/m"
+        asyncio.run(client.go(url, until=60))
+        first, marks = client.token, client.marks
+
+        async def until_confirmed() -> None:
+            going = asyncio.create_task(client.go(url))
+            while client.marks < marks + 2:
+                await asyncio.sleep(0.02)
+            assert first is not None
+            async with connect(url) as ws:
+                assert (await opened(ws, resume=first, have={}))["code"] == "unknown_stream"
+            client.pause = 0.0
+            await going
+
+        asyncio.run(until_confirmed())
+    checked(client)
+
+
+class Hanging:
+    """A store whose disk is gone: whoever asks waits."""
+
+    def __init__(self) -> None:
+        self.inner, self.works = Memory(60), threading.Event()
+        self.works.set()
+
+    def put(self, name: str, data: bytes) -> None:
+        self.works.wait()
+        self.inner.put(name, data)
+
+    def add(self, name: str, data: bytes) -> bool:
+        self.works.wait()
+        return self.inner.add(name, data)
+
+    def get(self, name: str) -> bytes | None:
+        self.works.wait()
+        return self.inner.get(name)
+
+
+def test_a_store_that_hangs_holds_up_those_who_resume_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other streams begin, at rates that are new here too; streams that are kept go on, and resume once it is back."""
+    monkeypatch.setattr(vault, "PATIENCE", 0.2)
+    monkeypatch.setattr(vault, "REST", 0.2)
+    store, client = Hanging(), Returning(frames(1, 2, 3000), 3, 4, 0.004)
+    heard = frames(1, 400).tobytes()
+
+    async def through(service: Any, where: str) -> None:
+        url = f"ws://{where}/v1/stream/m"
+        going = asyncio.create_task(client.persist([url], [], tries=500))
+        while client.marks < 2:
+            await asyncio.sleep(0.01)
+        store.works.clear()
+        have = client.have
+        async with connect(url) as ws:
+            said = await opened(ws, resume=client.token, have={})
+            assert said["code"] == "store_failed"
+        while not service.vault.open:
+            await asyncio.sleep(0.01)
+        for rate in (24000, 8000):
+            _, told = await exchange(where, "sound", [heard], {"format": "float32", "rate": rate})
+            assert told[-1]["type"] == "done"
+        async with connect(url) as ws:
+            assert (await opened(ws, resume=True))["type"] == "warning"
+            assert json.loads(await ws.recv())["type"] == "ready"
+        while client.have < have + 100:
+            await asyncio.sleep(0.01)
+        store.works.set()
+        while service.vault.open:
+            await asyncio.sleep(0.01)
+        marks = client.marks
+        while client.marks < marks + 2:
+            await asyncio.sleep(0.01)
+        client.pause = 0.0
+        await going
+
+    served = [of_stream("m", STREAM, None), of_stream("sound", SOUND, 16000)]
+    with serving(served, SETTINGS, store) as (service, where):
+        asyncio.run(asyncio.wait_for(through(service, where), 50))
+    checked(client)
+    assert client.connections == 1
+
+
+def test_a_server_ends_though_its_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vault, "PATIENCE", 0.2)
+    store = Hanging()
+
+    async def begun(where: str) -> None:
+        async with connect(f"ws://{where}/v1/stream/m") as ws:
+            await opened(ws, resume=True)
+            await ws.send(frames(1, 2, 8).tobytes())
+            await ws.recv()
+            store.works.clear()
+            await ws.send(frames(1, 2, 8).tobytes())
+            await asyncio.sleep(0.2)
+
+    with serving([of_stream("m", STREAM, None)], SETTINGS, store) as (_, where):
+        asyncio.run(begun(where))

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsify.serve import protocol
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.logs import fields
 from pulsify.serve.protocol import CLOSE, NORMAL, Ack, EndUtterance, Flush, Open, Peek, Ping, Refused, Sound, said
+from pulsify.serve.resuming import Resumption, elsewhere
 from pulsify.serve.scheduler import LEAST, Done, Live, News, Opened, Peeked, Snapped, Taken, Uttered, cost
 from pulsify.serve.store import Kept, StoreFailed
 from pulsify.serve.turns import Allowance
@@ -52,13 +52,12 @@ class Connection:
         self.began = self.heard = time.monotonic()
         self.opened: Open | None = None
         self.flushed = self.over = self.warned = False
-        self.token: str | None = None
+        self.resumption = Resumption(service, hosted.served.name)
         self._given, self._wanted = Sound(), Sound()
         self._early: list[bytes | str] = []  # what came while the way of its sound was made
         self._posted = self._taken = 0  # cost of messages for the thread, and of those that do not wait any more
         self._asks = Allowance(self.limits.controls, BURST * self.limits.controls)
         self._paused = False
-        self._mark = 0
         self._until = 0.0  # when an ended connection is cut
         self._outcome = "left"
         self.name = f"{service.name}-{next(service.numbers)}"  # never given twice
@@ -122,8 +121,7 @@ class Connection:
         if self.live is not None:
             self.hosted.scheduler.post(self.live, "close")
         self.service.connections.pop(self, None)
-        if self.token is not None and self.service.by_token.get(self.token) is self:
-            del self.service.by_token[self.token]
+        self.service.left(self)
         self.service.figures.ended[self.hosted.served.name, self._outcome] += 1
         seconds = round(time.monotonic() - self.began, 3)
         log.info("stream ended", extra=fields(**self.about["fields"], outcome=self._outcome, seconds=seconds))
@@ -153,8 +151,10 @@ class Connection:
             self._post(self.live, "utterance", LEAST, LEAST)
         elif isinstance(message, Peek):
             self._post(self.live, "peek", LEAST, LEAST)
-        elif isinstance(message, Ack) and message.mark == self._mark:
+        elif isinstance(message, Ack) and message.mark == self.resumption.mark:
             self._post(self.live, "acked", LEAST, LEAST)
+            if not self.resumption.confirmed:
+                self._aside(self._still_ours(self.resumption.confirm()))
 
     def _flush(self) -> None:
         assert self.live is not None
@@ -192,13 +192,11 @@ class Connection:
             kept = None
             self._given, self._wanted = message.input, message.output
             if message.token is not None:
-                kept = await loop.run_in_executor(self.service.aside, self._find, message.token, message.have)
+                kept = await self.resumption.find(message.token, message.have)
                 self._given, self._wanted = (Sound(*kept.facts[k]) for k in ("input", "output"))
-                if (other := self.service.by_token.get(message.token)) is not None:
-                    other.refuse(Refused("going_away", "this stream goes on in another connection"))
             chain = await loop.run_in_executor(self.service.aside, self.hosted.chain, self._given, self._wanted)
             if message.resume:
-                await self._name_it(kept)
+                await self._name_it(message.token, kept)
             if not self.over:
                 self._begin(chain, kept)
         except Refused as refused:
@@ -207,38 +205,20 @@ class Connection:
             log.exception("open of a stream", extra=self.about)
             self.refuse(Refused("failed", f"the stream could not be opened ({type(error).__name__})"))
 
-    def _find(self, token: str, have: Any) -> Kept:
-        """The newest snapshot of which the client has everything that had been sent."""
-        try:
-            found = self.service.keeper.get(token)
-        except (StoreFailed, ValueError) as error:
-            raise Refused("failed", f"the store of snapshots does not answer ({error})") from error
-        kept = next((k for k in found if k.within(have)), None)
-        if kept is None or kept.facts["model"] != self.hosted.served.name:
-            raise Refused("unknown_stream", "no such stream is kept here, or not as far back as you are")
-        return kept
-
-    async def _name_it(self, kept: Kept | None) -> None:
+    async def _name_it(self, token: str | None, kept: Kept | None) -> None:
         """A token of its own, under which there is something from the start."""
-        self.token = secrets.token_urlsafe(24)
-        self._mark, sent, blob = (kept.mark, kept.facts["sent"], kept.blob) if kept is not None else (0, {}, b"")
-        try:
-            await self._stored(sent, blob)
-        except StoreFailed as error:
-            self.warn("store_failed", str(error))
-        if not self.over:
-            self.service.by_token[self.token] = self
+        if token is not None and kept is not None:
+            await self.resumption.take(token, kept, self._given, self._wanted)
+        elif (why := await self.resumption.begin(self._given, self._wanted)) is not None:
+            self.warn("store_failed", why)
+        if not self.over and not self.service.take_over(self):
+            raise elsewhere()
 
-    async def _stored(self, sent: Mapping[str, int], blob: bytes) -> None:
-        facts = {
-            "model": self.hosted.served.name,
-            "mark": self._mark,
-            "sent": dict(sent),
-            "input": [self._given.format, self._given.rate],
-            "output": [self._wanted.format, self._wanted.rate],
-        }
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self.service.aside, self.service.keeper.put, str(self.token), facts, blob)
+    async def _still_ours(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Refused as refused:
+            self.refuse(refused)
 
     def _begin(self, chain: Chain, kept: Kept | None) -> None:
         assert self.opened is not None
@@ -308,7 +288,7 @@ class Connection:
             **forms[0],
             "output": forms[1],
             "limits": self.limits.facts(),
-            "token": self.token,
+            "token": self.resumption.token,
             **_counts(news),
         }
 
@@ -328,13 +308,12 @@ class Connection:
 
     async def _keep(self, news: Snapped) -> None:
         """Into the store, and only then said."""
-        assert self.live is not None and self.token is not None
-        self._mark += 1
-        mark = self._mark
+        assert self.live is not None
         try:
-            await self._stored(news.sent, news.blob)
-        except (StoreFailed, RuntimeError) as error:
-            self._mark -= 1
+            mark = await self.resumption.keep(news.sent, news.blob, self._given, self._wanted)
+        except Refused as refused:
+            self.refuse(refused)
+        except StoreFailed as error:
             if not self.over:
                 self.warn("store_failed", str(error))
                 self.hosted.scheduler.post(self.live, "acked")
@@ -376,7 +355,7 @@ class Connection:
 
     def send_away(self) -> None:
         """The server stops: the last snapshot, for those who have a token."""
-        if self.live is not None and self.token is not None and not self.flushed:
+        if self.live is not None and self.resumption.token is not None and not self.flushed:
             self.hosted.scheduler.post(self.live, "snap")
         else:
             self.refuse(Refused("going_away", "the server stops"))
@@ -393,6 +372,11 @@ class Connection:
             self.refuse(Refused("too_long", f"{limits.total_seconds:g} seconds are over"))
         elif now - self.heard > limits.idle_seconds and not self._paused:
             self.refuse(Refused("idle", f"nothing came for {limits.idle_seconds:g} seconds"))
+        elif self.live is not None:
+            if self.resumption.due(now):
+                self._aside(self._still_ours(self.resumption.check()))
+            if self.resumption.old(now):
+                self.live.snapped = None  # another one is taken, though nothing has come
 
 
 def _counts(news: Opened | Uttered | Snapped | Done) -> dict[str, Any]:

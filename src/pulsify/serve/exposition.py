@@ -48,6 +48,10 @@ class Exposition(Collector):
         yield _gauge("ready", "1 if streams are accepted.", (), [((), float(service.ready))])
         yield from self._models()
         figures = service.figures
+        yield _counter("store_calls", "Calls of the store of snapshots, by outcome.", ("outcome",),
+                       (((name,), count) for name, count in service.vault.outcomes.items()))  # fmt: skip
+        yield _gauge("store_up", "0 while the store of snapshots is left alone, since it does not answer.", (),
+                     [((), float(not service.vault.open))])  # fmt: skip
         reloaded = [] if figures.reloaded is None else [((), float(figures.reloaded))]
         yield _gauge("last_reload_successful", "0 if tokens or certificates could not be read again.", (), reloaded)
         yield _counter("streams_ended", "Streams that are over, by how they ended.", ("model", "outcome"),

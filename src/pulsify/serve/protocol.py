@@ -36,6 +36,7 @@ CLOSE = {
     "too_long": 4410,
     "unknown_stream": 4404,
     "going_away": 1012,
+    "store_failed": 1013,
     "failed": 1011,
 }
 NORMAL = 1000

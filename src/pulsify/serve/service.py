@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING
 
 from pulsify.serve.access import Client
 from pulsify.serve.admission import SHARE
+from pulsify.serve.claims import Claims
 from pulsify.serve.hosted import Hosted, Machine
 from pulsify.serve.logs import fields
 from pulsify.serve.metrics import Figures
 from pulsify.serve.opening import in_thread
 from pulsify.serve.pace import Congestion
 from pulsify.serve.protocol import Refused
+from pulsify.serve.resuming import elsewhere
 from pulsify.serve.scheduler import Live, News
 from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
 from pulsify.serve.tokens import Tokens
 from pulsify.serve.turns import Turns
 from pulsify.serve.uploads import Uploads
+from pulsify.serve.vault import Vault
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
@@ -84,13 +87,14 @@ class Service:
         self.settings = settings = settings or Settings()
         self.figures = Figures()
         self.tokens = settings.tokens  # as they were last read
-        self.keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
+        keeper = Keeper(store or Memory(settings.keep_seconds), settings.key)
+        self.vault = Vault(Claims(keeper, settings.keep_seconds))
         self.models = {s.name: self._host(s) for s in served if isinstance(s, Served)}
         self.starting = {s.name: s for s in served if isinstance(s, ModelSource)}
         self.when_open: list[Callable[[], None]] = []  # called once all models are open, just before it is ready
         self.opening: asyncio.Task[None] | None = None  # fails if a model cannot be opened
         self.connections: dict[Connection, None] = {}
-        self.by_token: dict[str, Connection] = {}
+        self.resumable: dict[str, Connection] = {}  # by stream: the last one that went on with it
         self.uploads = Uploads(settings.limits)
         self.turns = Turns()
         self.tasks: set[asyncio.Future[None]] = set()
@@ -98,7 +102,7 @@ class Service:
         self._rounds: dict[str, tuple[int, float]] = {}  # what the meters said at the last look, by model
         self.draining = False
         self.name, self.numbers = secrets.token_hex(4), count(1)
-        self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for what takes long: stores, resamplers
+        self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for resamplers, which take long
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -139,6 +143,7 @@ class Service:
         for hosted in self.models.values():
             await asyncio.to_thread(hosted.scheduler.stop)
         self.aside.shutdown(wait=True)
+        self.vault.end()
 
     async def drain(self) -> None:
         """Take no more streams, give those that are here some time to end, then their snapshot."""
@@ -161,6 +166,24 @@ class Service:
         """A request that was not let in."""
         self.figures.rejections[refused.code] += 1
         log.info("rejected", extra=fields(reason=refused.code, client=client.address, token=client.token))
+
+    def take_over(self, connection: Connection) -> bool:
+        """It goes on with its stream, and whoever had it ends; False if another one was quicker."""
+        claim = connection.resumption.claim
+        assert claim is not None
+        other = self.resumable.get(claim.stream)
+        if other is not None:
+            assert other.resumption.claim is not None
+            if other.resumption.claim.version >= claim.version:
+                return False
+            other.refuse(elsewhere())
+        self.resumable[claim.stream] = connection
+        return True
+
+    def left(self, connection: Connection) -> None:
+        claim = connection.resumption.claim
+        if claim is not None and self.resumable.get(claim.stream) is connection:
+            del self.resumable[claim.stream]
 
     def hosted(self, name: str) -> Hosted:
         if name in self.starting:

@@ -5,6 +5,7 @@ A stream has two, by turns: the one its client is known to have heard of, and th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +26,8 @@ from pulsify.serve import boxes
 
 SIGNATURE = 32
 JUMP = 5.0  # seconds by which a clock is not merely inexact
+TIMEOUT = 2.0  # seconds for an answer of Redis
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
 TURNS = 3  # one that the client has acknowledged, one on its way, and the last one of a server that stops
 
 
@@ -32,9 +36,13 @@ class StoreFailed(Exception):
 
 
 class Store(Protocol):
-    """Bytes by name, for some time. Any thread calls it; StoreFailed if it does not work."""
+    """Bytes by name, for some time. Any thread calls it; StoreFailed if it does not work.
+
+    add: only if there is nothing of that name; of any number of callers anywhere, one is told True.
+    """
 
     def put(self, name: str, data: bytes) -> None: ...
+    def add(self, name: str, data: bytes) -> bool: ...
     def get(self, name: str) -> bytes | None: ...
 
 
@@ -51,10 +59,21 @@ class Memory:
         with self._lock:
             self._forget(name)
             self._expire()
-            if self.size + len(data) > self._largest:
-                raise StoreFailed(f"{self._largest} bytes are full of snapshots")
-            self._held[name] = time.monotonic(), data
-            self.size += len(data)
+            self._hold(name, data)
+
+    def add(self, name: str, data: bytes) -> bool:
+        with self._lock:
+            self._expire()
+            if name in self._held:
+                return False
+            self._hold(name, data)
+            return True
+
+    def _hold(self, name: str, data: bytes) -> None:
+        if self.size + len(data) > self._largest:
+            raise StoreFailed(f"{self._largest} bytes are full of snapshots")
+        self._held[name] = time.monotonic(), data
+        self.size += len(data)
 
     def get(self, name: str) -> bytes | None:
         with self._lock:
@@ -99,15 +118,38 @@ class Folder:
         except OSError as error:
             raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
 
-    def _write(self, name: str, data: bytes) -> None:
+    def add(self, name: str, data: bytes) -> bool:
+        try:
+            self._now()
+            self._write(name, data, new=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
+        return True
+
+    def _write(self, name: str, data: bytes, new: bool = False) -> None:
+        """In one piece. new: FileExistsError if there is one of that name."""
         handle, temporary = tempfile.mkstemp(dir=self._path, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            os.replace(temporary, self._path / name)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            if new:
+                self._link(temporary, name, data)
+            else:
+                os.replace(temporary, self._path / name)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _link(self, temporary: str, name: str, data: bytes) -> None:
+        try:
+            os.link(temporary, self._path / name)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            with open(self._path / name, "xb") as file:  # a reader that comes in between sees what is not signed
+                file.write(data)
 
     def get(self, name: str) -> bytes | None:
         path = self._path / name
@@ -172,14 +214,21 @@ class Redis:
             import redis
         except ImportError as error:
             raise InvalidArgument("--store redis://... needs redis: pip install 'pulsify[redis]'") from error
-        return Redis(redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), keep)
+        try:
+            client = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+        except ValueError as error:
+            raise InvalidArgument(f"--store {url.split('@')[-1]}: {error}") from error
+        return Redis(client, keep)
 
     def put(self, name: str, data: bytes) -> None:
         self._call("set", self._prefix + name, data, px=max(int(self._keep * 1000), 1))
 
+    def add(self, name: str, data: bytes) -> bool:
+        return bool(self._call("set", self._prefix + name, data, px=max(int(self._keep * 1000), 1), nx=True))
+
     def get(self, name: str) -> bytes | None:
-        made: bytes | None = self._call("get", self._prefix + name)
-        return made
+        data: bytes | None = self._call("get", self._prefix + name)
+        return data
 
     def _call(self, method: str, *args: Any, **named: Any) -> Any:
         try:
@@ -208,6 +257,10 @@ class Kept:
     def mark(self) -> int:
         return int(self.facts["mark"])
 
+    def fits(self, model: str) -> bool:
+        """Is it of this model, and as this version writes it?"""
+        return self.facts.get("model") == model and {"sent", "input", "output"} <= self.facts.keys()
+
     def within(self, have: Mapping[str, int]) -> bool:
         """Has the client all that had been sent by then?"""
         return all(have.get(name, 0) >= count for name, count in self.facts["sent"].items())
@@ -227,12 +280,35 @@ class Keeper:
         """The newest first."""
         found = []
         for turn in range(TURNS):
-            data = self._store.get(self._name(token, turn))
-            if data is None or not hmac.compare_digest(data[:SIGNATURE], self._signed(token, data[SIGNATURE:])):
+            body = self._opened(token, self._store.get(self._name(token, turn)))
+            if body is None:
                 continue
-            facts, arrays = boxes.unpack(data[SIGNATURE:])
+            facts, arrays = boxes.unpack(body)
             found.append(Kept(facts, arrays["state"].tobytes()))
         return sorted(found, key=lambda each: -each.mark)
+
+    def add(self, name: str, body: bytes) -> bool:
+        """A record that is not there yet; False if it is."""
+        return self._store.add(self._name(name, 0), self._signed(name, body) + body)
+
+    def read(self, name: str) -> bytes | None:
+        """A record."""
+        return self._opened(name, self._store.get(self._name(name, 0)))
+
+    def refresh(self, name: str) -> None:
+        """It is kept from now on as if it were new."""
+        data = self._store.get(self._name(name, 0))
+        if data is not None:
+            self._store.put(self._name(name, 0), data)
+
+    def _opened(self, token: str, data: bytes | None) -> bytes | None:
+        """What was signed; None if it was not signed here, for this token."""
+        if not isinstance(data, bytes):
+            if data is None:
+                return None
+            raise StoreFailed("the store does not give back bytes")
+        signed = hmac.compare_digest(data[:SIGNATURE], self._signed(token, data[SIGNATURE:]))
+        return data[SIGNATURE:] if signed else None
 
     def _name(self, token: str, mark: int) -> str:
         """What a store calls it: no token can be read off it, and no path be made of it."""

@@ -303,7 +303,7 @@ export class Stream {
   }
 
   _on_error(message) {
-    if (["going_away", "too_many_streams"].includes(message.code) && this._token !== null) this._lost();
+    if (["going_away", "too_many_streams", "store_failed"].includes(message.code) && this._token !== null) this._lost();
     else this._end("failed", `${message.message} (${message.code})`);
   }
 

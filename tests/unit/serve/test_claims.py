@@ -1,0 +1,152 @@
+"""A token is taken once, whoever asks, wherever and however often at the same instant."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fakeredis
+import pytest
+
+from pulsify.serve.claims import Claim, Claims, Spent, begin
+from pulsify.serve.store import Folder, Keeper, Memory, Redis, Store, StoreFailed
+
+FACTS = {"mark": 0, "sent": {}, "model": "m"}
+STORES = ("memory", "folder", "folder without links", "redis")
+
+
+@pytest.fixture(params=STORES)
+def servers(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Claims, Claims]:
+    """Two, with one store."""
+    stores: tuple[Store, Store]
+    if request.param == "memory":
+        stores = (Memory(60),) * 2
+    elif request.param == "redis":
+        shared = fakeredis.FakeServer()
+        stores = Redis(fakeredis.FakeRedis(server=shared), 60), Redis(fakeredis.FakeRedis(server=shared), 60)
+    else:
+        stores = Folder(tmp_path, 60), Folder(tmp_path, 60)
+    if "without" in request.param:
+
+        def link(*_: Any) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", link)
+    first, second = (Claims(Keeper(store, b"key"), 60) for store in stores)
+    return first, second
+
+
+def kept(claims: Claims) -> Claim:
+    claim = begin()
+    assert claims.keep(claim, FACTS, b"state")
+    return claim
+
+
+def all_at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """What they give; an exception as itself."""
+    out: list[Any] = [None] * len(calls)
+    start = threading.Barrier(len(calls))
+
+    def one(at: int, call: Callable[[], Any]) -> None:
+        start.wait()
+        try:
+            out[at] = call()
+        except Exception as error:
+            out[at] = error
+
+    threads = [threading.Thread(target=one, args=each) for each in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return out
+
+
+def spent(claims: Claims, token: str) -> bool:
+    try:
+        return not claims.find(token)
+    except Spent:
+        return True
+
+
+def test_whoever_takes_a_token_has_the_stream(servers: tuple[Claims, Claims]) -> None:
+    one, two = servers
+    first = kept(one)
+    assert [k.blob for k in two.find(first.token)] == [b"state"]
+    second = two.take(first.token, FACTS, b"later")
+    assert two.holds(second) and not one.holds(first)
+    assert not one.keep(first, FACTS, b"too late")
+    assert [k.blob for k in one.find(second.token)] == [b"later"]
+
+
+def test_a_client_that_never_got_its_next_token_comes_again_until_it_has(servers: tuple[Claims, Claims]) -> None:
+    one, two = servers
+    first = kept(one)
+    second = two.take(first.token, FACTS, b"")
+    third = one.take(first.token, FACTS, b"")
+    assert not two.holds(second) and one.holds(third) and spent(two, second.token)
+    confirmed = one.confirm(third)
+    assert confirmed is not None and one.holds(confirmed)
+    assert spent(two, first.token) and not spent(two, third.token)
+    with pytest.raises(Spent):
+        two.take(first.token, FACTS, b"")
+    fourth = two.take(third.token, FACTS, b"")
+    assert two.holds(fourth) and not one.holds(confirmed)
+    assert two.confirm(fourth) is not None
+    assert one.confirm(kept(one)) is not None  # nothing came before it
+
+
+def test_one_of_many_that_come_at_the_same_instant_goes_on(servers: tuple[Claims, Claims]) -> None:
+    """Each is told at once, or at its next look, that it is not the one."""
+    first = kept(servers[0])
+    calls = [partial(servers[i % 2].take, first.token, FACTS, b"") for i in range(12)]
+    came = all_at_once(calls)
+    assert all(isinstance(each, (Claim, Spent)) for each in came)
+    claims = [each for each in came if isinstance(each, Claim)]
+    assert sum(servers[0].holds(each) for each in claims) == 1
+    assert len({each.token for each in claims}) == len({each.version for each in claims}) == len(claims)
+
+
+def test_confirmed_or_taken_again_but_not_both(servers: tuple[Claims, Claims]) -> None:
+    for _ in range(10):
+        first = kept(servers[0])
+        second = servers[0].take(first.token, FACTS, b"")
+        confirmed, third = all_at_once(
+            [partial(servers[0].confirm, second), partial(servers[1].take, first.token, FACTS, b"")]
+        )
+        assert (confirmed is None) == isinstance(third, Claim), (confirmed, third)
+
+
+def test_tokens_that_nobody_gave_out(servers: tuple[Claims, Claims]) -> None:
+    first, other = kept(servers[0]), begin()
+    for token in ("", "x", other.token, f"{first.token}1", f"{first.stream}{other.token[16:]}", f"{'x' * 40}999999999"):
+        assert spent(servers[1], token), token
+
+
+def test_a_store_that_anyone_may_write_to_takes_no_stream_away(tmp_path: Path) -> None:
+    """Records are signed; one that is not holds up those who come back, and nobody else."""
+    store = Memory(60)
+    keeper = Keeper(store, b"key")
+    claims = Claims(keeper, 60)
+    first = kept(claims)
+    store.put(keeper._name(f"{first.stream} 1", 0), b"garbage")
+    assert claims.holds(first)
+    with pytest.raises(StoreFailed):
+        claims.take(first.token, FACTS, b"")
+
+
+def test_records_are_kept_as_long_as_their_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    claims = Claims(Keeper(Memory(60), b"key"), 60)
+    first = kept(claims)
+    second = claims.take(first.token, FACTS, b"")
+    for _ in range(20):
+        now[0] += 20
+        assert claims.keep(second, FACTS, b"")
+    assert claims._record(second.stream, 1) is not None and spent(claims, first.token)
