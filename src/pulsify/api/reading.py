@@ -69,11 +69,7 @@ def _loaded(path: Path, full: bool) -> tuple[Stream, str | None]:
     """The stream of one file, and its checksum, if there is one. Whatever is wrong is InvalidModel that names it."""
     try:
         return _read(path, full)
-    except InvalidModel as error:
-        if path.name in str(error):
-            raise
-        raise InvalidModel(f"{path.name!r}: {error}") from error
-    except MemoryError:
+    except (InvalidModel, MemoryError):
         raise
     except OSError as error:
         raise InvalidModel(f"{path.name!r} cannot be read: {error.strerror or error}") from error
@@ -94,11 +90,14 @@ def _read(path: Path, full: bool) -> tuple[Stream, str | None]:
     sealed, props = digest is not None, model.metadata_props
     if not sealed and _was_sealed(model):
         raise _changed(path)
-    spec = Spec.from_properties(props)
-    check_places(model)
-    check_weights(props, path, full)
-    if not sealed:
-        check_ports(model, spec)
+    try:
+        spec = Spec.from_properties(props)
+        check_places(model)
+        check_weights(props, path, full)
+        if not sealed:
+            check_ports(model, spec)
+    except InvalidModel as error:  # of the contents alone: the file has no name there
+        raise InvalidModel(f"{path.name!r}: {error}") from error
     props.pop(KEY, None)
     return Stream(model, spec, SavedFile(os.fspath(path), sealed, stamps(model, path))), digest
 

@@ -86,7 +86,13 @@ def print_json(facts: dict[str, Any]) -> None:
 def error_figures(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code(error)}
     if isinstance(error, NotStreamable):
-        return facts | {"node": error.node, "op": error.op, "reason": spoken(error.reason), "hint": spoken(error.hint)}
+        return facts | {
+            "refusal": str(error.kind),
+            "node": error.node,
+            "op": error.op,
+            "reason": spoken(error.reason),
+            "hint": spoken(error.hint),
+        }
     if isinstance(error, InternalError):
         return facts | {"node": error.node, "op": error.op, "reason": error.reason, "versions": error.versions}
     if isinstance(error, InvalidPulse):

@@ -24,6 +24,7 @@ from pulsify.convert.shorter import first_change
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.progress import counted
+from pulsify.core.refusal import Kind
 from pulsify.core.spec import Output
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
@@ -106,12 +107,13 @@ def _at_its_end(
         with suppress(NotStreamable):
             return look(near, True)
     longest = (near or traces).lengths[-1]
-    shorter = f"choose a shorter pulse ({max(longest // 8, 1)} frames), or " if 4 * pulse > longest else ""
+    shorter = f"choose a shorter pulse ({max(longest // 8, 1)} frames)" if 4 * pulse > longest else ""
     raise NotStreamable(
         f"{problem.reason} (at {longest} frames, the longest stream that was found to run)",
         node=problem.node,
         op=problem.op,
-        hint=f"{shorter}{problem.hint}",
+        hint=(shorter, *problem.remedies),
+        kind=problem.kind,
     ) from problem
 
 
@@ -152,7 +154,11 @@ def _check_limit(ctx: Context) -> None:
         raise NotStreamable(
             f"the model counts in numbers that its types hold exactly only up to {ctx.ask.ledger.limit} frames",
             node=ctx.ask.ledger.limited_by,
-            hint=f'count in smaller numbers, or declare how long streams are: set={{"T": "<={ctx.ask.ledger.limit}"}}',
+            hint=(
+                "count in smaller numbers",
+                ctx.ask.declare(f"<={ctx.ask.ledger.limit}", "declare how long streams are"),
+            ),
+            kind=Kind.LENGTH,
         )
 
 

@@ -16,6 +16,7 @@ from pulsify.convert.known.series import Series, Unsure
 from pulsify.convert.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 
 if TYPE_CHECKING:
     from pulsify.convert.context import Context
@@ -72,6 +73,7 @@ def _refuse(node: Node, name: str) -> NoReturn:
         node=node.name,
         op=node.op,
         hint="compute it outside the model, after the stream",
+        kind=Kind.LENGTH,
     )
 
 
@@ -121,6 +123,7 @@ def end_number(ctx: Context, node: Node, length: Length, dtype: ir.DataType, by_
             node,
             f"it makes a number of the length that is counted in 32 bits, by way of {length.largest}",
             "cast the length to a float first, or compute it outside the model, after the stream",
+            kind=Kind.LENGTH,
         )
     ctx.clock.absolute = True  # counters that were set back would tell another length
     x = b.op("Cast", ctx.clock.end(length), to=int(dtype))

@@ -24,6 +24,7 @@ from pulsify.convert.spans import Spans
 from pulsify.convert.trail import Span
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import KEEP_PAST, Kind, Remedies
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import CannotRun
@@ -150,15 +151,15 @@ def enough(ctx: Context, node: Node, looked: Seen) -> int:
 
 def _without_bound(node: Node, ahead: bool, look: int) -> NotStreamable:
     if ahead:
-        reason = "every frame looks ahead without bound, to the end of the stream"
-        hint = "train or export the model with an attention mask that bounds how far it looks ahead"
+        reason, kind = "every frame looks ahead without bound, to the end of the stream", Kind.LOOK_AHEAD
+        hint: Remedies = "train or export the model with an attention mask that bounds how far it looks ahead"
     else:
-        reason = "unbounded look-back: every frame looks back to the start of the stream"
-        hint = 'bound the look-back in the mask, or pass unbounded="grow" to keep all of the past'
+        reason, kind = "unbounded look-back: every frame looks back to the start of the stream", Kind.LOOK_BACK
+        hint = ("bound the look-back in the mask", KEEP_PAST)
     if not look:
-        return NotStreamable(reason, node=node.name, op=node.op, hint=hint)
+        return NotStreamable(reason, node=node.name, op=node.op, hint=hint, kind=kind)
     reason += f" (one would have to look at streams of {look} frames to be sure)"
-    problem = Unclear(reason, node=node.name, op=node.op, hint=hint)
+    problem = Unclear(reason, node=node.name, op=node.op, hint=hint, kind=kind)
     problem.look = look
     return problem
 
@@ -185,7 +186,7 @@ def _longest(length: Length, frames: int) -> int | None:
 def _view(ctx: Context, node: Node, looked: Spans, p: tuple[int, int], ends: tuple[int, int]) -> View:
     i, first, last = looked.rows, looked.first, looked.last
     if not len(i):
-        ctx.ask.refuse(node, "no frame looks at any other: everything is masked", "check the mask")
+        ctx.ask.refuse(node, "no frame looks at any other: everything is masked", "check the mask", kind=Kind.ATTENTION)
     # Row i must wait for pulse `wait`, which brings the last column it looks at.
     wait = -(-(last + 1 - ends[1]) // p[1])
     late = wait >= 1

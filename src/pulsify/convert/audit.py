@@ -8,6 +8,7 @@ from pulsify.convert.facts import Layout
 from pulsify.convert.primitives.state import State
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.trace.lengths import Traces
 
 
@@ -21,6 +22,7 @@ def check_wire(traces: Traces, name: str, node: str, layout: Layout, length: Len
                 f"its output '{name}' has {got} frames at length {run.length} where {want} were expected",
                 node=node,
                 hint="this is a fault of pulsify's rule for the operator: please report the model",
+                kind=Kind.BUG,
             )
 
 

@@ -25,6 +25,7 @@ from pulsify.core.boundary import node_of
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.progress import tell
+from pulsify.core.refusal import Kind, declare
 from pulsify.core.spec import Condition, Spec
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.lengths import Tracer
@@ -64,6 +65,7 @@ def convert(
             node=name,
             op=op,
             hint=HINT,
+            kind=Kind.EXPORT,
         ) from None
     except Undecided as problem:
         raise declared(tracer, problem, lambda t: convert(t, pulse, unbounded, proof, opening)) from problem
@@ -73,7 +75,10 @@ def convert(
             f"the model cannot run at a length that was looked at: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
-            hint="make it of smaller values" if large else 'if it takes only some lengths, say which: set={"T": "8*n"}',
+            hint="make it of smaller values"
+            if large
+            else declare(tracer.time.symbol, "8*n", "if it takes only some lengths, declare which"),
+            kind=Kind.EXPORT,
         ) from problem
     finally:
         tracer.forget()
@@ -173,7 +178,11 @@ def _check_declared(ctx: Context, time: TimeSpec) -> None:
             f"what it does at the declared lengths (up to {time.longest}) is not what it does from {shortest} frames "
             "on, where the model was looked at",
             node=by.node,
-            hint=f'export the model as it is for short streams, or declare more: set={{"T": "<={shortest}"}}',
+            hint=(
+                "export the model as it is for short streams",
+                declare(time.symbol, f"<={shortest}", "declare longer streams"),
+            ),
+            kind=Kind.LENGTH,
         )
 
 

@@ -21,6 +21,7 @@ from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, 
 from pulsify.convert.proof.numbers import length_of, runs_from, size_length
 from pulsify.convert.proof.values import known_at
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array, same
@@ -120,7 +121,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
             if producer is None:
                 ctx.ask.refuse(
                     node, f"it follows from the number of streams by way of the input '{i}', which is no stream",
-                    "export with a fixed batch of 1",
+                    "export with a fixed batch of 1", kind=Kind.BATCH
                 )  # fmt: skip
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)

@@ -23,6 +23,7 @@ from pulsify.convert.proof.numbers import as_expected, follower, in_frames, requ
 from pulsify.convert.trail import Trail, look
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 
@@ -67,6 +68,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
                 node,
                 "it reads across time where time is merged with another axis (B*T, say)",
                 "apply it before the reshape, or with time on an axis of its own",
+                kind=Kind.AXES,
             )
     if _alike(plan):
         frames = plan.emit([r.wire.constant_frame for r in plan.reads if r.wire.constant_frame], Window(1, 0, 1))

@@ -20,6 +20,7 @@ from pulsify.convert.trail import Trail
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import POINTWISE
+from pulsify.core.refusal import Kind
 from pulsify.core.spec import Input, Output
 from pulsify.core.spec import Static as StaticInput
 from pulsify.frontend.time import TimeSpec
@@ -86,8 +87,9 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
             node=node.name,
             op=node.op,
             hint="give out what is made of it (attention sums over one of them), not the scores themselves",
+            kind=Kind.LOOK_AHEAD,
         )
-    ctx.ask.refuse(node, f"output '{name}' is no stream", "give out what is made of it")
+    ctx.ask.refuse(node, f"output '{name}' is no stream", "give out what is made of it", kind=Kind.AXES)
 
 
 def _cut_short(fact: Prefix, name: str) -> Wire:
@@ -113,6 +115,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Valu
             node,
             "an output has time merged with another axis (B*T, say)",
             "give it out before the reshape, time on its own axis",
+            kind=Kind.AXES,
         )
     length = wire.length
     if length is None:
@@ -173,6 +176,7 @@ def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
             node=node.name,
             op=node.op,
             hint="compute it outside the model, after the stream",
+            kind=Kind.LENGTH,
         )
     parts = [
         b.op("Mul", streams_in_step(ctx), b.ints(n))

@@ -13,6 +13,7 @@ from pulsify.convert.known.follow import Follower
 from pulsify.convert.ledger import Ledger
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind, Remedies, Remedy, declare, fix_batch
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.lengths import BATCHES, Traces
 from pulsify.trace.traced import Array, Traced
@@ -27,7 +28,7 @@ class Undecided(NotStreamable):
 
     change: int = 0  # the length at which a known value changes for good, if that is late
     far: bool = False  # where that is was too far to look
-    otherwise: str = ""  # what else helps than declaring how long streams are
+    otherwise: tuple[Remedy, ...] = ()  # what else helps than declaring how long streams are
 
 
 class Unclear(Undecided):
@@ -103,6 +104,7 @@ class Questions:
                 node,
                 f"'{fact.name}' depends on the length of the whole stream, which is not known before its end",
                 "use a running value (a cumulative count) or a constant instead of the total length",
+                kind=Kind.LENGTH,
             )
         if isinstance(fact, Wire):
             self.refuse(node, f"'{name}' varies over time where a fixed value is needed", "make it a constant")
@@ -115,7 +117,12 @@ class Questions:
     def refuse_joined(self, node: Node, name: str, fold: Node | None) -> NoReturn:
         """A value of the whole stream meets its frames."""
         made = f"comes from {fold.op} '{fold.name}', over the whole stream" if fold is not None else "is its length"
-        self.refuse(node, f"'{name}' {made}: known only when the stream has ended, and joined with its frames", JOINED)
+        self.refuse(
+            node,
+            f"'{name}' {made}: known only when the stream has ended, and joined with its frames",
+            JOINED,
+            kind=Kind.LENGTH if fold is None else Kind.WHOLE_STREAM,
+        )
 
     def refuse_late(self, node: Node, late: Late) -> NoReturn:
         """The same, where no sum follows that could take the two apart."""
@@ -128,7 +135,7 @@ class Questions:
             reason += "known only when the stream has ended"
         if node is not late.node:
             reason += f", and {node.op} '{node.name}' needs it before"
-        self.refuse(late.node, reason, JOINED)
+        self.refuse(late.node, reason, JOINED, Kind.LENGTH if late.fold is None else Kind.WHOLE_STREAM)
 
     # ---- known values, shapes
 
@@ -158,6 +165,7 @@ class Questions:
                 node=node.name,
                 op=node.op,
                 hint="reduce over time only with a bounded window; attention needs a bounded mask",
+                kind=Kind.AXES,
             )
         return Layout(self.sizes(name, axes[0]), axes[0], outer)
 
@@ -177,5 +185,15 @@ class Questions:
                     dims[i] = -(x // BATCHES[0])
         return tuple(dims)
 
-    def refuse(self, node: Node, reason: str, hint: str = "") -> NoReturn:
-        raise NotStreamable(reason, node=node.name, op=node.op, hint=hint)
+    # ---- refusals
+
+    def refuse(self, node: Node, reason: str, hint: Remedies = (), kind: Kind = Kind.OPERATOR) -> NoReturn:
+        raise NotStreamable(reason, node=node.name, op=node.op, hint=hint, kind=kind)
+
+    def declare(self, lengths: str, why: str = "declare the lengths you use") -> Remedy:
+        """The remedy to declare which lengths streams have, "8*n" for example."""
+        return declare(self.traces.tracer.time.symbol, lengths, why)
+
+    def fix_batch(self) -> Remedy:
+        """The remedy to convert for one stream a call."""
+        return fix_batch(self.traces.tracer.time.batch)

@@ -12,6 +12,7 @@ from pulsify.convert.proof.numbers import SHORT
 from pulsify.convert.questions import Questions, Undecided
 from pulsify.core.errors import PulsifyError
 from pulsify.core.length import LONGEST
+from pulsify.core.refusal import declare
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.traced import CannotRun
 
@@ -51,7 +52,10 @@ def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], obj
             f"{problem.reason}; up to {most} frames it does",
             node=problem.node,
             op=problem.op,
-            hint=f'declare that streams are no longer: set={{"{time.symbol}": "<={most}"}}; or '
-            f"{problem.otherwise or problem.hint}",
+            hint=(
+                declare(time.symbol, f"<={most}", "declare that streams are no longer"),
+                *(problem.otherwise or problem.remedies),
+            ),
+            kind=problem.kind,
         )
     return problem

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulsify.core.refusal import Kind, Remedies, as_remedies
+
 if TYPE_CHECKING:
     from pulsify.core.report import Report
 
@@ -22,11 +24,26 @@ class PulsifyError(Exception):
 
 
 class NotStreamable(PulsifyError):
-    """No exact stream exists (or none is known): which node, why, and what would help."""
+    """No exact stream exists, or none that pulsify knows.
 
-    def __init__(self, reason: str, *, node: str = "", op: str = "", hint: str = "") -> None:
-        self.node, self.op, self.reason, self.hint = node, op, reason, hint
+    Attributes:
+        kind: What stands in the way, as `pulsify.core.refusal.Kind`.
+        node, op: The node of the model and its operator; empty if no single node is the cause.
+        reason: Why, in one sentence.
+        remedies: What would help; those with `options` are arguments of `pulsify.stream`.
+        hint: The remedies as text.
+    """
+
+    def __init__(
+        self, reason: str, *, node: str = "", op: str = "", hint: Remedies = (), kind: Kind = Kind.OPERATOR
+    ) -> None:
+        self.kind, self.node, self.op, self.reason = kind, node, op, reason
+        self.remedies = as_remedies(hint)
         super().__init__(reason)
+
+    @property
+    def hint(self) -> str:
+        return "; or ".join(remedy.text for remedy in self.remedies)
 
     def __str__(self) -> str:
         where = f"{self.op} node '{self.node}': " if self.op else ""
@@ -73,12 +90,33 @@ class InvalidModel(PulsifyError, ValueError):
     """The file or object is not a model that pulsify can read."""
 
 
-class InvalidArgument(PulsifyError, ValueError):
+class Advised(PulsifyError):
+    """An error whose message ends with advice for the caller.
+
+    Attributes:
+        summary: What is wrong, for whoever passes the error on to somebody else.
+        advice: What the caller can do.
+    """
+
+    def __init__(self, summary: str, *, advice: str = "") -> None:
+        self.summary, self.advice = summary, advice
+        super().__init__(f"{summary}; {advice}" if advice else summary)
+
+
+class InvalidArgument(Advised, ValueError):
     """An argument does not fit the model (an unknown dimension, a missing input, ...)."""
 
 
-class InvalidChunk(PulsifyError, ValueError):
-    """A chunk given to `push` has the wrong name, shape or dtype."""
+class InvalidChunk(Advised, ValueError):
+    """A chunk passed to `push` has the wrong name, shape or dtype, or the model failed on it.
+
+    Attributes:
+        model_failed: The model failed; the chunk itself has the right form.
+        not_finite: The chunk has NaN or infinite numbers.
+    """
+
+    model_failed = False
+    not_finite = False
 
 
 class InvalidLength(PulsifyError, ValueError):

@@ -33,9 +33,8 @@ def chained(front: str, batch: str, spec: Spec) -> ir.Model:
     try:
         return chain(front, batch)
     except InvalidArgument as error:
-        said = str(error).partition(": say which outputs")[0]  # that is for who chains them
         raise InvalidArgument(
-            f"the front end does not fit: {said}; pulsify.chain takes connect=... and gives a model to convert"
+            f"the front end does not fit: {error.summary}; pulsify.chain takes connect=... and gives a model to convert"
         ) from error
 
 

@@ -53,9 +53,9 @@ def _wires(a: ir.Model, b: ir.Model, connect: dict[str, str]) -> dict[ir.Value, 
     for into, out in wires.items():
         if not _fit(into, out):
             raise InvalidArgument(
-                f"'{out.name}' ({_shown(out)}) cannot feed '{into.name}' ({_shown(into)}): "
-                f'say which outputs feed which inputs, e.g. connect={{"{into.name}": "..."}}; '
-                f"the outputs are {sorted(outputs)}"
+                f"'{out.name}' ({_shown(out)}) cannot feed '{into.name}' ({_shown(into)})",
+                advice=f'pass which outputs feed which inputs, e.g. connect={{"{into.name}": "..."}}; '
+                f"the outputs are {sorted(outputs)}",
             )
     return wires
 

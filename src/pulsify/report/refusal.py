@@ -44,6 +44,7 @@ def refusal_figures(
     return {
         "node": error.node,
         "op": error.op,
+        "kind": str(error.kind),
         "reason": error.reason,
         "hint": error.hint,
         "path": place.path,

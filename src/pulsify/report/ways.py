@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 
 KEPT = 256  # frames of the past that a bounded cache is tried with
 MOST_OUTPUTS = 4  # others that are tried, one by one
-SETS = re.compile(r"\bset=(\{[^{}]*\})")
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ def ways_out(error: NotStreamable, before: Sequence[str], others: Sequence[str])
 
 
 def _options(error: NotStreamable) -> Iterator[Way]:
-    text = f"{error.reason} {error.hint}"
-    if "look-back" in text or "looks back" in text:
+    """Options of `pulsify.stream` that may help: what the error offers, and keeping the past if that is unbounded."""
+    if error.kind is Kind.LOOK_BACK:
         yield Way(
             "Keep all of the past",
             "Exact. The state grows with the stream, and so does the work.",
@@ -49,25 +48,21 @@ def _options(error: NotStreamable) -> Iterator[Way]:
         )
         yield Way(
             f"Keep the last {KEPT} frames",
-            "Bounded. The batch model's result for as long as nothing that it looks at has been forgotten.",
+            "Bounded. Equal to the batch model until a frame that it looks at has been dropped.",
             {"unbounded": KEPT},
             exact=False,
         )
-    for found in SETS.findall(error.hint):
-        try:
-            given = ast.literal_eval(found)
-        except (ValueError, SyntaxError):
-            continue
-        if isinstance(given, dict) and given:
-            named = ", ".join(f"{k} = {v}" for k, v in given.items())
-            yield Way(f"Declare {named}", "Exact, for the lengths and sizes that are declared.", {"set": given})
-    if 'proof="sampled"' in error.hint:
-        yield Way(
-            "Take it as a sample of lengths shows it",
-            "Not proven at every length; the stream says so.",
-            {"proof": "sampled"},
-            exact=False,
-        )
+    for options in (remedy.options for remedy in error.remedies):
+        if "set" in options:
+            declared = ", ".join(f"{k} = {v}" for k, v in options["set"].items())
+            yield Way(f"Declare {declared}", "Exact, for the lengths and sizes that are declared.", options)
+        elif "proof" in options:
+            yield Way(
+                "Accept what a sample of lengths shows",
+                "Not proven at every length; the stream says so.",
+                options,
+                exact=False,
+            )
 
 
 def _cuts(error: NotStreamable, before: Sequence[str], others: Sequence[str]) -> Iterator[Way]:
@@ -87,15 +82,24 @@ def _cuts(error: NotStreamable, before: Sequence[str], others: Sequence[str]) ->
 # ---- changes to the model, as PyTorch has it: what is refused -> what streams. A model is trained as it is then.
 
 
-CHANGES: tuple[tuple[str, str, str, str], ...] = (
+CHANGES: tuple[tuple[Kind, str, str, str, str], ...] = (  # kind, pattern of operators, title, explanation, code
     (
-        r"runs (bidirectional|reverse) over time",
+        Kind.BACKWARDS,
+        r"GRU|LSTM|RNN",
         "Let the recurrence run forward only",
-        "A backward pass begins at the end of the stream, which a live one does not have.",
+        "A backward pass starts at the end of the stream, which a live one does not have.",
         "- rnn = nn.LSTM(width, width, bidirectional=True)\n+ rnn = nn.LSTM(width, 2 * width)",
     ),
     (
-        r"looks ahead without bound",
+        Kind.BACKWARDS,
+        "",
+        "Read the stream from its start",
+        "Whatever starts at the end has to wait for it.",
+        "- y = x.flip(-1).cumsum(-1).flip(-1)\n+ y = x.cumsum(-1)",
+    ),
+    (
+        Kind.LOOK_AHEAD,
+        "",
         "Bound how far attention looks ahead",
         "Frames in chunks: each looks at its own chunk and at four before it.",
         "  scores = q @ k.transpose(-2, -1)\n"
@@ -105,7 +109,8 @@ CHANGES: tuple[tuple[str, str, str, str], ...] = (
         "  weights = scores.softmax(-1)",
     ),
     (
-        r"look-back|looks back",
+        Kind.LOOK_BACK,
+        "",
         "Bound how far attention looks back",
         "Each frame looks at itself and at 63 before it: the state no longer grows.",
         "+ t = torch.arange(scores.shape[-1])\n"
@@ -113,32 +118,28 @@ CHANGES: tuple[tuple[str, str, str, str], ...] = (
         '+ scores = scores.masked_fill(~seen, float("-inf"))',
     ),
     (
-        r"InstanceNorm|normalises over|ReduceMean|GlobalAverage",
-        "Normalise with what has come so far",
-        "A mean over all of the stream is known only at its end. A running mean, or a norm over channels, is not late.",
+        Kind.WHOLE_STREAM,
+        "",
+        "Normalize with the frames so far",
+        "A mean over the whole stream is known at its end only. A running mean, or a norm over channels, has no delay.",
         "- y = x - x.mean(-1, keepdim=True)\n"
         "+ y = x - x.cumsum(-1) / torch.arange(1, x.shape[-1] + 1)\n"
         "  # or, frame by frame: nn.LayerNorm(channels) on x.transpose(1, 2)",
     ),
     (
-        r"length of the whole stream|total length",
+        Kind.LENGTH,
+        "",
         "Do not use the length of the whole stream",
         "It is not known before the end. A running count, or a constant, is.",
         "- y = x / x.shape[-1]\n+ y = x.cumsum(-1) / torch.arange(1, x.shape[-1] + 1)",
-    ),
-    (
-        r"from (its|the) end|backwards|other end",
-        "Read the stream from its start",
-        "Whatever begins at the end has to wait for it.",
-        "- y = x.flip(-1).cumsum(-1).flip(-1)\n+ y = x.cumsum(-1)",
     ),
 )
 
 
 def _changes(error: NotStreamable) -> Iterator[Way]:
-    text = f"{error.op} {error.reason}"
-    found = [(title, says, code) for pattern, title, says, code in CHANGES if re.search(pattern, text)]
-    for title, says, code in found[:1]:
-        yield Way(title, says, code=code)
+    for kind, operators, title, says, code in CHANGES:
+        if kind is error.kind and re.search(operators, error.op):
+            yield Way(title, says, code=code)
+            break
     if error.hint:
-        yield Way("As the error says it", f"{error.hint[0].upper()}{error.hint[1:]}.")
+        yield Way("As the error says", f"{error.hint[0].upper()}{error.hint[1:]}.")

@@ -178,10 +178,10 @@ class Framer:
         row = first_stream(~np.isfinite(frame), port.dims, self._ports.batch)
         stream = "the stream" if row is None else said((row,), self._ports.batch)
         failed = InvalidChunk(
-            f"input '{port.name}' has {what} at frame {self.received[port.name] + at} of {stream}; nothing was taken. "
-            "Clean the input, or open the session with check=False to let it through"
+            f"input '{port.name}' has {what} at frame {self.received[port.name] + at} of {stream}",
+            advice="nothing was taken. Clean the input, or open the session with check=False to let it through",
         )
-        failed.lane = row
+        failed.lane, failed.not_finite = row, True
         return failed
 
     def counted(self, given: Mapping[str, Array]) -> dict[str, int]:

@@ -159,10 +159,12 @@ class Request:
         for name, value in rows.items():
             if not _finite(value):
                 bad = self.slots[~finite_rows(value)].tolist()
-                raise InvalidChunk(
-                    f"input '{name}' has numbers that are not finite for {_named(bad)}; nothing was taken. Clean the "
-                    "input, or make the pool with check=False to let it through"
+                failed = InvalidChunk(
+                    f"input '{name}' has numbers that are not finite for {_named(bad)}",
+                    advice="nothing was taken. Clean the input, or make the pool with check=False to let it through",
                 )
+                failed.not_finite = True
+                raise failed
 
     def _stand(self) -> None:
         """Whose counters are not here yet; who may not go on."""
@@ -284,8 +286,8 @@ class Request:
     def _fail(self, row: int, error: Exception, turn: int) -> None:
         self.failed_at[row] = turn
         slot, what = int(self.slots[row]), f"the model failed on a pulse ({error_text(error)})"
-        made = InvalidChunk(f"{what}; {_named([slot])} is closed")
-        made.lane, self.failures[row], made.__cause__ = self.pool._lane(slot), made, error
+        made = InvalidChunk(what, advice=f"{_named([slot])} is closed")
+        made.model_failed, made.lane, self.failures[row], made.__cause__ = True, self.pool._lane(slot), made, error
         self.pool._lane(slot)._why = what
 
     def _real(self) -> dict[str, Array]:

@@ -24,7 +24,7 @@ def run_opening(stepper: Stepper, framer: Framer, total: int | None) -> dict[str
         what, rows = error_text(error), guilty(stepper, framer.spec, framer.batch, length)
         what = f"{said(rows, framer.batch)}: {what}" if rows else what
         failed = InvalidChunk(f"the model failed on the first chunks ({what})")
-        failed.lane = rows[0] if rows else None
+        failed.model_failed, failed.lane = True, rows[0] if rows else None
         raise failed from error
     states = stepper.states()
     framer.collect(out, total)

@@ -362,8 +362,8 @@ class Pool:
                     self._run_group([lane], self._places([lane]))
                 return
             what = f"the model failed on a chunk ({error_text(error)})"
-            failed = InvalidChunk(f"{what}; the stream it belongs to is closed")
-            failed.__cause__ = error
+            failed = InvalidChunk(what, advice="the stream it belongs to is closed")
+            failed.model_failed, failed.__cause__ = True, error
             self._fail(group[0], failed, what)
             return
         self._collect()

@@ -392,8 +392,8 @@ class Session(Generic[Out]):
             states = run_opening(self._first(), self._framer, total)
         except InvalidChunk as error:
             self._why = str(error)
-            failed = InvalidChunk(f"{error}; the stream ends here: {MEND}")
-            failed.lane = error.lane
+            failed = InvalidChunk(str(error), advice=f"the stream ends here: {MEND}")
+            failed.model_failed, failed.lane = True, error.lane
             raise failed from error
         self._stepper.restore(states, self._framer.position)
 
@@ -420,8 +420,8 @@ class Session(Generic[Out]):
         if rows := guilty(self._stepper, self.spec, self.batch, length):
             what = f"{said(rows, self.batch)}: {what}"
         self._why = f"the model failed on an earlier chunk ({what})"
-        failed = InvalidChunk(f"the model failed on this chunk ({what}); the stream ends here: {MEND}")
-        failed.lane = rows[0] if rows else None
+        failed = InvalidChunk(f"the model failed on this chunk ({what})", advice=f"the stream ends here: {MEND}")
+        failed.model_failed, failed.lane = True, rows[0] if rows else None
         return failed
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.core.errors import InvalidLength, PulsifyError
+from pulsify.core.errors import Advised, InvalidChunk, InvalidLength, PulsifyError
 from pulsify.serve import boxes
 from pulsify.serve.engine import TOGETHER, Array, Chunks, joined, named
 from pulsify.serve.protocol import Refused
@@ -218,9 +218,10 @@ class Flow:
 
 def refusal(error: PulsifyError, at: int) -> Refused:
     """Why a stream ended. Only what the client sent is the client's fault."""
-    from pulsify.core.errors import InvalidChunk
-
-    fault = at == 0 and isinstance(error, InvalidChunk) and "model failed" not in str(error)
+    chunk = error if isinstance(error, InvalidChunk) else None
+    fault = at == 0 and chunk is not None and not chunk.model_failed
     code = "bad_frames" if fault or isinstance(error, InvalidLength) else "failed"
-    text = str(error).split("\n")[0].split("; nothing was taken")[0][:300]  # what follows is for who has the session
-    return Refused(code, "numbers that are not finite" if "not finite" in text and fault else text)
+    text = error.summary if isinstance(error, Advised) else str(error)  # advice is for the owner of the session
+    if chunk is not None and chunk.not_finite:
+        text = "numbers that are not finite"
+    return Refused(code, text.split("\n")[0][:300])

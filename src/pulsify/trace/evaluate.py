@@ -21,6 +21,7 @@ from pulsify.core.boundary import foreign, processing
 from pulsify.core.custom import CUSTOM, Custom, Shaped
 from pulsify.core.errors import NotStreamable, PulsifyError
 from pulsify.core.one_node import single_node_model
+from pulsify.core.refusal import Kind
 from pulsify.core.runner import error_text
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
@@ -49,6 +50,7 @@ def iterations(node: Node, values: Mapping[str, Traced]) -> int:
             node=node.name,
             op=node.op,
             hint="loop over the frames of an input",
+            kind=Kind.DATA,
         )
     return int(count.array.reshape(-1)[0])
 
@@ -278,6 +280,7 @@ class Evaluator:
                     node=node.name,
                     op=node.op,
                     hint="cut, pad and shape by amounts that are constant or follow from the length",
+                    kind=Kind.DATA,
                 )
             dims = pooled(node, ins, dims)
             if min(dims, default=1) < 0 or (0 in dims and not self._idle(name)):
@@ -374,4 +377,5 @@ def _check_apart(node: Node, arrays: Sequence[Array]) -> None:
             node=node.name,
             op=node.op,
             hint="compare positions, or leave some room between what is compared",
+            kind=Kind.NOT_PROVEN,
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.progress import tell
+from pulsify.core.refusal import Kind, declare
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
@@ -120,7 +121,7 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     near = [s for s in scales if s <= 16 * scales[0]]
     if not tracer.works(lengths.next(scales[0] + 3)):
-        refusal = tied(tracer.at, given, (*BATCHES, 1) if tracer.time.batch else (1,))
+        refusal = tied(tracer.at, given, (*BATCHES, 1) if tracer.time.batch else (1,), tracer.time.batch)
         if refusal is not None:
             raise refusal
     for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
@@ -242,7 +243,12 @@ def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
             f"{max(tracer.failed)} frames: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
-            hint="check that the model runs in ONNX Runtime with a dynamic time axis; "
-            'if it takes only multiples of some number, say so: set={"T": "8*n"}',
+            hint=(
+                "check that the model runs in ONNX Runtime with a dynamic time axis",
+                declare(tracer.time.symbol, "8*n", "if it takes only multiples of some number, declare them"),
+            ),
+            kind=Kind.EXPORT,
         )
-    return NotStreamable("the model runs at single lengths only", hint="export it with a dynamic time axis")
+    return NotStreamable(
+        "the model runs at single lengths only", hint="export it with a dynamic time axis", kind=Kind.EXPORT
+    )

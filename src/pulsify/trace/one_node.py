@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.one_node import NoKernel, OneNode
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.traced import Array
 
@@ -57,6 +58,7 @@ def runner_of(model: Model, node: Node) -> Callable[[list[Array | None]], list[A
                 node=node.name,
                 op=node.op,
                 hint="export the model with types that ONNX Runtime has this operator for (float32, int32 or int64)",
+                kind=Kind.EXPORT,
             ) from problem
 
     return run

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.frontend.fused import parts, stands_for_others
 from pulsify.frontend.load import plain_node
 from pulsify.frontend.loop_ports import looped
@@ -68,6 +69,7 @@ def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: f
         node=problem.node.name,
         op=problem.node.op,
         hint="check that the model runs in ONNX Runtime with a dynamic time axis",
+        kind=Kind.EXPORT,
     )
 
 
@@ -203,6 +205,7 @@ def _check_inside(
                 node=node.name,
                 op=node.op,
                 hint="write it out, or decide it by a constant",
+                kind=Kind.DATA,
             )
 
 
@@ -223,6 +226,7 @@ def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
             node=node.name,
             op="If",
             hint="compute both branches and choose with torch.where, or do the first turns in front of the loop",
+            kind=Kind.DATA,
         )
     if not condition.known:
         raise NotStreamable(
@@ -230,6 +234,7 @@ def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
             node=node.name,
             op="If",
             hint="export the model so that the branch is decided (trace instead of script)",
+            kind=Kind.DATA,
         )
     return bool(condition.array.reshape(-1)[0])
 

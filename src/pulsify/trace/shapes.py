@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array, CannotRun, Traced
@@ -86,7 +87,11 @@ def own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
     hop, window, size = ins[1], ins[2] if len(ins) > 2 else None, ins[3] if len(ins) > 3 else None
     if hop is None or not hop.known or (size is not None and not size.known):
         raise NotStreamable(
-            "its hop or frame length depends on the data", node=node.name, op=node.op, hint="make them constants"
+            "its hop or frame length depends on the data",
+            node=node.name,
+            op=node.op,
+            hint="make them constants",
+            kind=Kind.DATA,
         )
     frame = int(size.array.reshape(-1)[0]) if size is not None else window.dims[0] if window is not None else 0
     if x.dims[1] < frame:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
+from pulsify.core.refusal import Kind, fix_batch
 from pulsify.trace.traced import CannotRun
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
@@ -28,10 +29,11 @@ HINT = (
 Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
 
 
-def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
+def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None) -> NotStreamable | None:
     """The refusal of a model that takes one length, or one number of streams; None if it is not certain that it does.
 
     step: lengths are multiples of this; batches: numbers of streams to try, the first of which the caller needs.
+    batch_symbol: the model's own name of its batch dimension.
     """
     for scale in SCALES:
         first, second = (-(-(n * scale + 3) // step) * step for n in (1, 2))
@@ -41,7 +43,7 @@ def tied(run: Run, step: int, batches: tuple[int, ...]) -> NotStreamable | None:
             if None in problems and batch == batches[0]:
                 return None
             if problems == [None, None]:
-                return _one_batch(run, first, batches[0])
+                return _one_batch(run, first, batches[0], batch_symbol)
             a, b = problems
             problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
@@ -115,10 +117,11 @@ def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | No
         node=problem.node.name,
         op=problem.node.op,
         hint=HINT,
+        kind=Kind.EXPORT,
     )
 
 
-def _one_batch(run: Run, length: int, batch: int) -> NotStreamable | None:
+def _one_batch(run: Run, length: int, batch: int, symbol: str | None) -> NotStreamable | None:
     problem = _problem(run, length, batch)
     if problem is None:
         return None
@@ -126,5 +129,6 @@ def _one_batch(run: Run, length: int, batch: int) -> NotStreamable | None:
         f"the model does not take {batch} streams at once, though its batch is symbolic: {problem.reason}",
         node=problem.node.name,
         op=problem.node.op,
-        hint='fix the batch size, e.g. set={"B": 1}',
+        hint=fix_batch(symbol),
+        kind=Kind.BATCH,
     )

@@ -12,6 +12,7 @@ import pytest
 
 import pulsify
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import SAMPLED, declare
 from pulsify.report.document import Asked, report_figures
 from pulsify.report.figures import Figures
 from pulsify.report.refusal import cut, path_to
@@ -131,11 +132,11 @@ def test_what_is_refused_before_time_is_followed_has_a_report_too(monkeypatch: p
     assert "its branch depends on the data" in page(facts)
 
 
-def test_lengths_that_a_hint_declares_are_a_way() -> None:
-    error = NotStreamable("it goes wrong", node="n", op="Reshape", hint='declare them: set={"T": "8*n"}, or not')
+def test_remedies_with_options_are_ways_that_can_be_tried() -> None:
+    error = NotStreamable("it goes wrong", node="n", op="Reshape", hint=(declare("frames", "8*n"), "or not"))
     (way,) = (w for w in ways_out(error, [], []) if w.can_be_tried)
-    assert way.options == {"set": {"T": "8*n"}} and way.exact
-    unsure = NotStreamable("it is not certain", hint='proof="sampled" takes it as it looks')
+    assert way.options == {"set": {"frames": "8*n"}} and way.exact
+    unsure = NotStreamable("it is not certain", hint=SAMPLED)
     assert [w.options for w in ways_out(unsure, [], []) if w.can_be_tried] == [{"proof": "sampled"}]
 
 

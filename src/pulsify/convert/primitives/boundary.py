@@ -29,6 +29,7 @@ from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
+from pulsify.core.refusal import Kind
 
 if TYPE_CHECKING:
     from pulsify.convert.context import Context
@@ -274,7 +275,8 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
             "positions of a past that grows meet streams of any number",
             node=wire.name,
             op="position",
-            hint='fix the batch size: set={"B": 1}',
+            hint=ctx.ask.fix_batch(),
+            kind=Kind.BATCH,
         )
     b, layout = ctx.builder, wire.layout
     first = [max(s, 1) for s in layout.sizes[: layout.axis]]

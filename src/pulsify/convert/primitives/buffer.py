@@ -17,6 +17,7 @@ from pulsify.convert.facts import Layout, Window
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.state import State, from_state, state_shape, to_state
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.core.spec import PAST
 from pulsify.trace.lengths import BATCHES
 
@@ -100,6 +101,7 @@ class Buffer:
                 "all of its frames would have to be kept, and it is not laid out for that (batch first, no overlaps)",
                 node=self.node,
                 hint="bound the look-back in the mask, or put the batch first",
+                kind=Kind.LOOK_BACK,
             )
 
     def finish_growing(self, batch: str | None) -> State | None:

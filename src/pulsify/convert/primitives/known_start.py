@@ -26,6 +26,7 @@ from pulsify.convert.primitives.builder import choose, read_by
 from pulsify.core.arrays import Array
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.core.runner import IN_MEMORY, open_model, run_model
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
                 node=node.name,
                 op=node.op,
                 hint="please report this model: pulsify has misread it",
+                kind=Kind.BUG,
             )
         found[name] = first
     return found

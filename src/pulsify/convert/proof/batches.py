@@ -14,6 +14,7 @@ from pulsify.convert.known.reshaping import alike
 from pulsify.convert.known.series import Series, Unsure, constant
 from pulsify.convert.known.spread import FAR, Spread
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.trace.traced import Traced
 
@@ -223,5 +224,6 @@ def _refuse(ask: Questions, node: Node | None, name: str, why: str) -> None:
         f"what '{name}' is follows from how many streams there are, and it is not certain for every number: {why}",
         node=node.name if node else name,
         op=node.op if node else "",
-        hint='fix the batch size, e.g. set={"B": 1}',
+        hint=ask.fix_batch(),
+        kind=Kind.BATCH,
     )

@@ -19,6 +19,7 @@ from pulsify.convert.proof.failing import failing
 from pulsify.convert.proof.numbers import SHORT, Looked, follower, longest, otherwise, shortest_taken, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Questions, Unclear
+from pulsify.core.refusal import Kind
 from pulsify.trace.traced import Array, CannotRun, TooLarge, same
 
 if TYPE_CHECKING:
@@ -385,7 +386,7 @@ def fixed_value(ask: Questions, node: Node, name: str, what: str) -> Array:
     arrays = ask.known(name)
     if arrays is None or not all(np.array_equal(a, arrays[0]) for a in arrays) or not fixed(ask, node, name):
         why = "depends on the data" if arrays is None else "changes with the length of the stream"
-        ask.refuse(node, f"its {what} {why}", "export the model with a constant there")
+        ask.refuse(node, f"its {what} {why}", "export the model with a constant there", kind=Kind.LENGTH)
     return arrays[0]
 
 
@@ -400,4 +401,5 @@ def prove(ask: Questions, node: Node | None, what: str, holds: Callable[[Any], b
             node=node.name if node else "",
             op=node.op if node else "",
             hint="make it a constant, or a value that follows from the position alone",
+            kind=Kind.NOT_PROVEN,
         )

@@ -11,6 +11,7 @@ from pulsify.convert.proof.numbers import SHORT, numbers, sizes
 from pulsify.convert.questions import Questions
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Decision
 
 
@@ -25,11 +26,11 @@ def check_decisions(ask: Questions) -> None:
         there = (lengths >= declared.least) & (lengths % declared.every == declared.remainder)
         other = np.flatnonzero((seen != decision.taken) & there)
         if series.growth or (other.size and other[-1] >= horizon):
-            _refuse(decision, series, int(other[-1]) if other.size else series.horizon)
+            _refuse(ask, decision, series, int(other[-1]) if other.size else series.horizon)
         if not other.size:
             continue
         if (int(other[-1]) + 1) * series.unit > SHORT:
-            _refuse(decision, series, int(other[-1]))
+            _refuse(ask, decision, series, int(other[-1]))
         ask.ledger.require(decision.node, Length(), at_least=(int(other[-1]) + 2) * series.unit)
 
 
@@ -47,12 +48,12 @@ def _lengths(series: Series) -> str:
     return f"{(series.horizon + 1) * series.unit}+n"
 
 
-def _refuse(decision: Decision, series: Series, n: int) -> None:
+def _refuse(ask: Questions, decision: Decision, series: Series, n: int) -> None:
     what = "the condition" if decision.op == "If" else "how often it turns"
     raise NotStreamable(
         f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
         node=decision.node,
         op=decision.op,
-        hint="export the model with the branch for long inputs only, or declare the lengths you use: "
-        f'set={{"T": "{_lengths(series)}"}}',
+        hint=("export the model with the branch for long inputs only", ask.declare(_lengths(series))),
+        kind=Kind.LENGTH,
     )

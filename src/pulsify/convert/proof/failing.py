@@ -23,6 +23,7 @@ from pulsify.convert.proof.numbers import follower, longest, uncertain
 from pulsify.convert.proof.values import known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, Table
+from pulsify.core.refusal import Kind
 from pulsify.core.spec import Condition
 from pulsify.core.traits import traits
 from pulsify.trace.traced import Array, CannotRun, TooLarge
@@ -105,7 +106,8 @@ def _turn_down(ask: Questions, found: Failing, lengths: Array) -> None:
             f"{found.problem.reason}",
             node=node.name,
             op=node.op,
-            hint='declare the lengths there are: set={"T": "<=3000"}, set={"T": "8*n"}',
+            hint=ask.declare("8*n", "declare which lengths there are, for example"),
+            kind=Kind.EXPORT,
         )
     breaks = np.flatnonzero(np.diff(lengths) > unit) + 1
     runs = [(int(r[0]), int(r[-1])) for r in np.split(lengths, breaks)]

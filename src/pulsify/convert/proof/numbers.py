@@ -31,6 +31,7 @@ from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.convert.questions import Questions, Undecided
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import SAMPLED, Kind
 from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, Traced, unknown
@@ -177,15 +178,20 @@ def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> 
     lost = getattr(problem, "node", node)
     where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
     far = isinstance(problem, TooFar)
-    symbol, sampled = ask.traces.tracer.time.symbol, 'accept what a sample of lengths says: proof="sampled"'
+    arithmetic = getattr(problem, "hint", ARITHMETIC)
     refusal = Undecided(
         f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
         node=node.name if node else name,
         op=node.op if node else "",
-        hint=("declare how long streams are" if far else getattr(problem, "hint", ARITHMETIC))
-        + f', or which lengths there are: set={{"{symbol}": "<=3000"}}, set={{"{symbol}": "8*n"}}; or {sampled}',
+        hint=(
+            "" if far else arithmetic,
+            ask.declare("<=3000", "declare how long streams are, for example"),
+            ask.declare("8*n", "declare which lengths there are, for example"),
+            SAMPLED,
+        ),
+        kind=Kind.NOT_PROVEN,
     )
-    refusal.far, refusal.otherwise = far, sampled
+    refusal.far, refusal.otherwise = far, (SAMPLED,)
     raise refusal
 
 
@@ -247,6 +253,7 @@ def length_of(ask: Questions, node: Node, frames: Series) -> Length:
             node=node.name,
             op=node.op,
             hint="cut or pad by a fixed amount, or to a multiple of a fixed number",
+            kind=Kind.LENGTH,
         ) from problem
     ask.lengths_found[found] = None
     return found
@@ -342,6 +349,7 @@ def as_expected(ask: Questions, node: Node, name: str, axis: int, size: Series, 
             f"at length {(n + 1) * size.unit} where {expected.at((n + 1) * size.unit)} would be regular)",
             node=node.name,
             op=node.op,
-            hint='make it a constant, or declare the lengths you use: set={"T": "8*n"}',
+            hint=("make it a constant", ask.declare("8*n")),
+            kind=Kind.LENGTH,
         )
     ask.ledger.require(node.name, Length(), at_least=off.settled)

@@ -12,6 +12,7 @@ from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.best import best_frames
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cumulative sum) instead"
@@ -20,7 +21,7 @@ BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cu
 def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], what: str, hint: str = BOUNDED) -> None:
     """Refuse if the time axis of an input is one of the mixed axes."""
     if wire is not None and wire.layout.axis in {a % wire.layout.rank for a in mixed}:
-        ctx.ask.refuse(node, f"it {what} over the whole stream", hint)
+        ctx.ask.refuse(node, f"it {what} over the whole stream", hint, kind=Kind.WHOLE_STREAM)
 
 
 @rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; over time (no Hardmax) if a sum follows")
@@ -99,11 +100,14 @@ def layer_norm(ctx: Context, node: Node) -> Plan | None:
 def batch_norm(ctx: Context, node: Node) -> Plan | None:
     if node.attr("training_mode", 0):
         ctx.ask.refuse(
-            node, "it is in training mode and normalises over the whole batch", "export the model in eval mode"
+            node,
+            "it is in training mode and normalises over the whole batch",
+            "export the model in eval mode",
+            kind=Kind.EXPORT,
         )
     wire = ctx.ask.wire(node.inputs[0])
     if wire is not None and wire.layout.axis == 1:
-        ctx.ask.refuse(node, "time is its channel axis", "put time on another axis")
+        ctx.ask.refuse(node, "time is its channel axis", "put time on another axis", kind=Kind.AXES)
     return pointwise(ctx, node)
 
 
@@ -117,7 +121,9 @@ def pool_all(ctx: Context, node: Node) -> Plan | None:
         return pointwise(ctx, node)
     op = POOLED.get(node.op) or {1: "ReduceL1", 2: "ReduceL2"}.get(node.attr("p", 2))
     if op is None:
-        ctx.ask.refuse(node, f"it pools over the whole stream with p={node.attr('p')}", "use p=1 or p=2")
+        ctx.ask.refuse(
+            node, f"it pools over the whole stream with p={node.attr('p')}", "use p=1 or p=2", kind=Kind.WHOLE_STREAM
+        )
     return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=op)
 
 
@@ -146,7 +152,10 @@ def reverse_sequence(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     if wire is not None and wire.layout.axis == node.attr("time_axis", 0):
         ctx.ask.refuse(
-            node, "it reads the stream from its end", "keep the forward direction of the recurrence around it only"
+            node,
+            "it reads the stream from its end",
+            "keep the forward direction of the recurrence around it only",
+            kind=Kind.BACKWARDS,
         )
     return pointwise(ctx, node)
 

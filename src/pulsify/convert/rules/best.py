@@ -18,6 +18,7 @@ from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, INT64, Fold
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.fold import over_all, sizes_of
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 BEYOND = 1e300  # what is infinite counts as this: no float of 32 bits is as large, and it is a frame of the stream
@@ -31,9 +32,15 @@ def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
             node,
             "it gives out the best frames of the whole stream in no order that is said",
             "export it with sorted=1 (torch.topk(..., sorted=True))",
+            kind=Kind.WHOLE_STREAM,
         )
     if wire.dtype in LONG:
-        ctx.ask.refuse(node, "it sorts numbers of 64 bits over the whole stream", "cast them to 32 bits first")
+        ctx.ask.refuse(
+            node,
+            "it sorts numbers of 64 bits over the whole stream",
+            "cast them to 32 bits first",
+            kind=Kind.WHOLE_STREAM,
+        )
     k = int(fixed_value(ctx.ask, node, node.inputs[1], "number of frames").reshape(-1)[0])
     axis, b = wire.layout.axis, ctx.builder
     worst = -np.inf if node.attr("largest", 1) else np.inf

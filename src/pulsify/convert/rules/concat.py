@@ -20,6 +20,7 @@ from pulsify.convert.rules.registry import rule
 from pulsify.convert.unused import unused_entries
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 
@@ -37,7 +38,9 @@ def concat(ctx: Context, node: Node) -> Plan | None:
 
 def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
     if len({w.layout.axis for w in wires}) > 1 or len(wires) < len(node.inputs):
-        ctx.ask.refuse(node, "it joins values whose time axes differ", "give every part the same time axis")
+        ctx.ask.refuse(
+            node, "it joins values whose time axes differ", "give every part the same time axis", kind=Kind.AXES
+        )
     known = [w for w in wires if w.end is None]
     if not known:
         return _without_late_parts(ctx, node, wires) or pointwise(ctx, node)
@@ -128,6 +131,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             node,
             "it puts one stream behind the end of another, which never comes",
             "join them on another axis, or run them as two streams",
+            kind=Kind.WHOLE_STREAM,
         )
     at = streams[0]
     found = ctx.ask.wire(node.inputs[at])

@@ -23,6 +23,7 @@ from pulsify.convert.unused import unused_entries, zero_entries
 from pulsify.convert.zeros import NONE, Ends, weights, zero_ends
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array
 
@@ -86,7 +87,8 @@ def _same_pads(ctx: Context, node: Node, wire: Wire, span: int, stride: int) -> 
         ctx.ask.refuse(
             node,
             f"auto_pad={node.attr('auto_pad')} with stride {stride} pads the start differently depending on the length",
-            f'declare the lengths you use, e.g. set={{"T": "{stride}*n"}}, or export with explicit pads',
+            (ctx.ask.declare(f"{stride}*n"), "export with explicit pads"),
+            kind=Kind.LENGTH,
         )
     if wire.length is not None and span < stride and not cuts(node):
         # the last window has a first frame, and no frame behind its last
@@ -185,7 +187,12 @@ def conv(ctx: Context, node: Node) -> Plan | None:
         node, make = beside_time(ctx, node, kernel)
         return static(ctx, node, make) if wire is None else pointwise(ctx, node, make)
     if wire.layout.axis == 1:
-        ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+        ctx.ask.refuse(
+            node,
+            "time is its channel axis, so it sums over the whole stream",
+            "put time on a spatial axis",
+            kind=Kind.AXES,
+        )
     wire = measured(ctx.ask, node, wire)
     t = taps(ctx, node, wire, kernel)
     assert wire.length is not None
@@ -311,7 +318,12 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     if wire.layout.axis == 0:
         return pointwise(ctx, node)
     if wire.layout.axis == 1:
-        ctx.ask.refuse(node, "time is its channel axis, so it sums over the whole stream", "put time on a spatial axis")
+        ctx.ask.refuse(
+            node,
+            "time is its channel axis, so it sums over the whole stream",
+            "put time on a spatial axis",
+            kind=Kind.AXES,
+        )
     wire = measured(ctx.ask, node, wire)
     n = len(kernel)
     if node.attr("output_shape"):
@@ -319,6 +331,7 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
             node,
             "its output shape is written down, so it gives as many frames however long the stream is",
             "export it with explicit pads",
+            kind=Kind.EXPORT,
         )
     t = taps(ctx, node, wire, kernel)
     extra = node.attr("output_padding", (0,) * n)[t.spatial]

@@ -16,6 +16,7 @@ from pulsify.convert.proof.claims import fixed
 from pulsify.convert.proof.numbers import as_expected, numbers, parts_where_batch_fails, sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
 
@@ -29,7 +30,10 @@ def expand(ctx: Context, node: Node) -> Plan | None:
     axes = ctx.ask.time_axes(name)
     if axes != [broadcast_axis(wire.layout, len(ctx.ask.dims(name)))]:
         ctx.ask.refuse(
-            node, "it repeats the stream along a second time axis", "a bounded mask is needed where frames meet frames"
+            node,
+            "it repeats the stream along a second time axis",
+            "a bounded mask is needed where frames meet frames",
+            kind=Kind.LOOK_AHEAD,
         )
     _check_shape(ctx, node, axes[0])
     layout = ctx.ask.layout(node, name, wire.layout.outer)
@@ -121,9 +125,13 @@ def tile(ctx: Context, node: Node) -> Plan | None:
         return _over_time(ctx, node) if ctx.ask.time_axes(node.outputs[0]) else static(ctx, node)
     tables = ctx.ask.known(node.inputs[1])
     if tables is None:
-        ctx.ask.refuse(node, "how often it repeats depends on the data", "repeat a fixed number of times")
+        ctx.ask.refuse(
+            node, "how often it repeats depends on the data", "repeat a fixed number of times", kind=Kind.DATA
+        )
     if not fixed(ctx.ask, node, node.inputs[1]):
-        ctx.ask.refuse(node, "how often it repeats depends on the total length", "repeat a fixed number of times")
+        ctx.ask.refuse(
+            node, "how often it repeats depends on the total length", "repeat a fixed number of times", kind=Kind.LENGTH
+        )
     repeats = [int(r) for r in tables[0].reshape(-1)]
     if _once_a_stream(ctx, node, wire):
         return _for_every_stream(ctx, node, wire, repeats)
@@ -132,6 +140,7 @@ def tile(ctx: Context, node: Node) -> Plan | None:
             node,
             "it repeats the whole stream, whose end never comes",
             "repeat every frame instead (unsqueeze, expand, reshape)",
+            kind=Kind.WHOLE_STREAM,
         )
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:

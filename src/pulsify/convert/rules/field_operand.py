@@ -25,6 +25,7 @@ from pulsify.convert.proof.numbers import (
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.rules.axismap import AxisMap
 from pulsify.core.errors import NotStreamable
+from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
@@ -46,7 +47,10 @@ def operand_of(ctx: Context, node: Node, index: int, name: str, mapped: AxisMap)
     axes = {a: mapped.get(a, -1) for a in times}
     if len(times) > 2:
         ctx.ask.refuse(
-            node, f"'{name}' has {len(times)} time axes", "keep time on one axis, or on two for attention scores"
+            node,
+            f"'{name}' has {len(times)} time axes",
+            "keep time on one axis, or on two for attention scores",
+            kind=Kind.AXES,
         )
     if times and traits(node.op).elementwise and ctx.ask.known(name) is not None:
         _check_alone(ctx, node, name, times)
@@ -96,6 +100,7 @@ def parts(ctx: Context, node: Node, name: str) -> Field:
         node,
         f"'{name}' shows or hides some frames at some lengths of the stream only, in a way no rule is known for",
         "make it of comparisons with the length, joined by And, Or, Not, Where",
+        kind=Kind.ATTENTION,
     )
 
 
@@ -157,4 +162,5 @@ def _check_alone(ctx: Context, node: Node, name: str, times: list[int]) -> None:
                 node,
                 f"'{name}' has a single frame at length {lengths[0]}, which meets every other",
                 "give it as many frames as the stream has",
+                kind=Kind.ATTENTION,
             )

@@ -25,6 +25,7 @@ from pulsify.convert.rules.axismap import reduced_axes
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.field_view import Over, certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.pointwise import clone
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array
 
@@ -42,6 +43,7 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
             node,
             "it divides by the number of all columns, which is the length of the stream: known only at its end",
             "divide the sum of the columns that a row sees by how many these are",
+            kind=Kind.ATTENTION,
         )
     along = over(ctx, node, field)
     count = _count(ctx, node)
@@ -59,7 +61,12 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
             start = min(view.cols.start, view.cols.end - count)
             view = replace(view, cols=Window(view.cols.p, start, view.cols.end))
         elif count > 1:
-            ctx.ask.refuse(node, "it takes the best of a past that grows, and of fewer at its start", "bound the mask")
+            ctx.ask.refuse(
+                node,
+                "it takes the best of a past that grows, and of fewer at its start",
+                "bound the mask",
+                kind=Kind.LOOK_BACK,
+            )
     if node.op == "ReduceLogSumExp":  # ONNX Runtime takes 0 for the largest where the first number is -inf
         ctx.ask.ledger.taken[f"every row has a score above -87: '{node.name}'"] = None
     x = shown(ctx, node, along, view, _fill(ctx, node))
@@ -123,18 +130,21 @@ def _check_constants(ctx: Context, node: Node, found: Cells) -> None:
             node,
             "rows that see no frame are normalised over all frames of the stream, and follow from its length",
             "set such weights to zero behind the softmax, or let every row see itself",
+            kind=Kind.ATTENTION,
         )
     if found.weighed is not None and found.hiders and not found.soft:
         ctx.ask.refuse(
             node,
             "where the data hide every key of a row its weights are not a number, which only sums show for sure",
             "set such weights to zero behind the softmax, or let every row see itself",
+            kind=Kind.ATTENTION,
         )
     if (masked & ~(found.value < math.inf)).any() or np.isposinf(found.value).any():
         ctx.ask.refuse(
             node,
             "masked frames are infinite or not a number, and so what batch gives out",
             "fill with what is never given out: -inf for the largest, inf for the smallest",
+            kind=Kind.ATTENTION,
         )
 
 
@@ -148,6 +158,7 @@ def _check_sum(ctx: Context, node: Node, along: Over, found: Cells) -> None:
             node,
             "rows that see no frame are not a number, and at the ends of the stream no frame of theirs says so",
             "set such weights to zero behind the softmax, or let every row see itself",
+            kind=Kind.ATTENTION,
         )
 
 
@@ -170,6 +181,7 @@ def _check_places(ctx: Context, node: Node, found: Cells, decided: Cells, count:
             node,
             f"where a row sees {some} for sure, batch points to one that is masked: the first of the stream",
             "use the values and not their places, or let every row see enough frames, and fill with -inf",
+            kind=Kind.ATTENTION,
         )
 
 

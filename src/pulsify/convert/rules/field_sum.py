@@ -12,6 +12,7 @@ from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.field_view import certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.convert.rules.growing import all_of
 from pulsify.convert.rules.pointwise import clone
+from pulsify.core.refusal import Kind
 from pulsify.core.roles import VALUES, mark
 from pulsify.frontend.model import Node
 
@@ -22,11 +23,13 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
     fields = [o for o in operands if len(o.axes) == 2]
     if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
-        ctx.ask.refuse(node, "it sums over time where two matrices of frame against frame meet", HINT)
+        ctx.ask.refuse(
+            node, "it sums over time where two matrices of frame against frame meet", HINT, kind=Kind.ATTENTION
+        )
     field = fields[0]
     values = [o for o in summed if o is not field]
     if len(values) != 1 or not isinstance(values[0].fact, Wire):
-        ctx.ask.refuse(node, "it sums over time", HINT)
+        ctx.ask.refuse(node, "it sums over time", HINT, kind=Kind.ATTENTION)
     value = values[0].fact
     along = over(ctx, node, field, value)
     seen = seen_rows(ctx, node, along, lambda found, start: certain(ctx, node, along, found).needed)

@@ -21,6 +21,7 @@ from pulsify.convert.rules.field_alike import known_alike
 from pulsify.convert.rules.field_operand import Operand
 from pulsify.convert.rules.growing import growing_template
 from pulsify.convert.template import Template, find, in_step
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same
@@ -48,7 +49,10 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
         return made if folded is None else folded.spread(ctx, made, phases[0].shape, merged=node.op in MERGES)
     if folded is not None and node.op in MERGES:
         ctx.ask.refuse(
-            node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
+            node,
+            FOLDED_HEADS,
+            (ctx.ask.fix_batch(), "use a pulse that is a multiple of the chunk"),
+            kind=Kind.BATCH,
         )
     return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name, folded)
 
@@ -67,7 +71,7 @@ def _template(
             f"'{name}' (a mask, a bias) does not move on with time in a regular way",
             node=node.name, op=node.op,
             hint="masks and biases must depend on the distance of two frames or on chunks; it helps if the pulse "
-            "shares a factor with the chunk",
+            "shares a factor with the chunk", kind=Kind.ATTENTION
         )  # fmt: skip
     prove(ctx.ask, node, f"'{name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
     return found
@@ -114,7 +118,7 @@ class Folded:
         split = array.reshape(*array.shape[:axis], *apart, *array.shape[axis + 1 :])
         one = split.take([0], axis + 1 if self.inside else axis)
         if not np.array_equal(np.broadcast_to(one, split.shape), split, equal_nan=array.dtype.kind == "f"):
-            ctx.ask.refuse(node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}')
+            ctx.ask.refuse(node, FOLDED_HEADS, ctx.ask.fix_batch(), kind=Kind.BATCH)
         return one.reshape(*array.shape[:axis], k, *array.shape[axis + 1 :])
 
     def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...], merged: bool) -> ir.Value:
@@ -153,7 +157,10 @@ def _by_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded 
     sizes, k = ctx.ask.sizes_static(node.outputs[0]), full[0] if folded is not None else 1
     if sizes[0] >= 0 or full[0] not in (1, -sizes[0]) or (full[0] > 1 and folded is None):
         ctx.ask.refuse(
-            node, FOLDED_HEADS, 'fix the batch size: set={"B": 1}, or use a pulse that is a multiple of the chunk'
+            node,
+            FOLDED_HEADS,
+            (ctx.ask.fix_batch(), "use a pulse that is a multiple of the chunk"),
+            kind=Kind.BATCH,
         )
     each = b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full])  # [B, k, ...]
     if k == 1 and sizes[0] < -1:  # all heads of a stream alike

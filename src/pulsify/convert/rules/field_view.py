@@ -28,6 +28,7 @@ from pulsify.convert.template import in_step
 from pulsify.convert.trail import Look, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
@@ -56,7 +57,10 @@ def over(ctx: Context, node: Node, field: Operand, value: Wire | None = None) ->
     cols = [a for a, out in field.axes.items() if out == -1]
     if len(cols) != 1:
         ctx.ask.refuse(
-            node, "it sums over both time axes of a matrix of frame against frame", "sum over the columns of a row only"
+            node,
+            "it sums over both time axes of a matrix of frame against frame",
+            "sum over the columns of a row only",
+            kind=Kind.ATTENTION,
         )
     (col,) = cols
     (row,) = (a for a in field.axes if a != col)
@@ -64,7 +68,12 @@ def over(ctx: Context, node: Node, field: Operand, value: Wire | None = None) ->
     beside = _length(ctx, node, field, sides[col]) if value is None else value.length
     length = (_length(ctx, node, field, sides[row]) if value is None else sides[row].length) or beside
     if length is None or beside is None:
-        ctx.ask.refuse(node, "it sums over time, and nothing says how fast rows and columns advance", "sum over data")
+        ctx.ask.refuse(
+            node,
+            "it sums over time, and nothing says how fast rows and columns advance",
+            "sum over data",
+            kind=Kind.ATTENTION,
+        )
     ends = (
         _least(sides[row].end, length.latest_end(ctx.pulse)),
         _least(sides[col].end, beside.latest_end(ctx.pulse) if value is None else value.end),
@@ -82,7 +91,7 @@ def view_of(ctx: Context, node: Node, o: Over, seen: Seen, ends: bool = False, a
     try:
         view = choose_view(ctx, node, seen, p, o.ends, o.rows)
     except NotStreamable as problem:
-        raise ("ahead" in problem.reason and _by_data(ctx, o.field.name)) or problem from None
+        raise (problem.kind is Kind.LOOK_AHEAD and _by_data(ctx, o.field.name)) or problem from None
     if view.cols.grows:
         grow(ctx, node, o.cached, view, seen)
     elif view.whole:
@@ -160,7 +169,7 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
             return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
-                hint="mask a window of positions as well (a chunk, so many frames back and ahead)",
+                hint="mask a window of positions as well (a chunk, so many frames back and ahead)", kind=Kind.LOOK_AHEAD
             )  # fmt: skip
         fields = [i for i in node.inputs if i and i not in seen and len(ctx.ask.time_axes(i)) > 1 and not run[i].known]
         seen.update(fields)
@@ -249,6 +258,7 @@ def certain(ctx: Context, node: Node, over: Over, found: Cells) -> Cells:
             node,
             "where the data hide every key of a row with a finite score, batch looks at the whole stream",
             "fill with -inf, set the weights to zero behind the softmax, or let every row see itself",
+            kind=Kind.ATTENTION,
         )
     if found.across is not None:
         ctx.ask.refuse(
@@ -256,6 +266,7 @@ def certain(ctx: Context, node: Node, over: Over, found: Cells) -> Cells:
             f"'{over.field.name}' was normalised along the other time axis than the one it is summed over: "
             "over all rows",
             "sum over the axis that the softmax goes along",
+            kind=Kind.ATTENTION,
         )
     if math.isfinite(found.margin):
         ctx.ask.ledger.assume(over.field.name, found.margin)
@@ -279,6 +290,7 @@ def _refuse_scaled(ctx: Context, name: str, found: Cells) -> None:
                 f"it multiplies scores by {max(factors):.4g}, so that data alone may put every key of a row as low as "
                 "the mask does, and batch then looks at the whole stream",
                 f"fill the mask with -inf, or scale scores by less than {cell.ADDED:.0f}",
+                kind=Kind.ATTENTION,
             )
         fresh = [i for i in read if i not in seen and len(ctx.ask.time_axes(i)) > 1 and not run[i].known]
         seen.update(fresh)
@@ -322,7 +334,7 @@ def _check_last_rows(ctx: Context, node: Node, sides: tuple[Length, Length], sig
         if not ctx.ask.traces.tracer.works(int(s)):
             continue
         if cells > MOST_CELLS or not sight.holds(Looked(ctx.ask, int(s))):
-            ctx.ask.refuse(node, *_blind(int(s)))
+            ctx.ask.refuse(node, *_blind(int(s)), kind=Kind.ATTENTION)
 
 
 def _blind(s: int) -> tuple[str, str]:

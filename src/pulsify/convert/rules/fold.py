@@ -20,6 +20,7 @@ from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
 from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.proof.numbers import measured
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 Make = Callable[[Fold, list[ir.Value]], Sequence[ir.Value]]
@@ -36,6 +37,7 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
                 node,
                 "it reduces over time where time is merged with another axis (B*T, say)",
                 "reduce before the reshape, or with time on an axis of its own",
+                kind=Kind.AXES,
             )
     known = [measured(ctx.ask, node, w) if w.length is None and w.end is None else w for w in wires]
     length = next(w.length for w in [*(w for w in known if w.end is not None), *known] if w.length is not None)
@@ -65,7 +67,7 @@ def sizes_of(layout: Layout, axes: set[int], frames: int = 1) -> Sizes:
 
 def check_axes(ctx: Context, node: Node, wire: Wire, axes: set[int]) -> None:
     if any(wire.layout.sizes[a] < 0 for a in axes):
-        ctx.ask.refuse(node, "it reduces over the streams of a batch too", 'fix the batch size with set={"B": 1}')
+        ctx.ask.refuse(node, "it reduces over the streams of a batch too", ctx.ask.fix_batch(), kind=Kind.BATCH)
 
 
 def finished(ctx: Context, node: Node, x: ir.Value, dtype: ir.DataType, axes: set[int], keep: bool) -> ir.Value:

@@ -27,6 +27,7 @@ from pulsify.convert.rules.slice import table_rows
 from pulsify.convert.unused import unused_entries, unused_frames
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun
@@ -161,7 +162,7 @@ class IndexTable:
 
 def frames_by_index(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan | None:
     if ctx.ask.known(index) is None:
-        ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
+        ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position", kind=Kind.DATA)
     grown = ctx.ask.time_axes(index)
     if not grown and wire.layout.folded:
         return of_each_stream(ctx, node, wire, index)
@@ -290,6 +291,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
             node,
             "how far its index table looks depends on the total length (it runs backwards, or from the end)",
             "index frames relative to the current one",
+            kind=Kind.LENGTH,
         )
     longest = rows(ctx.ask.traces.longest)
     table = _early_unused(ctx, node, _read(longest, reaches[0], at), longest, axis + at)
@@ -297,7 +299,10 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
         table = replace(table, clipped=True)  # at other residues the end is
     if 0 < at < longest.ndim - 1 and (len(table.early) or table.clipped):
         ctx.ask.refuse(
-            node, "its index table is irregular near the ends of the stream", "pad first, then index regularly"
+            node,
+            "its index table is irregular near the ends of the stream",
+            "pad first, then index regularly",
+            kind=Kind.NOT_PROVEN,
         )
     claim = _regular(node, rows, table, length, axis)
     prove(

@@ -14,10 +14,9 @@ from pulsify.convert.rules.gather import frames_by_index
 from pulsify.convert.rules.pointwise import clone, pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.convert.rules.single import by_coordinates
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array
-
-BATCH = 'fix the batch size: set={"B": 1}'
 
 
 @rule(
@@ -84,7 +83,7 @@ def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
     shared, depth = node.attr("batch_dims", 0), ctx.ask.dims(node.inputs[1])[-1]
     sizes = np.array(ctx.ask.sizes_static(node.inputs[0])[shared : shared + depth])
     if (sizes < 0).any():
-        ctx.ask.refuse(node, "it picks among the streams of a batch", BATCH)
+        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
     dtype = ctx.ask.dtype(node.inputs[1]).numpy()
     low, high = (ctx.builder.constant(v.astype(dtype), "int") for v in (-sizes, sizes - 1))
     return ctx.builder.op("Min", ctx.builder.op("Max", places, low), high)

@@ -28,6 +28,7 @@ from pulsify.convert.template import MOST_PHASES
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
+from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
@@ -62,9 +63,19 @@ def grow(ctx: Context, node: Node, value: Wire | None, view: View, seen: Seen) -
     found = seen(ctx.ask.traces.longest)
     last = found.last
     if not found.all_before:
-        ctx.ask.refuse(node, "it looks back without bound, but not at everything", "bound the look-back in the mask")
+        ctx.ask.refuse(
+            node,
+            "it looks back without bound, but not at everything",
+            "bound the look-back in the mask",
+            kind=Kind.LOOK_BACK,
+        )
     if value is None:
-        ctx.ask.refuse(node, "it looks back without bound, at what no stream of frames says", "bound the look-back")
+        ctx.ask.refuse(
+            node,
+            "it looks back without bound, at what no stream of frames says",
+            "bound the look-back",
+            kind=Kind.LOOK_BACK,
+        )
     horizon = Horizon(view.rows, view.cols, _phases(ctx, node, last, view), seen)
     ahead = float(max(abs(int((last - np.arange(len(last))).max())), 1)) * ctx.pulse / view.rows.p
     near = {"start": ctx.pulse + ahead, "pair": ahead, "end": ctx.pulse + ahead}
@@ -93,6 +104,7 @@ def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
                 "all of its frames are kept, and the first ones show later ones",
                 node=wire.name,
                 hint="bound the look-back in the mask, or use a longer pulse",
+                kind=Kind.LOOK_BACK,
             )
         ctx.grown[name] = ctx.filed(name, wire, wire.take(own), own)
         ctx.windows[name] = own
@@ -109,7 +121,10 @@ def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:
             shift = inside[0] % count
             return np.stack([seen[(n - shift) % count] for n in range(count)])
     ctx.ask.refuse(
-        node, "how far it looks ahead does not repeat with the pulses", "use a pulse that is a multiple of the chunk"
+        node,
+        "how far it looks ahead does not repeat with the pulses",
+        "use a pulse that is a multiple of the chunk",
+        kind=Kind.LOOK_BACK,
     )
 
 
@@ -164,7 +179,7 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
     if not _straight(ctx, name):
         ctx.ask.refuse(
             node, f"'{name}' is not certain to be linear over the distance, and the past is unbounded",
-            "bound the look-back in the mask",
+            "bound the look-back in the mask", kind=Kind.LOOK_BACK
         )  # fmt: skip
     i, j = np.nonzero(needed)
     x = cells.astype(np.float64)
@@ -176,7 +191,7 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
     if array.dtype.kind != "f" or not np.isfinite(x).all() or (off > 1e-6 * scale).any():
         ctx.ask.refuse(
             node, f"'{name}' is neither constant nor linear over the distance, and the past is unbounded",
-            "bound the look-back in the mask",
+            "bound the look-back in the mask", kind=Kind.LOOK_BACK
         )  # fmt: skip
     return _slope(ctx, name, windows, (row, col), slope.reshape(shape), base.reshape(shape), array.ndim)
 

@@ -14,6 +14,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import First, Prefix, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read, execute
 from pulsify.convert.primitives.latch import latch
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 Cut = Callable[[ir.Value], ir.Value]
@@ -40,6 +41,7 @@ def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, nam
             "the first frames are used as a value of their own where time is merged with another axis (B*T, say), "
             "or of no data",
             "cut before the reshape, or feed them as a separate input without a time axis",
+            kind=Kind.AXES,
         )
     ctx.ask.ledger.require(node.name, wire.length, at_least=count)
     name = name or node.outputs[0]

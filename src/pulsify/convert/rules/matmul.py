@@ -10,6 +10,7 @@ from pulsify.convert.rules.fold import contracted
 from pulsify.convert.rules.pointwise import check_operands, pointwise
 from pulsify.convert.rules.registry import rule
 from pulsify.core.equation import explicit
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
@@ -49,6 +50,7 @@ def _one_time_axis(ctx: Context, node: Node, left: Wire | None, right: Wire | No
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "mask the scores so that a frame sees a bounded number of frames before and after it",
+            kind=Kind.LOOK_AHEAD,
         )
 
 
@@ -81,6 +83,7 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
             node,
             "every frame meets every other frame (attention scores), and nothing bounds how far it looks",
             "mask the scores so that a frame sees a bounded number of frames before and after it",
+            kind=Kind.LOOK_AHEAD,
         )
     if summed:
         check_operands(ctx, node, summed)

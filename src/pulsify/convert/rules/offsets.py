@@ -24,6 +24,7 @@ from pulsify.convert.known.series import Unsure
 from pulsify.convert.proof.numbers import Looked, follower
 from pulsify.convert.proof.values import known_at
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array, known
 
@@ -71,6 +72,7 @@ def by_offset(ctx: Context, node: Node, name: str, places: Places, offsets: ir.V
             node,
             f"'{name}' is no formula of the offset between two frames, and the past is unbounded",
             "bound the look-back in the mask",
+            kind=Kind.LOOK_BACK,
         )
     return made.take(Window(ctx.pulse, ALL, 0))
 
@@ -143,6 +145,7 @@ def _leaf(ctx: Context, node: Node, name: str, places: Places) -> Leaf | None:
             node,
             f"'{name}' depends on the length of the stream, not on the offset alone",
             "index it by the offset j - i",
+            kind=Kind.LOOK_BACK,
         )
     if producer is None or _straight(ctx, name):
         return Leaf(line)

@@ -28,6 +28,7 @@ from pulsify.convert.rules.registry import rule
 from pulsify.convert.unused import zero_entries
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
@@ -49,6 +50,7 @@ def col2im(ctx: Context, node: Node) -> Plan | None:
             node,
             "its blocks do not follow one another along time alone",
             "fold along time, which must be the last axis",
+            kind=Kind.AXES,
         )
     wire = measured(ctx.ask, node, found)
     assert wire.length is not None
@@ -159,7 +161,9 @@ def scatter(ctx: Context, node: Node) -> Plan | None:
             node, "it overwrites frames of a whole stream", "sum up (reduction='add'), or join the parts instead"
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:
-        ctx.ask.refuse(node, "time is not the axis it scatters along", "scatter along time, with one index a frame")
+        ctx.ask.refuse(
+            node, "time is not the axis it scatters along", "scatter along time, with one index a frame", kind=Kind.AXES
+        )
     wire = measured(ctx.ask, node, updates)
     assert wire.length is not None
     length = base.length or measured(ctx.ask, node, base).length
@@ -185,7 +189,12 @@ def _table(ctx: Context, node: Node, run: Trace, axis: int) -> Array:
     """One place for every update along time."""
     value = run[node.inputs[1]]
     if not value.known:
-        ctx.ask.refuse(node, "where it scatters depends on the data", "scatter to places that follow from the position")
+        ctx.ask.refuse(
+            node,
+            "where it scatters depends on the data",
+            "scatter to places that follow from the position",
+            kind=Kind.DATA,
+        )
     table = value.array
     if node.op == "ScatterND":
         if table.ndim != 2 or table.shape[1] != 1:

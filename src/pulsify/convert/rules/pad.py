@@ -19,6 +19,7 @@ from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 MODES = ("constant", "edge", "reflect")
@@ -31,14 +32,19 @@ def pad(ctx: Context, node: Node) -> Plan | None:
         return static(ctx, node)
     axes = _axes(ctx, node, wire)
     if ctx.ask.known(node.inputs[1]) is None:
-        ctx.ask.refuse(node, "how much it pads depends on the data", "pad a fixed amount")
+        ctx.ask.refuse(node, "how much it pads depends on the data", "pad a fixed amount", kind=Kind.DATA)
     before, back, others = _amounts(ctx, node, wire, axes)
     after = int(back.item) if back.constant else None
     if before == 0 and after == 0:
         return _plan(ctx, node, wire, others, None, shift(0), wire.length)
     mode = node.attr("mode", "constant")
     if mode not in MODES:
-        ctx.ask.refuse(node, f"padding mode '{mode}' shows the other end of the stream", "use zero, edge or reflect")
+        ctx.ask.refuse(
+            node,
+            f"padding mode '{mode}' shows the other end of the stream",
+            "use zero, edge or reflect",
+            kind=Kind.BACKWARDS,
+        )
     wire = measured(ctx.ask, node, wire)
     length = _length(ctx, node, wire, before, back)
     if after is None and mode == "reflect":
@@ -89,14 +95,16 @@ def _amounts(ctx: Context, node: Node, wire: Wire, axes: list[int]) -> tuple[int
             ctx.ask.refuse(
                 node,
                 f"how much it pads axis {axis} changes with the length of the stream",
-                'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
+                ("pad a fixed amount", ctx.ask.declare("4*n")),
+                kind=Kind.LENGTH,
             )
         others[axis], others[axis + rank] = int(pads[i].item), int(pads[i + n].item)
     if not front.constant:
         ctx.ask.refuse(
             node,
             "how much it pads in front depends on the total length",
-            'pad a fixed amount, or declare the lengths you use, e.g. set={"T": "4*n"}',
+            ("pad a fixed amount", ctx.ask.declare("4*n")),
+            kind=Kind.LENGTH,
         )
     if not back.constant:
         runs_from(ctx.ask, node, lambda s: known_at(ctx.ask, node.inputs[1], s))
@@ -113,7 +121,8 @@ def _require_varying(ctx: Context, node: Node, wire: Wire, back: Series) -> None
         ctx.ask.refuse(
             node,
             "at some lengths, however long, it mirrors more frames than there are",
-            'declare the lengths you use, e.g. set={"T": "4*n"}',
+            ctx.ask.declare("4*n"),
+            kind=Kind.LENGTH,
         )
     short = np.flatnonzero(few.values)
     least = int(frames.look(int(short[-1]) + 1)[-1]) + 1 if short.size else 1
@@ -129,7 +138,9 @@ def _length(ctx: Context, node: Node, wire: Wire, before: int, back: Series) -> 
     frames = in_frames(ctx.ask, wire.length)
     made = length_of(ctx.ask, node, add(add(frames, constant(before, back.unit)), back))
     if made.rate != wire.length.rate:
-        ctx.ask.refuse(node, "how much it pads grows with the stream", "pad a fixed amount, or to a multiple")
+        ctx.ask.refuse(
+            node, "how much it pads grows with the stream", "pad a fixed amount, or to a multiple", kind=Kind.LENGTH
+        )
     return made
 
 

@@ -25,6 +25,7 @@ from pulsify.convert.rules.field_template import field_template
 from pulsify.convert.rules.field_view import inside
 from pulsify.convert.rules.growing import all_of
 from pulsify.convert.rules.pointwise import clone
+from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
@@ -69,6 +70,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
             node=node.name,
             op=node.op,
             hint="keep time on one axis, or on two for attention scores",
+            kind=Kind.AXES,
         )
     axes = (times[0], times[1])
     sides = tuple(_side(ctx, operands, a) for a in axes)
@@ -226,7 +228,7 @@ def _reshaped(ctx: Context, x: ir.Value, dims: list[int], axes: Mapping[int, int
 def _tiled(ctx: Context, node: Node, x: ir.Value | None) -> ir.Value:
     """Heads said again; what is repeated along time is one frame, which is spread already."""
     if min(ctx.ask.sizes_static(node.outputs[0])) < 0:
-        ctx.ask.refuse(node, "it repeats heads as often as there are streams", 'fix the batch size: set={"B": 1}')
+        ctx.ask.refuse(node, "it repeats heads as often as there are streams", ctx.ask.fix_batch(), kind=Kind.BATCH)
     before, after = ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])
     times = ctx.ask.time_axes(node.outputs[0])
     return ctx.builder.op(
@@ -289,6 +291,7 @@ def _moved(ctx: Context, node: Node) -> None:
             node,
             f"no streaming rule is known for operator {node.op} where every frame meets every other",
             "see docs/operators.md for what attention may be made of",
+            kind=Kind.ATTENTION,
         )
     source = ctx.ask.facts[node.inputs[fields[0]]]
     assert isinstance(source, Field)

@@ -20,6 +20,7 @@ from pulsify.convert.primitives.boundary import aligned
 from pulsify.convert.primitives.builder import Builder, choose
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.core.traits import ELEMENTWISE
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
@@ -41,6 +42,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             node,
             "time stands on different axes of its operands, so every frame meets every other",
             "a bounded mask is needed where frames meet frames",
+            kind=Kind.LOOK_AHEAD,
         )
     if (late := joined(ctx, node, wires)) is not None:
         ctx.ask.facts[name] = late
@@ -103,6 +105,7 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
             node,
             "time is merged with another axis (B*T, say) in one operand and not in the other",
             "reshape both alike",
+            kind=Kind.AXES,
         )
     outer = outers.pop()
     layout = ctx.ask.layout(node, node.outputs[0], outer)
@@ -131,6 +134,7 @@ def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None
             node,
             "time is merged with another axis (B*T, say) in one operand and not in the other",
             "reshape both alike",
+            kind=Kind.AXES,
         )
     outer = outers.pop()
 
@@ -216,7 +220,9 @@ def _safe(ctx: Context, node: Node, facts: list[Static | None], inputs: list[ir.
     at = {"Div": 1, "Mod": 1, "Gather": 1, "GatherElements": 1}.get(node.op)
     if at is None:
         if node.op in TAKES_PLACES and any(f and (f.final or f.first) for f in facts[1:]):
-            ctx.ask.refuse(node, "where it reads or writes follows from the stream", "do it in a second model")
+            ctx.ask.refuse(
+                node, "where it reads or writes follows from the stream", "do it in a second model", kind=Kind.DATA
+            )
         return inputs
     fact, dtype = facts[at], ctx.ask.dtype(node.inputs[at])
     if fact is None or not (fact.final or fact.first) or not dtype.is_integer():
@@ -228,7 +234,7 @@ def _safe(ctx: Context, node: Node, facts: list[Static | None], inputs: list[ir.
     else:
         rows = ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)]
         if rows < 0:
-            ctx.ask.refuse(node, "it picks among the streams of a batch", 'fix the batch size: set={"B": 1}')
+            ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
         low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-rows, rows - 1))
         out[at] = b.op("Min", b.op("Max", x, low), high)
     return out

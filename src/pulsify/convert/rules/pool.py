@@ -19,6 +19,7 @@ from pulsify.convert.rules.pointwise import clone, pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 
@@ -31,7 +32,9 @@ def pool(ctx: Context, node: Node) -> Plan | None:
         node, make = beside_time(ctx, node, node.attr("kernel_shape"))
         return static(ctx, node, make) if wire is None else pointwise(ctx, node, make)
     if len(node.outputs) > 1 and node.outputs[1]:
-        ctx.ask.refuse(node, "its indices count over the whole stream", "use only the pooled values")
+        ctx.ask.refuse(
+            node, "its indices count over the whole stream", "use only the pooled values", kind=Kind.WHOLE_STREAM
+        )
     wire = measured(ctx.ask, node, wire)
     kernel = node.attr("kernel_shape")
     t = taps(ctx, node, wire, kernel)

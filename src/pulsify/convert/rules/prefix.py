@@ -18,6 +18,7 @@ from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.range import exact_up_to
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 NEUTRAL = {"CumSum": 0, "CumProd": 1}
@@ -33,7 +34,9 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
     if wire is None or wire.layout.axis != axis % wire.layout.rank:
         return pointwise(ctx, node)
     if node.attr("reverse", 0):
-        ctx.ask.refuse(node, "it accumulates from the end of the stream", "accumulate from the start")
+        ctx.ask.refuse(
+            node, "it accumulates from the end of the stream", "accumulate from the start", kind=Kind.BACKWARDS
+        )
     if wire.constant_frame is not None and node.op == "CumSum" and (counted := _counted(ctx, node, wire)) is not None:
         ctx.ask.facts[node.outputs[0]] = counted
         return None
@@ -42,6 +45,7 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
             node,
             "it accumulates where time is merged with another axis (B*T, say), or over no data",
             "use a plain time axis",
+            kind=Kind.AXES,
         )
     sizes = tuple(1 if i == wire.layout.axis else s for i, s in enumerate(wire.layout.sizes))
 

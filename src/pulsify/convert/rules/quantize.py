@@ -6,6 +6,7 @@ from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.convert.rules.pointwise import pointwise
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 
@@ -25,6 +26,9 @@ def quantize(ctx: Context, node: Node) -> Plan | None:
 def dynamic(ctx: Context, node: Node) -> Plan | None:
     if ctx.ask.wire(node.inputs[0]) is not None:
         ctx.ask.refuse(
-            node, "its scale is computed from the whole stream", "use static quantisation (QDQ with calibrated scales)"
+            node,
+            "its scale is computed from the whole stream",
+            "use static quantisation (QDQ with calibrated scales)",
+            kind=Kind.WHOLE_STREAM,
         )
     return pointwise(ctx, node)

@@ -14,6 +14,7 @@ from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.proof.numbers import sizes
 from pulsify.convert.rules.pointwise import static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 
@@ -54,5 +55,8 @@ def evaluated(ctx: Context, node: Node) -> Plan | None:
     if not ctx.ask.time_axes(node.outputs[0]) and not any(ctx.ask.wire(i) for i in node.inputs):
         return static(ctx, node)
     ctx.ask.refuse(
-        node, "its value depends on the total length or on the data", "use a value that is known while streaming"
+        node,
+        "its value depends on the total length or on the data",
+        "use a value that is known while streaming",
+        kind=Kind.LENGTH,
     )

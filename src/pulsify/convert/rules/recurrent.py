@@ -16,6 +16,7 @@ from pulsify.convert.primitives.carry import carry, per_stream, real_count, skip
 from pulsify.convert.proof.numbers import in_frames, measured, numbers, same_series
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
@@ -27,7 +28,9 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     if wire is None:
         return static(ctx, node)
     if wire.layout.axis == 2:
-        ctx.ask.refuse(node, "time is its feature axis", "put time on the sequence or on the batch axis")
+        ctx.ask.refuse(
+            node, "time is its feature axis", "put time on the sequence or on the batch axis", kind=Kind.AXES
+        )
     if wire.layout.axis == 1:
         return _over_another_axis(ctx, node, wire)
     if node.attr("direction", "forward") != "forward":
@@ -35,9 +38,12 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
             node,
             f"it runs {node.attr('direction')} over time, so it reads the whole future",
             "use a forward recurrence, or run it over another axis",
+            kind=Kind.BACKWARDS,
         )
     if wire.layout.folded or (wire.length is None and wire.end is not None):
-        ctx.ask.refuse(node, "it runs where time is merged with another axis (B*T, say)", "use a plain time axis")
+        ctx.ask.refuse(
+            node, "it runs where time is merged with another axis (B*T, say)", "use a plain time axis", kind=Kind.AXES
+        )
     wire = measured(ctx.ask, node, wire)
     assert wire.length is not None
     _check_lengths(ctx, node, wire)
@@ -77,6 +83,7 @@ def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
             node,
             "its sequence lengths are data, or not the length of the stream",
             "leave them out, or bind them to the stream's length",
+            kind=Kind.DATA,
         )
 
 

@@ -13,6 +13,7 @@ from pulsify.convert.proof.numbers import uncertain
 from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 Rule = Callable[[Context, Node], Plan | None]
@@ -133,6 +134,7 @@ def _check_noise(ctx: Context, node: Node) -> None:
             node,
             "it is told to train: it drops entries at random",
             "export the model in inference mode (module.eval())",
+            kind=Kind.EXPORT,
         )
 
 

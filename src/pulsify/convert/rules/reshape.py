@@ -25,6 +25,7 @@ from pulsify.convert.rules.pointwise import clone, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
 
@@ -58,6 +59,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
             + ("no axis" if not axes else "more than one axis")
             + " of its output grows with the stream",
             "keep time on one axis",
+            kind=Kind.AXES,
         )
     axis = axes[0]
     if ctx.ask.traces.other_batch is not None and (turned := _behind(ctx, node, wire, name, axis)) is not None:
@@ -95,7 +97,7 @@ def _as_it_is(ctx: Context, node: Node, value: ir.Value, whole: bool) -> Sequenc
     if node.op not in ("Squeeze", "Unsqueeze") or not whole:
         ctx.ask.refuse(
             node, f"time and batch are merged in this {node.op}, and the batch size is open",
-            "export with a fixed batch of 1, or keep streams and time on axes of their own",
+            "export with a fixed batch of 1, or keep streams and time on axes of their own", kind=Kind.BATCH
         )  # fmt: skip
     return clone(ctx, node, [value, *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
 
@@ -111,6 +113,7 @@ def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> N
                 f"it scrambles time: at {run.length} frames {list(run[node.inputs[0]].dims)} is read as "
                 f"{list(run[name].dims)}, so that which frames a row holds depends on the length",
                 "transpose first, so that axes keep their order",
+                kind=Kind.AXES,
             )
 
 
@@ -142,7 +145,10 @@ def _check_inner_batch(ctx: Context, node: Node, wire: Wire, name: str, axis: in
             for run in (ctx.ask.traces.runs[0], other)]  # fmt: skip
     if here[0][0] * here[1][1] != here[1][0] * here[0][1]:
         ctx.ask.refuse(
-            node, f"time and batch are merged (T*B) in this {node.op}", 'fix the batch size, e.g. set={"B": 1}'
+            node,
+            f"time and batch are merged (T*B) in this {node.op}",
+            ctx.ask.fix_batch(),
+            kind=Kind.BATCH,
         )
 
 
@@ -160,7 +166,10 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
         kept = math.prod(run[name].dims[:axis])
         if kept == 0 or ahead % kept:
             ctx.ask.refuse(
-                node, f"time cannot be followed through this {node.op}: its axis is split up", "transpose first"
+                node,
+                f"time cannot be followed through this {node.op}: its axis is split up",
+                "transpose first",
+                kind=Kind.AXES,
             )
         out.append(ahead // kept)
     apart = _inner(ctx, wire.name, wire.layout.axis) != _inner(ctx, name, axis) or tuple(out) != wire.layout.outer[:2]
@@ -169,6 +178,7 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
             node,
             f"time and batch were merged (T*B), and this {node.op} splits them in another way",
             "undo the merge as it was made: [T*B, C] to [T, B, C]",
+            kind=Kind.BATCH,
         )
     return (out[0], out[1], *wire.layout.outer[2:])
 
@@ -274,7 +284,7 @@ def space_to_depth(ctx: Context, node: Node) -> Plan | None:
 
 def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
     if wire.layout.axis == 1:
-        ctx.ask.refuse(node, "time is its channel axis", "put time on a spatial axis")
+        ctx.ask.refuse(node, "time is its channel axis", "put time on a spatial axis", kind=Kind.AXES)
     if wire.layout.axis == 0:
         reach = Reach()
     length = wire.length.then(reach.den, 0, reach.num) if wire.length is not None else None

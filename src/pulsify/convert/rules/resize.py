@@ -22,6 +22,7 @@ from pulsify.convert.rules.registry import rule
 from pulsify.convert.rules.resize_across import Given, resized
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 HALF, NONE = Fraction(1, 2), Fraction(0)
@@ -241,7 +242,10 @@ def _factor(ctx: Context, node: Node, wire: Wire) -> Fraction:
         factors = {Fraction(run[out].dims[axis], run[name].dims[axis]) for run in ctx.ask.traces.runs}
         if len(factors) > 1:
             ctx.ask.refuse(
-                node, "its factor depends on the total length", "resize by a fixed factor instead of to a size"
+                node,
+                "its factor depends on the total length",
+                "resize by a fixed factor instead of to a size",
+                kind=Kind.LENGTH,
             )
         factor = factors.pop()
         _check_sizes(ctx, node, wire, factor)
@@ -272,7 +276,7 @@ def _check(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> None:
     if mode == "half_pixel_symmetric" and factor.denominator != 1:
         ctx.ask.refuse(
             node, f"with {mode} places depend on the total length, where it is not resized by a whole number",
-            "export it with half_pixel",
+            "export it with half_pixel", kind=Kind.LENGTH
         )  # fmt: skip
     made, read = ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0])
     others = [(m, n) for i, (m, n) in enumerate(zip(made, read, strict=True)) if i != wire.layout.axis]
@@ -286,7 +290,10 @@ def _check(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> None:
         ctx.ask.ledger.require(node.name, wire.length, at_least=_grows_from(factor))
     if mode in ("align_corners", "tf_crop_and_resize"):
         ctx.ask.refuse(
-            node, f"with {mode} every position depends on the total length", "export it with align_corners=False"
+            node,
+            f"with {mode} every position depends on the total length",
+            "export it with align_corners=False",
+            kind=Kind.LENGTH,
         )
     if node.attr("antialias", 0) or node.attr("exclude_outside", 0):
         ctx.ask.refuse(node, "antialias and exclude_outside are not supported along time", "export it without them")

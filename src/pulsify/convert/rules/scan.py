@@ -24,6 +24,7 @@ from pulsify.convert.primitives.carry import Carry, carry, wanted_by_anyone, zer
 from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.rules.pointwise import not_zero
 from pulsify.convert.rules.registry import rule
+from pulsify.core.refusal import Kind
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Node
 
@@ -84,28 +85,37 @@ def loop(ctx: Context, node: Node) -> Plan:
 def _scanned(ctx: Context, node: Node, name: str, axis: int, reverse: bool) -> Wire:
     wire = ctx.ask.wire(name)
     if reverse:
-        ctx.ask.refuse(node, "it runs backwards over time, so it reads the whole future", "scan forwards")
+        ctx.ask.refuse(
+            node, "it runs backwards over time, so it reads the whole future", "scan forwards", kind=Kind.BACKWARDS
+        )
     if wire is None or (wire.layout.folded and wire.end is not None) or wire.layout.axis != axis % wire.layout.rank:
         ctx.ask.refuse(
-            node, f"it scans '{name}' along another axis than time", "put time on the axis that is scanned, by itself"
+            node,
+            f"it scans '{name}' along another axis than time",
+            "put time on the axis that is scanned, by itself",
+            kind=Kind.AXES,
         )
     return wire
 
 
 def _check(ctx: Context, node: Node, body: Body, parts: Looped) -> None:
     if any(a.reverse for a in parts.collected):
-        ctx.ask.refuse(node, "it writes its frames from the last to the first", "scan forwards")
+        ctx.ask.refuse(node, "it writes its frames from the last to the first", "scan forwards", kind=Kind.BACKWARDS)
     for name in body.captured:
         if len(ctx.ask.time_axes(name)):
             ctx.ask.refuse(
                 node,
                 f"every turn reads all of '{name}', whatever the frame",
                 "make it a scan input, or bound what is read",
+                kind=Kind.WHOLE_STREAM,
             )
     for c in parts.carried:
         if ctx.ask.time_axes(c.start) or (c.final and ctx.ask.time_axes(c.final)):
             ctx.ask.refuse(
-                node, f"it carries '{c.before}', which holds the whole stream", "carry a state of fixed size"
+                node,
+                f"it carries '{c.before}', which holds the whole stream",
+                "carry a state of fixed size",
+                kind=Kind.WHOLE_STREAM,
             )
         if c.final and ctx.ask.dims(c.final) != ctx.ask.dims(c.start):
             ctx.ask.refuse(

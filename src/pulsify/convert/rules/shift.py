@@ -28,6 +28,7 @@ from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
 from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, uncertain
 from pulsify.convert.proof.pinned import Settles, pinned
 from pulsify.core.length import Length
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array, CannotRun, known
 
@@ -115,6 +116,7 @@ def everywhere(
                 node,
                 "far from the diagonal, attention scores belong to other offsets than near it",
                 "use the usual relative-position shift",
+                kind=Kind.ATTENTION,
             )
 
 
@@ -288,6 +290,7 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
                 node,
                 "attention scores are moved about in a way that is no relative-position shift",
                 "use the usual relative-position shift",
+                kind=Kind.ATTENTION,
             )
         places[offset] = int(found[0, 0])
     return places

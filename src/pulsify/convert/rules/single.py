@@ -22,6 +22,7 @@ from pulsify.convert.proof.numbers import numbers, sizes
 from pulsify.convert.rules.fold import last_frames
 from pulsify.convert.rules.latch import first_frames
 from pulsify.convert.rules.slice import not_folded
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array
@@ -49,7 +50,9 @@ def by_coordinates(ctx: Context, node: Node, wire: Wire) -> Plan:
     cells = numbers(ctx.ask, node, index)
     across = np.delete(cells, axis, -1)
     if not all(c.constant for c in across.flat):
-        ctx.ask.refuse(node, "which entries of a frame it takes depends on the length of the stream", EITHER)
+        ctx.ask.refuse(
+            node, "which entries of a frame it takes depends on the length of the stream", EITHER, kind=Kind.LENGTH
+        )
     places = _ends(ctx, node, cells[..., axis], axis)
     streams = [a for a in range(depth) if wire.layout.sizes[a] < 0]
     if not streams:
@@ -61,7 +64,7 @@ def by_coordinates(ctx: Context, node: Node, wire: Wire) -> Plan:
         return _taken(ctx, node, wire, places, picked)
     own = depth == 2 and ctx.ask.sizes_static(index) == (-1, 2) and wire.layout.sizes[streams[0]] == -1
     if not own or not each_stream(ctx.ask, index, streams[0]):
-        ctx.ask.refuse(node, "it picks among the streams of a batch", 'fix the batch size: set={"B": 1}')
+        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
     return _taken(ctx, node, wire, places[0], lambda x, inside: _along(ctx, x, inside, axis))
 
 
@@ -111,7 +114,7 @@ def for_every_entry(ctx: Context, node: Node, wire: Wire) -> Plan:
 
 def _known(ctx: Context, node: Node, index: str) -> None:
     if ctx.ask.known(index) is None:
-        ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position")
+        ctx.ask.refuse(node, "which frames it takes depends on the data", "choose frames by position", kind=Kind.DATA)
     if ctx.ask.time_axes(index):
         ctx.ask.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
 
@@ -141,5 +144,7 @@ def _ends(ctx: Context, node: Node, cells: Array, axis: int) -> Array:
     size = sizes(ctx.ask, node, node.inputs[0])[axis]
     back = [c if c.constant else subtract(c, size) for c in cells.flat]  # T - 1, as models write the last frame's place
     if not all(c.constant and (own.constant or c.item < 0) for c, own in zip(back, cells.flat, strict=True)):
-        ctx.ask.refuse(node, "which single frames it takes depends on the length of the stream", EITHER)
+        ctx.ask.refuse(
+            node, "which single frames it takes depends on the length of the stream", EITHER, kind=Kind.LENGTH
+        )
     return np.array([int(c.item) for c in back], np.int64).reshape(cells.shape)

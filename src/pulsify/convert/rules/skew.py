@@ -19,6 +19,7 @@ from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.offsets import by_offset
 from pulsify.convert.rules.shift import Moves, everywhere, lengths_and_places
+from pulsify.core.refusal import Kind
 from pulsify.core.roles import SHIFTED, mark
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array
@@ -36,6 +37,7 @@ def skewed(
             node,
             "attention scores are moved about in a way that is no relative-position shift",
             "use the usual relative-position shift",
+            kind=Kind.ATTENTION,
         )
     assert origin.raw is not None
     name = origin.product[0].inputs[origin.product[1]]
@@ -54,7 +56,10 @@ def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
     assert origin.product is not None and origin.raw is not None
     if min(origin.sizes[origin.sides[1].axis + 1 :], default=1) < 0:
         ctx.ask.refuse(
-            node, "all of the past is kept, and it is not laid out for that (batch first)", "put the batch first"
+            node,
+            "all of the past is kept, and it is not laid out for that (batch first)",
+            "put the batch first",
+            kind=Kind.LOOK_BACK,
         )
     (rows, cols), b = windows, ctx.builder
     name = origin.product[0].inputs[origin.product[1]]
@@ -105,10 +110,19 @@ def _by_offset(
             row = table.take(place, axis)
             if not _alike(row, rows.setdefault(offset, row), table):
                 ctx.ask.refuse(
-                    node, "its relative positions depend on the length of the stream", "index them by the offset j - i"
+                    node,
+                    "its relative positions depend on the length of the stream",
+                    "index them by the offset j - i",
+                    kind=Kind.ATTENTION,
                 )
     if len(rows) < hi - lo + 1:
-        raise Unclear("its relative positions reach further than was looked", node=node.name, op=node.op, hint="")
+        raise Unclear(
+            "its relative positions reach further than was looked",
+            node=node.name,
+            op=node.op,
+            hint="",
+            kind=Kind.ATTENTION,
+        )
     zero = np.zeros_like(rows[lo])
     return np.stack([rows.get(wanted[0] + n, zero) for n in range(wanted[1])], axis)
 

@@ -47,6 +47,7 @@ from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.lengths import BATCHES
 
@@ -71,7 +72,7 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
     for i in range(1, 5):
         if node.input(i) and ctx.ask.known(node.input(i)) is None:
-            ctx.ask.refuse(node, "where it cuts depends on the data", "cut at a fixed place")
+            ctx.ask.refuse(node, "where it cuts depends on the data", "cut at a fixed place", kind=Kind.DATA)
     if wire is None:
         grown = ctx.ask.time_axes(node.outputs[0])
         if not grown:
@@ -120,7 +121,8 @@ def _others_cut(ctx: Context, node: Node, wire: Wire, cuts: Mapping[int, Cut]) -
             ctx.ask.refuse(
                 node,
                 f"where it cuts axis {axis} changes with the length of the stream",
-                'cut at a fixed place, or declare the lengths you use: set={"T": "8*n"}',
+                ("cut at a fixed place", ctx.ask.declare("8*n")),
+                kind=Kind.LENGTH,
             )
         size = ctx.ask.dims(node.inputs[0])[axis]
         start = min(int(cut.start.item), size if cut.step > 0 else size - 1)
@@ -143,6 +145,7 @@ def _start(ctx: Context, node: Node, cut: Cut, size: Series | None = None) -> in
             node,
             "where it starts depends on the total length (it keeps the last frames)",
             "keep a fixed number of frames from the start, or all frames and choose after the stream",
+            kind=Kind.LENGTH,
         )
     return int(seen[0])
 
@@ -154,11 +157,12 @@ def _with_frames(size: Series, count: int) -> int:
 
 def _refuse_last(ctx: Context, node: Node, count: int, size: Series) -> NoReturn:
     """More of the last frames than short streams have: those come out shorter, which no value of a stream does."""
-    symbol, least = ctx.ask.traces.tracer.time.symbol, _with_frames(size, count)
+    least = _with_frames(size, count)
     ctx.ask.refuse(
         node,
         f"it keeps the last {count} frames, and of shorter streams all there are: how many follows from the length",
-        f'declare that streams are no shorter: set={{"{symbol}": "{least}+n"}}; or keep fewer frames',
+        (ctx.ask.declare(f"{least}+n", "declare that streams are no shorter"), "keep fewer frames"),
+        kind=Kind.LENGTH,
     )
 
 
@@ -184,7 +188,7 @@ def _others(ctx: Context, node: Node, wire: Wire, ranges: dict[int, Range]) -> P
             and wire.layout.sizes[axis] < 0
             and not _whole(r, ctx.ask.dims(node.inputs[0], 0)[axis])
         ):
-            ctx.ask.refuse(node, "it cuts the batch axis", 'fix the batch size with set={"B": 1}')
+            ctx.ask.refuse(node, "it cuts the batch axis", ctx.ask.fix_batch(), kind=Kind.BATCH)
     kept = {a: r for a, r in ranges.items() if wire.layout.sizes[a] >= 0}
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -199,7 +203,10 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
         return _others(ctx, node, wire, ranges)
     if step < 0:
         ctx.ask.refuse(
-            node, "it runs backwards over the whole stream", "a stream has no end to start from; drop the flip"
+            node,
+            "it runs backwards over the whole stream",
+            "a stream has no end to start from; drop the flip",
+            kind=Kind.BACKWARDS,
         )
     axis, name = wire.layout.axis, node.outputs[0]
     if axis not in ctx.ask.time_axes(name) and (count := _from_the_end(cut, size)):
@@ -221,7 +228,10 @@ def _on_time(ctx: Context, node: Node, wire: Wire, cut: Cut, ranges: dict[int, R
 
     if wire.length is not None and length is not None and length.rate * step != wire.length.rate:
         ctx.ask.refuse(
-            node, "it keeps the first part of the stream, and the rest waits longer and longer", "take every n-th frame"
+            node,
+            "it keeps the first part of the stream, and the rest waits longer and longer",
+            "take every n-th frame",
+            kind=Kind.LENGTH,
         )
     if step > 1:
         not_folded(ctx, node, wire)
@@ -238,6 +248,7 @@ def not_folded(ctx: Context, node: Node, wire: Wire) -> None:
             node,
             "it takes single frames where time is merged with another axis (B*T, say)",
             "take them before the reshape, with time on an axis of its own",
+            kind=Kind.AXES,
         )
 
 
@@ -306,6 +317,7 @@ def _check_count(ctx: Context, node: Node, cut: Cut, size: Series, frames: int, 
             node,
             "a few frames of the stream are cut out as a value of their own, and which depends on its length",
             "cut a fixed number of frames at a fixed place from either end",
+            kind=Kind.LENGTH,
         )
 
 
@@ -321,7 +333,10 @@ def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Pl
     """A table cut to the length of the stream: frame k is row start + k * step, looked up by the clock."""
     if step < 1:
         ctx.ask.refuse(
-            node, "which rows of the table it takes depends on the total length", "count positions from the start"
+            node,
+            "which rows of the table it takes depends on the total length",
+            "count positions from the start",
+            kind=Kind.LENGTH,
         )
     rows = ctx.ask.dims(node.inputs[0])[axis]
     b, name = ctx.builder, node.outputs[0]

@@ -19,6 +19,7 @@ from pulsify.convert.rules.registry import rule
 from pulsify.convert.zeros import NONE, Ends, weights, zero_ends
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 
 FRAMES = "cut the signal into frames first (STFT, or a strided convolution)"
@@ -46,7 +47,7 @@ def stft(ctx: Context, node: Node) -> Plan | None:
     if wire.layout.axis == 0:
         return pointwise(ctx, node)
     if wire.layout.axis == 2:
-        ctx.ask.refuse(node, "time is the axis of its real and imaginary parts", "put time on axis 1")
+        ctx.ask.refuse(node, "time is the axis of its real and imaginary parts", "put time on axis 1", kind=Kind.AXES)
     wire = measured(ctx.ask, node, wire)
     hop = int(fixed_value(ctx.ask, node, node.inputs[1], "hop").reshape(-1)[0])
     size = ctx.ask.dims(node.inputs[2])[0] if node.input(2) else 0
