@@ -70,6 +70,7 @@ def stream(
     quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
     from pulsify.convert.convert import convert
+    from pulsify.convert.options import Options
     from pulsify.convert.pulses import natural
     from pulsify.frontend.load import load as load_onnx
     from pulsify.trace.roles import settle
@@ -93,8 +94,9 @@ def stream(
     check_rate(sample_rate)
     model = load_onnx(source)
     tracer = settle(model, time, bind, set)
-    converted = convert(tracer, pulse, unbounded, proof, opening)
-    find_natural = partial(natural, tracer, unbounded, proof, opening)
+    options = Options(unbounded, proof, opening)
+    converted = convert(tracer, pulse, options)
+    find_natural = partial(natural, tracer, options)
     made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
     meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
     made.origin = Origin(source, meaning)

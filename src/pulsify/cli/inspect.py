@@ -16,6 +16,7 @@ from pulsify.core.errors import InvalidArgument, PulsifyError
 
 if TYPE_CHECKING:
     from pulsify.api import Stream
+    from pulsify.convert.options import Options
     from pulsify.trace.lengths import Tracer
 
 Figures = dict[str, Any]
@@ -106,14 +107,12 @@ def _look(
     if stage == "delay":
         return _delay(model, tracer, pulse, meaning, sample_rate), _draw_delay
     if stage == "windows":
-        return window_figures(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"]), _draw_windows
+        return window_figures(tracer, pulse, _options(meaning)), _draw_windows
 
     def make(pulse: int) -> Stream:
         return convert_batch(model, pulse, meaning, verify=False)
 
-    windows = functools.partial(
-        window_figures, tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"]
-    )
+    windows = functools.partial(window_figures, tracer, pulse, _options(meaning))
     return _batch(model, tracer, windows, make, sample_rate, say), _draw_batch
 
 
@@ -194,11 +193,17 @@ def _draw_batch(facts: Figures) -> None:
     show(parts)
 
 
+def _options(meaning: Figures) -> Options:
+    from pulsify.convert.options import Options
+
+    return Options(meaning["unbounded"], meaning["proof"], meaning["opening"])
+
+
 def _delay(path: str, tracer: Tracer, pulse: int | None, meaning: Figures, sample_rate: float | None) -> Figures:
     from pulsify.report.delays import delay_figures
     from pulsify.report.stages import analysed
 
-    plan = analysed(tracer, pulse, meaning["unbounded"], meaning["proof"], meaning["opening"])
+    plan = analysed(tracer, pulse, _options(meaning))
     return {"model": path, "pulse": plan.ctx.pulse, "delays": delay_figures(plan.course, sample_rate)}
 
 

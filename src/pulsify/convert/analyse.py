@@ -11,6 +11,7 @@ import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.context import Context
 from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
+from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.ports import file_inputs, output
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
@@ -43,8 +44,7 @@ Analysed = tuple[Context, Outputs]
 def analyse(
     tracer: Tracer,
     pulse: int,
-    unbounded: str | int = "refuse",
-    proof: str = "proven",
+    options: Options = DEFAULT,
     started: bool = False,
     then: Context | None = None,
     scouting: bool = False,
@@ -63,7 +63,7 @@ def analyse(
         ask, ctx.started = ctx.ask, started
         ask.scouting = scouting
         ctx.then = then.windows if then is not None else {}
-        ask.unbounded, ask.proof, ask.longest_look = unbounded, proof, nothing_longer
+        ask.options, ask.longest_look = options, nothing_longer
         try:
             return ctx, _apply_rules(ctx, tracer.time)
         except NotStreamable as error:

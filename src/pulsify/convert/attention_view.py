@@ -75,7 +75,7 @@ def choose_view(
     if _agree(before, longest):
         return longest
     ahead = _ahead(before, longest)
-    if not ahead and ctx.ask.unbounded != "refuse":
+    if not ahead and ctx.ask.options.unbounded != "refuse":
         early = (min(ends[0], p[0]), min(ends[1], p[1]))  # all of them are kept: no more than come with a pulse
         return _unbounded(ctx, longest if early == ends else _view(ctx, node, looked[-1], p, early), length)
     if chunk and chunk % ctx.pulse and ctx.pulse % chunk:  # what differs is where chunks lie in a pulse
@@ -141,9 +141,9 @@ def enough(ctx: Context, node: Node, looked: Seen) -> int:
     try:
         return critical_lengths(ctx.ask, claim)[0][-1] + 2 * ctx.pulse
     except Unsure as problem:
-        if isinstance(ctx.ask.unbounded, int):
+        if isinstance(ctx.ask.options.unbounded, int):
             return 0  # so many frames are kept, whatever the mask says
-        if ctx.ask.proof != "sampled":
+        if ctx.ask.options.proof != "sampled":
             uncertain(ctx.ask, node, getattr(problem, "value", what), problem)
         ctx.ask.ledger.sampled[what] = str(problem)
         return 0
@@ -167,9 +167,9 @@ def _without_bound(node: Node, ahead: bool, look: int) -> NotStreamable:
 def _unbounded(ctx: Context, view: View, length: Length) -> View:
     """Everything so far, or (no longer exact) the last N columns before those of the pulse."""
     rows, cols = view.rows, view.cols
-    if not isinstance(ctx.ask.unbounded, int):
+    if not isinstance(ctx.ask.options.unbounded, int):
         return replace(view, cols=Window(cols.p, ALL, cols.end))
-    start = rows.start * cols.p // rows.p - ctx.ask.unbounded
+    start = rows.start * cols.p // rows.p - ctx.ask.options.unbounded
     pulses = -start // cols.p + 1  # until the first column falls out of the window
     exact = _longest(length, pulses * rows.p + rows.start)
     if exact is not None:

@@ -13,6 +13,7 @@ from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bi
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Window, Wire
 from pulsify.convert.ledger import shortest_length
+from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.ports import static_input, stream_input
 from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
 from pulsify.convert.primitives.state import State
@@ -44,19 +45,17 @@ class Converted:
     course: Course | None = None  # time through it, for who wants to know where delay comes from
 
 
-def convert(
-    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Converted:
+def convert(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Converted:
     """Convert at `pulse`, or at the natural one. Raises InvalidPulse with the granularity if it does not fit."""
     try:
         if pulse is None:
-            chosen, plan = natural_plan(tracer, unbounded, proof, opening)
-            made = _convert(tracer, chosen.pulse, unbounded, proof, opening, plan)
+            chosen, plan = natural_plan(tracer, options)
+            made = _convert(tracer, chosen.pulse, options, plan)
             return replace(made, spec=replace(made.spec, natural_pulse=chosen.pulse, natural_latency=chosen.latency))
         try:
-            return _convert(tracer, pulse, unbounded, proof, opening)
+            return _convert(tracer, pulse, options)
         except (Misaligned, OutOfStep) as problem:
-            raise unfitting(tracer, pulse, problem, unbounded, proof) from None
+            raise unfitting(tracer, pulse, problem, options) from None
     except RecursionError as error:
         name, op = node_of(error)
         raise NotStreamable(
@@ -68,7 +67,7 @@ def convert(
             kind=Kind.EXPORT,
         ) from None
     except Undecided as problem:
-        raise declared(tracer, problem, lambda t: convert(t, pulse, unbounded, proof, opening)) from problem
+        raise declared(tracer, problem, lambda t: convert(t, pulse, options)) from problem
     except CannotRun as problem:
         large = isinstance(problem, TooLarge)
         raise NotStreamable(
@@ -85,17 +84,15 @@ def convert(
         tracer.made.clear()
 
 
-def _convert(
-    tracer: Tracer, pulse: int, unbounded: str | int, proof: str, opening: bool, plan: Planned | None = None
-) -> Converted:
-    plan = plan or planned(tracer, pulse, unbounded, proof, opening)
+def _convert(tracer: Tracer, pulse: int, options: Options, plan: Planned | None = None) -> Converted:
+    plan = plan or planned(tracer, pulse, options)
     made = _built(tracer.time, plan.ctx, plan.outputs)
     if plan.opening is None:
         return made
     first = _built(tracer.time, *plan.opening)
     spec = replace(made.spec, opening=first.spec.pulse // pulse)
     if not first.spec.opens(spec):  # states are named when all is done
-        return _convert(tracer, pulse, unbounded, proof, opening=False)
+        return _convert(tracer, pulse, replace(options, opening=False))
     return replace(made, spec=spec, opening=first)
 
 

@@ -10,6 +10,7 @@ from pulsify.convert.analyse import Analysed, Outputs, analyse
 from pulsify.convert.assemble import course
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.opening import leads_to, pulses, sooner
+from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.primitives.known_start import fits
 from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
@@ -35,7 +36,7 @@ class Natural:
     granularity: int
 
 
-def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True) -> Natural:
+def natural(tracer: Tracer, options: Options = DEFAULT) -> Natural:
     """One granule; where attention takes frames in chunks, a chunk, unless that is later.
 
     A row waits for the last column it looks at. With pulses shorter than a chunk every layer waits for its own chunk
@@ -44,20 +45,20 @@ def natural(tracer: Tracer, unbounded: str | int = "refuse", proof: str = "prove
         pulse 2    | . . | . . | . . | . . |      chunk 4, layer 1: 2 frames late, layer 2: 4, ...
         pulse 4    | . . . . | . . . . |          none, in any layer
     """
-    chosen, plan = natural_plan(tracer, unbounded, proof, opening)
+    chosen, plan = natural_plan(tracer, options)
     if plan is not None:
         plan.released()
     return chosen
 
 
-def natural_plan(tracer: Tracer, unbounded: str | int, proof: str, opening: bool) -> tuple[Natural, Planned | None]:
+def natural_plan(tracer: Tracer, options: Options) -> tuple[Natural, Planned | None]:
     """The natural pulse, and what was planned for it if no other was looked at after it."""
-    grain, plain = _granule(tracer, unbounded, proof)
+    grain, plain = _granule(tracer, options)
     chunks = {math.lcm(grain, c) for c in plain[0].ask.ledger.chunks} - {grain}
     if not chunks and plain[0].ask.unproven:
         plain[0].release()
-        plain = analyse(tracer, grain, unbounded, proof)
-    plan = _planned(tracer, plain, unbounded, proof, opening)
+        plain = analyse(tracer, grain, options)
+    plan = _planned(tracer, plain, options)
     if not chunks:
         return Natural(grain, plan.latency, grain), plan
     found, last = {grain: plan.released()}, None
@@ -67,25 +68,25 @@ def natural_plan(tracer: Tracer, unbounded: str | int, proof: str, opening: bool
                 last.released()
             last = None
             with suppress(OutOfStep):  # of several chunks, one may not fit the others
-                plain = analyse(tracer, pulse, unbounded, proof)
-                last = _planned(tracer, plain, unbounded, proof, opening)
+                plain = analyse(tracer, pulse, options)
+                last = _planned(tracer, plain, options)
                 found[pulse] = last.latency
     pulse = min(found, key=lambda p: (found[p], -p))
     if last is not None and last.ctx.pulse != pulse:
         last.released()
         last = None
     if pulse == grain:  # it was only looked at
-        last = planned(tracer, grain, unbounded, proof, opening)
+        last = planned(tracer, grain, options)
         found[grain] = last.latency
     return Natural(pulse, found[pulse], grain), last
 
 
-def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Analysed]:
+def _granule(tracer: Tracer, options: Options) -> tuple[int, Analysed]:
     """The smallest pulse at which every wire gets whole frames: refused pulses say what they lack."""
     pulse = 1
     while True:
         try:
-            ctx, outputs = analyse(tracer, pulse, unbounded, proof, scouting=True)
+            ctx, outputs = analyse(tracer, pulse, options, scouting=True)
         except Misaligned as need:
             pulse = math.lcm(pulse, need.multiple)
             continue
@@ -96,11 +97,9 @@ def _granule(tracer: Tracer, unbounded: str | int, proof: str) -> tuple[int, Ana
         pulse = grain
 
 
-def unfitting(
-    tracer: Tracer, pulse: int, problem: Misaligned | OutOfStep, unbounded: str | int, proof: str
-) -> InvalidPulse:
+def unfitting(tracer: Tracer, pulse: int, problem: Misaligned | OutOfStep, options: Options) -> InvalidPulse:
     """Why a pulse does not fit, and which do."""
-    chosen = natural(tracer, unbounded, proof)
+    chosen = natural(tracer, options)
     if isinstance(problem, OutOfStep):
         return InvalidPulse(pulse, chosen.granularity, chosen.pulse, math.lcm(problem.chunk, chosen.granularity))
     node = problem.node
@@ -139,21 +138,19 @@ class Planned:
         return self.latency
 
 
-def planned(
-    tracer: Tracer, pulse: int, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Planned:
+def planned(tracer: Tracer, pulse: int, options: Options = DEFAULT) -> Planned:
     """What a conversion at this pulse does with every wire."""
-    return _planned(tracer, analyse(tracer, pulse, unbounded, proof), unbounded, proof, opening)
+    return _planned(tracer, analyse(tracer, pulse, options), options)
 
 
-def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, opening: bool) -> Planned:
+def _planned(tracer: Tracer, plain: Analysed, options: Options) -> Planned:
     """What was analysed; or a stream that follows an opening, where that brings frames out earlier."""
     ctx, outputs = plain
     if not ctx.waited:
         return Planned(ctx, outputs)
-    then, later = analyse(tracer, ctx.pulse, unbounded, proof, started=True)
-    if opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
-        first = _opening(tracer, then, later, unbounded, proof)
+    then, later = analyse(tracer, ctx.pulse, options, started=True)
+    if options.opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
+        first = _opening(tracer, then, later, options)
         if first is not None:
             ctx.release()
             return Planned(then, later, first)
@@ -161,12 +158,12 @@ def _planned(tracer: Tracer, plain: Analysed, unbounded: str | int, proof: str, 
     return Planned(ctx, _with_delay_after_start(outputs, later))
 
 
-def _opening(tracer: Tracer, then: Context, later: Outputs, unbounded: str | int, proof: str) -> Analysed | None:
+def _opening(tracer: Tracer, then: Context, later: Outputs, options: Options) -> Analysed | None:
     """The plan of the first pulses as one, if a stream can go on from what it leaves."""
     fewest = pulses(then.waited, then.pulse)
     for count in range(fewest, fewest + TRIES) if fewest is not None else ():
         with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
-            first, outputs = analyse(tracer, count * then.pulse, unbounded, proof, then=then)
+            first, outputs = analyse(tracer, count * then.pulse, options, then=then)
             if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
                 return first, outputs
             first.release()

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from pulsify.convert.facts import Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
 from pulsify.convert.known.follow import Follower
 from pulsify.convert.ledger import Ledger
+from pulsify.convert.options import DEFAULT, Options
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind, Remedies, Remedy, declare, fix_batch
@@ -45,8 +46,7 @@ class Questions:
     traces: Traces
     find: Callable[[str], Fact]  # the fact of a value that no rule has filed
     latch: Callable[[str], Static] | None = None  # makes a value of first frames that were filed as such
-    unbounded: str | int = "refuse"  # what to do with attention that looks back without bound
-    proof: str = "proven"  # or "sampled": what is not certain is taken as a sample of lengths shows it
+    options: Options = DEFAULT
     longest_look: bool = False  # the model takes nothing longer than what is traced
     scouting: bool = False  # windows are wanted to choose a pulse by; where attention has chunks, another is likely
     unproven: bool = False  # so what it claims was looked at in the traces only

@@ -13,6 +13,7 @@ import numpy as np
 from pulsify.convert.bindings import bindings_of
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.facts import Fact, Prefix, Static, Varying, Window, Wire
+from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.pulses import Planned, natural, planned, unfitting
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
@@ -111,18 +112,16 @@ def _traced(traces: Traces, node: str, op: str, output: str) -> Figures:
 # ---- windows
 
 
-def window_figures(
-    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Figures:
+def window_figures(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Figures:
     """Every wire of the streaming graph at one pulse. Where the model is refused, the wires that lead there."""
     refusal: NotStreamable | None = None
     try:
-        plan = analysed(tracer, pulse, unbounded, proof, opening)
+        plan = analysed(tracer, pulse, options)
     except NotStreamable as error:
         refusal = error
         tracer = _up_to(tracer, error.node)
         try:
-            plan = analysed(tracer, pulse, unbounded, proof, opening)
+            plan = analysed(tracer, pulse, options)
         except NotStreamable:
             return {"pulse": pulse, "granularity": None, "wires": [], "refusal": refusal}
     return {
@@ -133,16 +132,14 @@ def window_figures(
     }
 
 
-def analysed(
-    tracer: Tracer, pulse: int | None, unbounded: str | int = "refuse", proof: str = "proven", opening: bool = True
-) -> Planned:
+def analysed(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Planned:
     """What a conversion does with every wire, at this pulse or the natural one."""
     if pulse is None:
-        pulse = natural(tracer, unbounded, proof, opening).pulse
+        pulse = natural(tracer, options).pulse
     try:
-        return planned(tracer, pulse, unbounded, proof, opening)
+        return planned(tracer, pulse, options)
     except (Misaligned, OutOfStep) as problem:
-        raise unfitting(tracer, pulse, problem, unbounded, proof) from None
+        raise unfitting(tracer, pulse, problem, options) from None
 
 
 def _up_to(tracer: Tracer, name: str) -> Tracer:

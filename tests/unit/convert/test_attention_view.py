@@ -10,6 +10,7 @@ import pytest
 from pulsify.convert.attention_view import View, choose_view
 from pulsify.convert.context import Context
 from pulsify.convert.facts import ALL, Window
+from pulsify.convert.options import Options
 from pulsify.convert.spans import Spans, spans
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -67,13 +68,13 @@ def test_without_bound_ahead_is_refused_and_back_is_kept_if_wished() -> None:
         view(ctx, lambda i, j: j >= i)
     with pytest.raises(NotStreamable, match="unbounded look-back"):
         view(ctx, lambda i, j: j <= i)
-    ctx.ask.unbounded = "grow"
+    ctx.ask.options = Options("grow")
     assert view(ctx, lambda i, j: j <= i).cols == Window(P, ALL, 4)
 
 
 def test_the_last_columns_alone_are_exact_for_as_long_as_none_falls_out() -> None:
     ctx = opened(wire_model(), P)
-    ctx.ask.unbounded = 6
+    ctx.ask.options = Options(6)
     found = view(ctx, lambda i, j: j <= i)
     assert found.cols == Window(P, -6, 4) and not found.whole
     assert ctx.ask.ledger.kept == 8

@@ -7,6 +7,7 @@ import pytest
 from pulsify.convert.analyse import analyse
 from pulsify.convert.convert import convert
 from pulsify.convert.opening import LONGEST, leads_to, pulses, sooner
+from pulsify.convert.options import Options
 from pulsify.convert.pulses import planned
 from tests import models
 from tests.unit.build import traced
@@ -61,6 +62,6 @@ def test_states_of_both_have_the_same_names_and_shapes() -> None:
 
 
 def test_not_asked_for_there_is_none() -> None:
-    made = convert(traced(models.mirrored()), 2, opening=False)
+    made = convert(traced(models.mirrored()), 2, Options(opening=False))
     assert made.opening is None and made.spec.opening == 0
     assert (made.spec.outputs[0].delay, made.spec.outputs[0].delay_after_start) == (8, 0)

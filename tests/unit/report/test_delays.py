@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pulsify.convert.options import Options
 from pulsify.core.errors import PulsifyError
 from pulsify.report.delays import delay_figures
 from pulsify.report.figures import Figures
@@ -19,7 +20,7 @@ ZOO = Path(__file__).parents[2] / "zoo" / "fixtures" / "legacy"
 
 
 def delays(source: object, pulse: int | None = None, **options: object) -> list[Figures]:
-    found = delay_figures(analysed(open_batch(source), pulse, **options).course, 1000)  # type: ignore[arg-type]
+    found = delay_figures(analysed(open_batch(source), pulse, Options(**options)).course, 1000)  # type: ignore[arg-type]
     loaded: list[Figures] = json.loads(json.dumps(found, allow_nan=False))
     return loaded
 
@@ -32,11 +33,11 @@ def added(found: Figures) -> list[tuple[str, float]]:
 def test_what_the_chain_adds_is_the_delay_of_every_model_of_the_zoo(path: Path) -> None:
     tracer = open_batch(path)
     try:
-        plan = analysed(tracer, None, "grow")
+        plan = analysed(tracer, None, Options("grow"))
     except PulsifyError:
         pytest.skip("refused: it has no delay")
     for grow in (1, 3):
-        plan = analysed(tracer, grow * plan.ctx.pulse, "grow") if grow > 1 else plan
+        plan = analysed(tracer, grow * plan.ctx.pulse, Options("grow")) if grow > 1 else plan
         outputs = {o.name: o for o, _ in plan.outputs}
         found = delay_figures(plan.course)
         assert [d["output"] for d in found] == [n for n, o in outputs.items() if o.axis is not None]

@@ -217,7 +217,7 @@ def _regular(value: Value) -> bool:
 
 
 def _refuse(ask: Questions, node: Node | None, name: str, why: str) -> None:
-    if ask.proof == "sampled":
+    if ask.options.proof == "sampled":
         ask.ledger.sampled[name] = why
         return
     raise NotStreamable(

@@ -53,7 +53,7 @@ def holds_everywhere(ask: Questions, claim: Claim) -> bool:
     try:
         critical = _critical(ask, claim)
     except Unsure as problem:
-        if ask.proof != "sampled":
+        if ask.options.proof != "sampled":
             uncertain(ask, claim.node, getattr(problem, "value", claim.what), problem)
         ask.ledger.sampled[claim.what] = str(problem)
         critical = Critical(sampled_lengths(ask))
@@ -346,7 +346,7 @@ def fixed(ask: Questions, node: Node | None, name: str) -> bool:
         unit = ask.traces.tracer.time.step
         if longest(ask) // unit <= LOOKS:
             return all(same(a, arrays[0]) for a in every(lambda s: known_at(ask, name, s).array, unit, longest(ask)))
-        if ask.proof == "sampled":
+        if ask.options.proof == "sampled":
             ask.ledger.sampled[name] = str(problem)
             return all(same(a, arrays[0]) for a in sample(lambda s: known_at(ask, name, s).array, unit))
         uncertain(ask, node, name, problem)

@@ -219,7 +219,7 @@ def otherwise(ask: Questions, node: Node | None, name: str, problem: Unsure, at:
     unit = ask.traces.tracer.time.step
     if longest(ask) // unit <= LOOKS:
         return exhausted(at, unit, longest(ask))
-    if ask.proof != "sampled":
+    if ask.options.proof != "sampled":
         uncertain(ask, node, name, problem)
     ask.ledger.sampled[name] = str(problem)
     try:

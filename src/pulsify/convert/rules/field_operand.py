@@ -77,7 +77,7 @@ def _by_place_alone(ctx: Context, name: str) -> bool:
             ctx.ask.ledger.up_to(v.certain, name)
             return True
     except Unsure:  # its parts may be certain, if it is not
-        return ctx.ask.proof == "sampled"
+        return ctx.ask.options.proof == "sampled"
     full: Array = known_at(ctx.ask, name, 2 * ctx.ask.traces.longest.length).array
 
     def agrees(run: Trace) -> bool:

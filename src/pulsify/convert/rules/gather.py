@@ -98,7 +98,7 @@ def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | Non
         length, _ = reps([v], {}, 1, False)
         ctx.ask.ledger.up_to(v.certain, index)
     except Unsure as problem:
-        if ctx.ask.proof != "sampled":
+        if ctx.ask.options.proof != "sampled":
             uncertain(ctx.ask, node, index, problem)
         ctx.ask.ledger.sampled[index] = str(problem)
         length = ctx.ask.traces.lengths[-1]

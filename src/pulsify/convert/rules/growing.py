@@ -203,7 +203,7 @@ def _check_followed(ctx: Context, node: Node, name: str) -> None:
         if not all(math.isfinite(g) for g in v.near.values()):
             raise Unsure("it never repeats, however long the stream is")
     except Unsure as problem:
-        if ctx.ask.proof != "sampled":
+        if ctx.ask.options.proof != "sampled":
             uncertain(ctx.ask, node, name, problem)
 
 

@@ -79,7 +79,7 @@ def lengths_and_places(
         for offset in offsets:
             more |= pinned(follower(ctx.ask), name, ctx.ask.time_axes(name)[0], shift.at(offset))
     except Unsure as problem:
-        if ctx.ask.proof != "sampled":
+        if ctx.ask.options.proof != "sampled":
             uncertain(ctx.ask, node, name, problem)
         ctx.ask.ledger.sampled[name] = str(problem)
         return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths}

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from pulsify.convert.options import Options
 from pulsify.convert.proof.batches import by_batch, check_batches
 from pulsify.convert.questions import Questions
 from pulsify.core.errors import NotStreamable
@@ -58,7 +59,7 @@ def test_what_changes_otherwise_is_refused_or_noted(op: onnx.NodeProto) -> None:
     with pytest.raises(NotStreamable, match="how many streams there are") as caught:
         check_batches(ask, list(ask.model.nodes))
     assert 'set={"B": 1}' in caught.value.hint
-    ask.proof = "sampled"
+    ask.options = Options(proof="sampled")
     check_batches(ask, list(ask.model.nodes))
     assert ask.ledger.sampled
 

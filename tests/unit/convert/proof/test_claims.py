@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from pulsify.convert.known.series import constant, length_itself
+from pulsify.convert.options import Options
 from pulsify.convert.proof.claims import (
     Claim,
     always_zero,
@@ -67,7 +68,7 @@ def test_a_claim_about_what_never_repeats_is_refused_or_sampled() -> None:
     with pytest.raises(NotStreamable, match="not certain at every length") as caught:
         holds_everywhere(ask, claim)
     assert caught.value.node == "squares"
-    ask.proof = "sampled"
+    ask.options = Options(proof="sampled")
     assert holds_everywhere(ask, claim) and "some" in ask.ledger.sampled
 
 

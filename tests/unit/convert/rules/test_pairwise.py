@@ -7,6 +7,7 @@ import pytest
 from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
 from pulsify.convert.facts import ALL, Field, Window
+from pulsify.convert.options import Options
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
 from tests.attention.positions import SHIFTS
@@ -65,9 +66,9 @@ def test_look_back_without_bound_is_refused_kept_or_cut() -> None:
     proto = build(Case(mask=Mask("causal"))).model
     problem = refused(proto)
     assert "unbounded look-back" in problem.reason and 'unbounded="grow"' in problem.hint
-    growing, _ = analyse(traced(proto), 4, "grow")
+    growing, _ = analyse(traced(proto), 4, Options("grow"))
     assert any(w.start == ALL for w in look(growing)[1])
-    cut, _ = analyse(traced(proto), 4, 8)
+    cut, _ = analyse(traced(proto), 4, Options(8))
     assert Window(4, -8, 4) in look(cut)[1]
     assert cut.ask.ledger.kept == 12, "exact until the first key falls out of the window"
 
