@@ -12,6 +12,7 @@ import onnx_ir as ir
 import pulsify.convert.rules  # noqa: F401  fills the registry
 from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
+from pulsify.convert.options import Options
 from pulsify.convert.questions import Questions
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model
@@ -44,7 +45,7 @@ def traced(proto: onnx.ModelProto, **about: Any) -> Tracer:
 
 def converting(proto: onnx.ModelProto, pulse: int = 4, proof: str = "proven", **about: Any) -> Context:
     """All rules applied; nothing is settled or assembled yet."""
-    return analyse(traced(proto, **about), pulse, proof=proof)[0]
+    return analyse(traced(proto, **about), pulse, Options(proof=proof))[0]
 
 
 def asked(proto: onnx.ModelProto, **about: Any) -> Questions:
