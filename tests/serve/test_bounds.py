@@ -169,13 +169,14 @@ def test_a_realtime_session_that_is_over_is_not_waited_for(monkeypatch: pytest.M
         ask = f"GET /v1/realtime HTTP/1.1\r\nHost: {where}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         writer.write(f"{ask}Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"\x81\x81" + bytes(4) + b"?")  # no JSON
+        writer.write(b"\x81\xfe\x00\x80" + bytes(4) + b"?" * 128)  # longer than a message may be
         try:
             return await asyncio.wait_for(reader.read(), 10)
         except ConnectionResetError:
-            return b"bad_message"
+            return b"too_large"
         finally:
             writer.close()
 
-    with serving([speech.served()], Settings(Machine(most=4, calibrate=False))) as (_, where):
-        assert b"bad_message" in asyncio.run(through(where))
+    settings = Settings(Machine(most=4, calibrate=False), Limits(message_bytes=100))
+    with serving([speech.served()], settings) as (_, where):
+        assert b"too_large" in asyncio.run(through(where))

@@ -28,6 +28,8 @@ from pulsify.core.errors import InvalidArgument
               help="Clients must show it, or another one's. Repeatable. [env: PULSIFY_TOKEN]")  # fmt: skip
 @click.option("--token-file", multiple=True, type=click.Path(),
               help="More of them: a line each, or a folder with a file each. Repeatable.")  # fmt: skip
+@click.option("--alias", multiple=True, metavar="NAME=MODEL",
+              help="More names of a model, for OpenAI's clients: 'gpt-*=recogniser'. Repeatable.")  # fmt: skip
 @click.option("--origin", multiple=True, help="A page from elsewhere that may connect; '*': any. Repeatable.")
 @click.option("--store", default="memory", show_default=True, metavar="WHERE",
               help="Snapshots of streams that can be resumed: memory, a folder, or redis://...")  # fmt: skip
@@ -118,7 +120,7 @@ def _tokens_now(context: click.Context, before: dict[str, Any]) -> Any:
 def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     from pulsify.serve.hosted import Machine
     from pulsify.serve.service import Limits, Service, Settings
-    from pulsify.serve.sources import Meaning, model_sources, parse_source, whole
+    from pulsify.serve.sources import Meaning, aliases, model_sources, parse_source, whole
     from pulsify.serve.store import open_store
     from pulsify.serve.tokens import tokens
 
@@ -150,6 +152,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
         Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),
         tokens(given["token"], given["token_file"]),
         tuple(given["origin"]),
+        aliases(given["alias"], [source.name for source in served]),
         snapshot_seconds=given["snapshot"],
         keep_seconds=given["keep"],
         drain_seconds=given["drain"],

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from pulsify.serve import access, page
 from pulsify.serve.connection import Connection
+from pulsify.serve.dialect import dialect
 from pulsify.serve.exposition import Exposition
 from pulsify.serve.protocol import CLOSE, Refused
 from pulsify.serve.service import Service
@@ -99,11 +100,13 @@ def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable
         hosted = service.admit(path.removeprefix(STREAM))
         return lambda peer: Connection(service, hosted, peer, who)
     if path == REALTIME:
-        named = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model", [])
-        hosted = service.admit(named[-1] if named else service.recogniser())
+        query = {k: v[-1] for k, v in parse_qs(scope.get("query_string", b"").decode("latin-1")).items()}
+        model = query.get("model")
+        hosted = service.admit(service.recogniser() if model is None else service.named(model))
         if hosted.served.kind != "text":
             raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
-        return lambda peer: Transcription(service, hosted, peer, who)
+        speaks = dialect(head, offered, query.get("intent"))
+        return lambda peer: Transcription(service, hosted, peer, who, speaks, model)
     raise Refused("unknown_model", "streams are at /v1/stream/NAME")
 
 

@@ -16,6 +16,7 @@ VERSION = 1
 SUBPROTOCOL = "pulsify.v1"
 TOKEN_PREFIX = "pulsify.token."
 FORMATS = ("raw", "pcm16", "float32")
+TELEPHONE = ("g711_ulaw", "g711_alaw")  # of what comes in
 MOST_VALUES = 5000  # in a text message
 TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
@@ -156,13 +157,19 @@ def _open(given: dict[str, Any]) -> Open:
     if not isinstance(output, dict):
         raise Refused("bad_message", 'output: expected an object, as {"format": "pcm16", "rate": 16000}')
     _known(output, ("format", "rate"), "output.")
-    return Open(_sound(given), _sound(output, "output."), bool(resume), token, _have(have or {}))
+    return Open(
+        _sound(given, (*FORMATS, *TELEPHONE)),
+        _sound(output, FORMATS, "output."),
+        bool(resume),
+        token,
+        _have(have or {}),
+    )
 
 
-def _sound(given: Mapping[str, Any], where: str = "") -> Sound:
+def _sound(given: Mapping[str, Any], formats: tuple[str, ...], where: str = "") -> Sound:
     name, rate = given.get("format", "raw"), given.get("rate")
-    if name not in FORMATS:
-        raise Refused("unsupported", f"{where}format {_shown(name)}: expected one of {', '.join(FORMATS)}")
+    if name not in formats:
+        raise Refused("unsupported", f"{where}format {_shown(name)}: expected one of {', '.join(formats)}")
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= 1_000_000):
         raise Refused("unsupported", f"{where}rate {_shown(rate)}: expected samples a second, a whole number")
     if rate is not None and name == "raw":

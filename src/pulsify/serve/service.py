@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -62,12 +63,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """tokens: one of which clients must show. origins: pages from elsewhere that may connect; "*": all."""
+    """tokens: one of which clients must show. origins: pages from elsewhere that may connect; "*": all.
+
+    aliases: names, or patterns of names, that clients of OpenAI's may use for a model, and its own.
+    """
 
     machine: Machine = field(default_factory=Machine)
     limits: Limits = field(default_factory=Limits)
     tokens: Tokens = field(default_factory=Tokens)
     origins: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     snapshot_seconds: float = 2.0
     keep_seconds: float = 600.0
@@ -161,6 +166,17 @@ class Service:
             await asyncio.sleep(0.02)
 
     # ---- who may come
+
+    def named(self, name: str) -> str:
+        """The model that a client of OpenAI's means."""
+        if name in self.models or name in self.starting:
+            return name
+        model = next((model for alias, model in self.settings.aliases if fnmatchcase(name, alias)), None)
+        if model is None:
+            names = ", ".join([*self.models, *self.starting])
+            message = f"{name[:80]!r}: there are {names}; the server's option --alias gives a model more names"
+            raise Refused("unknown_model", message)
+        return model
 
     def rejected(self, refused: Refused, client: Client) -> None:
         """A request that was not let in."""

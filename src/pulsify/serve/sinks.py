@@ -56,7 +56,7 @@ class Source:
     @cached_property
     def _whole(self) -> dict[int, tuple[str, str, np.dtype[Any], tuple[int, ...], int]]:
         """How a message that is one pulse is read, by its size: nearly all are, and this is paid once a message."""
-        if len(self.ports) > 1 or self.form == "pcm16":
+        if len(self.ports) > 1 or self.form not in ("raw", "float32"):
             return {}
         (port,), (name,) = self.ports, self.names
         if self.form != "raw" and port.dtype != np.float32:

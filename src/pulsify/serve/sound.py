@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 CROSSINGS = 16  # of the sinc, each side: how steep the filter is
 ROLL_OFF = 0.945  # of the lower band that is kept whole
 LARGEST = 1 << 20  # numbers in a bank of filters
-WIDTH = {"pcm16": 2, "float32": 4}
+WIDTH = {"pcm16": 2, "float32": 4, "g711_ulaw": 1, "g711_alaw": 1}
 
 
 def read(data: bytes | memoryview, form: str) -> Array:
@@ -32,7 +32,25 @@ def read(data: bytes | memoryview, form: str) -> Array:
         raise Refused("bad_frames", f"{len(data)} bytes are no whole number of {form} samples")
     if form == "float32":
         return np.frombuffer(data, "<f4")
-    return np.frombuffer(data, "<i2").astype(np.float32) * np.float32(1 / 32768)
+    if form == "pcm16":
+        return np.frombuffer(data, "<i2").astype(np.float32) * np.float32(1 / 32768)
+    return telephone(form)[np.frombuffer(data, np.uint8)]
+
+
+@lru_cache
+def telephone(form: str) -> Array:
+    """What each of the 256 bytes of G.711 stands for, float32: 14 bits (u-law) or 13 (A-law), scaled as 16 are."""
+    code = np.arange(256)
+    if form == "g711_ulaw":
+        code = ~code & 255
+        size = (((code & 15) << 3) + 132 << ((code & 112) >> 4)) - 132
+        negative = code & 128 != 0
+    else:
+        code = code ^ 85
+        step, chord = ((code & 15) << 4) + 8, (code & 112) >> 4
+        size = np.where(chord == 0, step, step + 256 << np.maximum(chord - 1, 0))
+        negative = code & 128 == 0
+    return (np.where(negative, -size, size) / 32768).astype(np.float32)
 
 
 def write(samples: Array, form: str) -> bytes:

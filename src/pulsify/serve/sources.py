@@ -144,6 +144,19 @@ def model_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float |
     return sources
 
 
+def aliases(texts: Sequence[str], models: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """NAME=MODEL, each; a name may be a pattern."""
+    out = []
+    for text in texts:
+        name, equals, model = text.partition("=")
+        if not (name and equals):
+            raise InvalidArgument(f"--alias {text!r}: expected NAME=MODEL")
+        if model not in models:
+            raise InvalidArgument(f"--alias {text!r}: no model {model!r}; there are {', '.join(models)}")
+        out.append((name, model))
+    return tuple(out)
+
+
 def open_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[Served]:
     """The same, opened."""
     return [source.open() for source in model_sources(given, meaning, sample_rate)]

@@ -1,7 +1,7 @@
-"""The subset of OpenAI's realtime transcription that existing clients need, spoken over plain streams.
+"""The subset of OpenAI's realtime transcription that existing clients need, spoken over a plain stream.
 
-An utterance is a stream: `append` is data, `commit` is flush. The next one is opened before it is needed, so a client
-always has its place.
+A session is one stream, which keeps its place from the first utterance to the last: `append` is data, `commit` ends an
+utterance of it. What a client says that cannot be is answered by an `error` event, and the session continues.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ import base64
 import binascii
 import json
 import secrets
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pulsify.serve import sound
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.connection import PATIENCE, Connection
+from pulsify.serve.dialect import Dialect, SessionSettings, updated
 from pulsify.serve.protocol import CLOSE, NORMAL, Refused, json_object
 
 if TYPE_CHECKING:
@@ -22,39 +28,74 @@ if TYPE_CHECKING:
     from pulsify.serve.hosted import Hosted
     from pulsify.serve.service import Service
 
-RATE = 24000
 TRANSCRIPTION = "conversation.item.input_audio_transcription."
 UPDATES = ("session.update", "transcription_session.update")
+BUFFER = "input_audio_buffer."
+FATAL = ("slow_reader", "too_large", "failed", "going_away")  # what ends a session, whoever says it
+SERVERS = ("failed", "going_away", "too_many_streams")  # faults that are not the client's
+END = json.dumps({"type": "end_utterance"})
 
 
-class Utterance:
-    """A stream's peer: what it says goes on as events. `begun`: sound has come."""
+@dataclass(eq=False)
+class Item:
+    """An utterance. first: its first sample, in all sound of the session; moved: by how much later that is than in the
+    stream; samples: how many it has."""
 
-    def __init__(self, session: Transcription, before: str | None) -> None:
-        self.session, self.before = session, before
-        self.item = f"item_{secrets.token_hex(8)}"
-        self.begun = self.committed = self.dropped = False
-        self.connection = Connection(session.service, session.hosted, self, session.client)
-        opening = {"type": "open", "format": "pcm16", "rate": session.rate}
+    name: str
+    before: str | None
+    first: int
+    moved: int
+    samples: int = 0
+    dropped: bool = False
+
+
+class Recognition:
+    """The stream's peer: what it says goes on as events about the oldest item. Its format never changes."""
+
+    def __init__(self, session: Transcription, hosted: Hosted) -> None:
+        self.session, self.hosted = session, hosted
+        self.sound = session.settings.sound
+        self.items: deque[Item] = deque()  # that have begun and are not through
+        self.samples = 0
+        self.dropped = False
+        self.words: list[dict[str, Any]] = []
+        self.connection = Connection(session.service, hosted, self, session.client)
+
+    def open(self) -> None:
+        opening = {"type": "open", "format": self.sound.format, "rate": self.sound.rate}
         self.connection.text(json.dumps(opening))
 
     def send(self, message: bytes | str) -> None:
         if self.dropped or not isinstance(message, str):
             return
         said = json.loads(message)
-        about = {"item_id": self.item, "content_index": 0}
         if said["type"] == "text":
-            self.session.say(f"{TRANSCRIPTION}delta", **about, delta=said["added"])
-        elif said["type"] == "done":
-            self.session.say(f"{TRANSCRIPTION}completed", **about, transcript=said["text"])
-        elif said["type"] == "warning":
-            self.session.say("error", error={"type": "warning", "code": said["code"], "message": said["message"]})
-        elif said["type"] == "error" and said["code"] == "bad_frames" and self.committed:
-            # a sound that is too short to say anything: the session goes on
-            error = {"type": "invalid_request_error", "code": said["code"], "message": said["message"]}
-            self.session.say(f"{TRANSCRIPTION}failed", **about, error=error)
+            self._text(said)
+        elif said["type"] == "utterance":
+            self._utterance(said)
         elif said["type"] == "error":
             self.session.refuse(Refused(said["code"], said["message"]))
+
+    def _text(self, said: Mapping[str, Any]) -> None:
+        item = self.items[0]
+        self.words += said["words"]
+        if not item.dropped:
+            self.session.say(f"{TRANSCRIPTION}delta", item_id=item.name, content_index=0, delta=said["added"])
+
+    def _utterance(self, said: Mapping[str, Any]) -> None:
+        item, words = self.items.popleft(), [*self.words, *said["words"]]
+        self.words = []
+        about = {"item_id": item.name, "content_index": 0}
+        if not item.dropped and "error" in said:  # a sound that is too short to say anything
+            error = {"type": "invalid_request_error", **said["error"]}
+            self.session.say(f"{TRANSCRIPTION}failed", **about, error=error)
+        elif not item.dropped:
+            rate = self.sound.rate or 1
+            for word in words:
+                word["start"], word["end"] = (round(word[k] + item.moved / rate, 3) for k in ("start", "end"))
+            usage = {"type": "duration", "seconds": round(item.samples / rate, 3)}
+            self.session.say(f"{TRANSCRIPTION}completed", **about, transcript=said["text"], usage=usage, words=words)
+        self.session.proceed()
 
     def close(self, code: int, reason: str) -> None:
         self.leave()
@@ -63,12 +104,12 @@ class Utterance:
         self.leave()
 
     def leave(self) -> None:
-        self.session.left(self)
+        self.dropped = True
         if self.connection in self.session.service.connections:
             self.connection.gone()
 
     def pause(self, paused: bool) -> None:
-        self.session.peer.pause(paused)
+        self.session.pause("computing", paused)
 
     def waiting(self) -> int:
         return self.session.peer.waiting()
@@ -77,18 +118,49 @@ class Utterance:
 class Transcription:
     """One websocket at /v1/realtime. As `Connection`, for whoever moves the bytes."""
 
-    def __init__(self, service: Service, hosted: Hosted, peer: Peer, client: Client = NOBODY) -> None:
-        self.service, self.hosted, self.peer, self.client = service, hosted, peer, client
-        self.rate, self.over, self._last = RATE, False, False
-        self.ending: set[Utterance] = set()  # committed, and not through
+    def __init__(
+        self,
+        service: Service,
+        hosted: Hosted,
+        peer: Peer,
+        client: Client = NOBODY,
+        dialect: Dialect | None = None,
+        model: str | None = None,
+    ) -> None:
+        """model: as the client names it."""
+        self.service, self.peer, self.client = service, peer, client
+        self.dialect = dialect or Dialect()
+        self.settings = SessionSettings(model or hosted.served.name)
+        self.over = False
+        self.name = f"sess_{secrets.token_hex(8)}"
+        self._expires = int(time.time() + service.settings.limits.total_seconds)
         self._events = 0
-        self.say("session.created", session=self._session())
-        self._now = Utterance(self, None)
+        self._line: deque[dict[str, Any] | None] = deque()  # what the client said and cannot be done yet; None: its end
+        self._paused: set[str] = set()  # why nothing more is read
+        self._samples = 0  # of all sound of the session
+        self._item: Item | None = None  # what is being said
+        self._before: str | None = None  # the last item that was committed
+        self._closing = False
+        self.say(self.dialect.created, session=self._session())
+        self._stream = Recognition(self, hosted)
+        self._stream.open()
+
+    # ---- to the client
 
     def say(self, kind: str, /, **values: Any) -> None:
         if not self.over:
             self._events += 1
             self.peer.send(json.dumps({"type": kind, "event_id": f"event_{self._events}", **values}))
+
+    def _complain(self, refused: Refused, event: Any = None) -> None:
+        kind = "server_error" if refused.code in SERVERS else "invalid_request_error"
+        error = {"type": kind, "code": refused.code, "message": refused.message, "param": None, "event_id": event}
+        self.say("error", error=error)
+
+    def _session(self) -> dict[str, Any]:
+        return self.dialect.session(self.name, self._expires, self.settings)
+
+    # ---- from the client
 
     def text(self, text: str) -> None:
         if self.over:
@@ -96,34 +168,54 @@ class Transcription:
         try:
             if (waiting := self.peer.waiting()) > self.service.settings.limits.waiting_bytes:
                 raise Refused("slow_reader", f"{waiting} bytes wait to be read")
-            self._heard(json_object(text))
+            event = json_object(text)
         except Refused as refused:
-            self.refuse(refused)
+            self._refused(refused, None)
+            return
+        self._stream.connection.alive()
+        self._line.append(event)
+        self.proceed()
 
     def binary(self, data: bytes) -> None:
-        self.refuse(Refused("bad_message", "sound is base64, in input_audio_buffer.append"))
+        self._refused(Refused("bad_message", "sound is base64, in input_audio_buffer.append"), None)
 
     def half_closed(self) -> None:
-        self._last = True
-        if self._now.begun:
-            self._commit()
-        if not self.ending:
+        self._line.append(None)
+        self.proceed()
+
+    def alive(self) -> None:
+        self._stream.connection.alive()
+
+    def proceed(self) -> None:
+        """Do what can be done now, in order."""
+        while self._line and not self.over and not self._must_wait(self._line[0]):
+            event = self._line.popleft()
+            if event is None:
+                self._end()
+                continue
+            try:
+                self._heard(event)
+            except Refused as refused:
+                self._refused(refused, event.get("event_id"))
+        self.pause("events", bool(self._line))
+        if self._closing and not self._stream.items and not self.over:
             self.finish(NORMAL, "")
 
-    def left(self, utterance: Utterance) -> None:
-        """It is through; with the last one of a client that has closed its side, so is the session."""
-        if utterance in self.ending:
-            self.ending.discard(utterance)
-            if self._last and not self.ending and not self.over:
-                self.finish(NORMAL, "")
+    def _must_wait(self, event: dict[str, Any] | None) -> bool:
+        """A stream of another format begins when the one before is through."""
+        return event is not None and event.get("type") in UPDATES and len(self._stream.items) > (self._item is not None)
+
+    def _refused(self, refused: Refused, event: Any) -> None:
+        if refused.code in FATAL:
+            self.refuse(refused)
+        else:
+            self._complain(refused, event if isinstance(event, str) else None)
 
     def refuse(self, refused: Refused) -> None:
-        if self.over:
-            return
-        server = refused.code in ("failed", "going_away", "too_many_streams")
-        kind = "server_error" if server else "invalid_request_error"
-        self.say("error", error={"type": kind, "code": refused.code, "message": refused.message})
-        self.finish(CLOSE[refused.code], refused.code)
+        """The session is over, and the client is told why."""
+        if not self.over:
+            self._complain(refused)
+            self.finish(CLOSE[refused.code], refused.code)
 
     def finish(self, code: int, reason: str) -> None:
         self.over = True
@@ -131,32 +223,34 @@ class Transcription:
         asyncio.get_running_loop().call_later(PATIENCE, self.peer.abort)  # it may never answer
         self.gone()
 
-    def alive(self) -> None:
-        self._now.connection.alive()
-
     def gone(self) -> None:
         self.over = True
-        for utterance in [self._now, *self.ending]:
-            utterance.dropped = True
-            utterance.leave()
+        self._stream.leave()
+        self._line.clear()
 
-    # ---- what clients say
+    def pause(self, reason: str, paused: bool) -> None:
+        """Stop reading, or go on if there is no other reason not to."""
+        before = bool(self._paused)
+        (self._paused.add if paused else self._paused.discard)(reason)
+        if bool(self._paused) != before and not self.over:
+            self.peer.pause(bool(self._paused))
+
+    # ---- one by one
 
     def _heard(self, event: dict[str, Any]) -> None:
         kind = event.get("type")
         if kind in UPDATES:
             self._update(event.get("session"))
             self.say(f"{kind}d", session=self._session())
-        elif kind == "input_audio_buffer.append":
+        elif kind == f"{BUFFER}append":
             self._append(event.get("audio"))
-        elif kind == "input_audio_buffer.commit":
+        elif kind == f"{BUFFER}commit":
             self._commit()
-        elif kind == "input_audio_buffer.clear":
-            self._restart()
-            self.say("input_audio_buffer.cleared")
+        elif kind == f"{BUFFER}clear":
+            self._clear()
         else:
-            message = f"there are {', '.join(UPDATES)}, input_audio_buffer.append, .commit and .clear"
-            self.say("error", error={"type": "invalid_request_error", "code": "bad_message", "message": message})
+            kinds = ", ".join((*UPDATES, *(f"{BUFFER}{name}" for name in ("append", "commit", "clear"))))
+            raise Refused("bad_message", f"type {str(kind)[:60]!r}: there are {kinds}")
 
     def _append(self, audio: Any) -> None:
         if not isinstance(audio, str):
@@ -165,56 +259,72 @@ class Transcription:
             data = base64.b64decode(audio, validate=True)
         except (binascii.Error, ValueError) as error:
             raise Refused("bad_message", "audio: not base64") from error
-        self._now.begun = self._now.begun or bool(data)
-        self._now.connection.binary(data)
+        samples, more = divmod(len(data), sound.WIDTH[self.settings.sound.format])
+        if more:
+            raise Refused("bad_frames", f"audio: {len(data)} bytes are no whole number of samples")
+        self._forward(data, samples)
+
+    def _forward(self, data: bytes, samples: int) -> None:
+        """Sound of what is being said."""
+        if samples:
+            item = self._item or self._begin(self._samples)
+            item.samples += samples
+            self._samples += samples
+            self._stream.samples += samples
+            self._stream.connection.binary(data)
+
+    def _begin(self, first: int) -> Item:
+        self._item = Item(f"item_{secrets.token_hex(8)}", self._before, first, first - self._stream.samples)
+        self._stream.items.append(self._item)
+        return self._item
 
     def _commit(self) -> None:
-        now = self._now
-        if not now.begun:
-            message = "there is no sound to commit"
-            self.say("error", error={"type": "invalid_request_error", "code": "input_audio_buffer_commit_empty",
-                                     "message": message})  # fmt: skip
+        item = self._item
+        if item is None:
+            self._complain_empty()
             return
-        now.committed = True
-        self.say("input_audio_buffer.committed", item_id=now.item, previous_item_id=now.before)
+        self._item, self._before = None, item.name
+        self.say(f"{BUFFER}committed", item_id=item.name, previous_item_id=item.before)
         content = [{"type": "input_audio", "transcript": None}]
-        item = {"id": now.item, "type": "message", "role": "user", "status": "completed", "content": content}
-        self.say("conversation.item.added", previous_item_id=now.before, item=item)
-        self.ending.add(now)
-        now.connection.text('{"type": "flush"}')
-        if not self.over:
-            self._now = Utterance(self, now.item)
+        about = {"id": item.name, "object": "realtime.item", "type": "message", "role": "user", "status": "completed"}
+        for kind in self.dialect.item_events:
+            self.say(kind, previous_item_id=item.before, item={**about, "content": content})
+        self._stream.connection.text(END)
 
-    def _restart(self) -> None:
-        """Forget the utterance."""
-        self._now.dropped = True
-        self._now.leave()
-        self._now = Utterance(self, self._now.before)
+    def _complain_empty(self) -> None:
+        error = {"type": "invalid_request_error", "code": "input_audio_buffer_commit_empty"}
+        self.say("error", error={**error, "message": "there is no sound to commit", "param": None, "event_id": None})
+
+    def _clear(self) -> None:
+        """Forget what is being said."""
+        if self._item is not None:
+            self._item.dropped, self._item = True, None
+            self._stream.connection.text(END)
+        self.say(f"{BUFFER}cleared")
 
     def _update(self, session: Any) -> None:
-        if not isinstance(session, dict):
-            raise Refused("bad_message", "session: expected an object")
-        rate = RATE
-        form: Any = session.get("input_audio_format", "pcm16")
-        heard = session.get("audio")
-        if isinstance(heard, dict) and isinstance(heard.get("input"), dict) and "format" in heard["input"]:
-            form = heard["input"]["format"]
-        if isinstance(form, dict):
-            rate = form.get("rate", RATE)
-            form = "pcm16" if form.get("type") == "audio/pcm" else form.get("type")
-        whole = isinstance(rate, int) and not isinstance(rate, bool) and 1 <= rate <= 1_000_000
-        if form != "pcm16" or not whole:
-            raise Refused("unsupported", "sound is pcm16, at a whole number of samples a second")
-        if rate != self.rate:
-            if self._now.begun:
-                raise Refused("bad_message", "the rate cannot change in an utterance; commit or clear first")
-            self.rate = rate
-            self._restart()
+        settings = updated(self.settings, session)
+        hosted = self._stream.hosted
+        if settings.model != self.settings.model:
+            hosted = self._model(settings.model)
+        if settings.sound != self.settings.sound or hosted is not self._stream.hosted:
+            if self._item is not None:
+                raise Refused("bad_message", "format and model cannot change in an utterance; commit or clear first")
+            self.settings = settings
+            self._stream.leave()
+            self._stream = Recognition(self, hosted)
+            self._stream.open()
+        self.settings = settings
 
-    def _session(self) -> dict[str, Any]:
-        heard = {
-            "format": {"type": "audio/pcm", "rate": self.rate},
-            "transcription": {"model": self.hosted.served.name},
-            "turn_detection": None,
-        }
-        return {"type": "transcription", "object": "realtime.transcription_session", "audio": {"input": heard}}
+    def _model(self, name: str) -> Hosted:
+        """The recogniser of that name, if it has room for one more."""
+        hosted = self.service.hosted(self.service.named(name))
+        if hosted.served.kind != "text":
+            raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
+        return hosted if hosted is self._stream.hosted else self.service.admit(hosted.served.name)
+
+    def _end(self) -> None:
+        """The client has closed its side: what it said is an utterance, and with its transcript the session is over."""
+        if self._item is not None:
+            self._commit()
+        self._closing = True
