@@ -20,8 +20,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import pulsify
 from pulsify.serve import hosted
-from pulsify.serve.hosted import Machine
+from pulsify.serve.hosted import Hosted, Machine
+from pulsify.serve.protocol import Refused, Sound
 from pulsify.serve.service import Limits, Service, Settings
+from pulsify.serve.sound import memory
 from pulsify.serve.sources import of_stream
 from pulsify.serve.tokens import tokens
 from tests.models import frames, look_ahead, model, node, weights
@@ -369,6 +371,30 @@ def test_rates_that_nobody_sends_any_more_are_forgotten(monkeypatch: pytest.Monk
     with serving([served], Settings(Machine(most=8, calibrate=False))) as (service, where):
         asyncio.run(through(where))
         assert len(service.models["m"].scheduler._stages) <= 5
+
+
+def test_odd_rates_take_so_much_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usual rates are let in however many odd ones there are, and odd ones once others are no longer in use."""
+    proto = model([node("Neg", "x", "y")], {"x": ["B", "T"]}, ["y"])
+    host = Hosted(
+        of_stream("m", pulsify.stream(proto, 160, verify=False), 16000),
+        Machine(most=4, calibrate=False),
+        lambda _: None,
+    )
+    odd = [8016, 8048, 8112, 8144]
+    monkeypatch.setattr(hosted, "RATES_BYTES", int(2.5 * memory(odd[0], 16000)))
+    chains = [host.chain(Sound("pcm16", rate), Sound()) for rate in (48000, *odd)]
+    assert [key[0] for key in host._resamplers] == [48000, *odd[2:]]
+    assert host.known(Sound("pcm16", odd[0]), Sound()) is None
+    assert host.known(Sound("pcm16", 48000), Sound()) is not None
+    for chain in chains[-2:]:
+        chain.links[0].stage.seats += 1  # they are in use
+    with pytest.raises(Refused, match="too many rates"):
+        host.chain(Sound("pcm16", odd[0]), Sound())
+    host.chain(Sound("pcm16", 44100), Sound())
+    chains[-1].links[0].stage.seats -= 1
+    host.chain(Sound("pcm16", odd[0]), Sound())
+    assert [key[0] for key in host._resamplers] == [48000, odd[2], 44100, odd[0]]
 
 
 # ---- who may come in

@@ -18,12 +18,13 @@ from pulsify.serve.flow import Chain, Link
 from pulsify.serve.protocol import Refused, Sound
 from pulsify.serve.scheduler import Deliver, Scheduler
 from pulsify.serve.sinks import Frames, Source, Text, shaped
-from pulsify.serve.sound import resampling
+from pulsify.serve.sound import memory, resampling, usual
 from pulsify.serve.sources import Served
 from pulsify.serve.stage import Stage
 
 MOST = 1024
 RATES = 64  # resamplers that are kept
+RATES_BYTES = 96 << 20  # that those of unusual rates may take
 CHAINS = 1024  # likewise; they are made of the same stages
 OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
 STRETCH = 0.04  # seconds that a batch waits for company at the most, under load: half a pulse, and no more than this
@@ -150,19 +151,28 @@ class Hosted:
         pulse = self.served.streams[0].pulse if out else round(self.served.streams[0].pulse * to / rate)
         key = rate, to, max(pulse, 1)
         if key not in self._resamplers:
-            self._make_room()
+            self._make_room(rate, to)
             self._resamplers[key] = self._stage(resampling(*key), resampler=True)
+        else:
+            self._resamplers[key] = self._resamplers.pop(key)  # now the last one to be forgotten
         return self._resamplers[key]
 
-    def _make_room(self) -> None:
-        """Forget the oldest resampler that nobody uses; whoever is about to has it in hand."""
-        if len(self._resamplers) < RATES:
-            return
-        idle = next((key for key, stage in self._resamplers.items() if not stage.seats), None)
-        if idle is None:
-            raise Refused("unsupported", "too many rates are in use; send sound at the model's own")
-        gone = self._resamplers.pop(idle)
-        self._chains = {k: c for k, c in self._chains.items() if all(link.stage is not gone for link in c.links)}
+    def _make_room(self, rate: int, to: int) -> None:
+        """Forget resamplers that nobody uses, unusual and old ones first; whoever is about to has it in hand."""
+        size = 0 if usual(rate, to) else memory(rate, to)
+
+        def full() -> bool:
+            used = sum(memory(*key[:2]) for key in self._resamplers if not usual(*key[:2]))
+            return len(self._resamplers) >= RATES or (size > 0 and used + size > RATES_BYTES)
+
+        idle = [key for key, stage in self._resamplers.items() if not stage.seats]
+        for key in sorted(idle, key=lambda each: usual(*each[:2])):
+            if not full() or (usual(*key[:2]) and len(self._resamplers) < RATES):
+                break
+            gone = self._resamplers.pop(key)
+            self._chains = {k: c for k, c in self._chains.items() if all(link.stage is not gone for link in c.links)}
+        if full():
+            raise Refused("unsupported", "too many rates are in use; send sound at the model's own, or 48000")
 
     def latency_seconds(self, chain: Chain, given: Sound) -> float | None:
         """All of the way."""

@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 CROSSINGS = 16  # of the sinc, each side: how steep the filter is
 ROLL_OFF = 0.945  # of the lower band that is kept whole
 LARGEST = 1 << 20  # numbers in a bank of filters
+USUAL = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88200, 96000, 192000)
+COPIES = 8  # of a bank, as measured
 WIDTH = {"pcm16": 2, "float32": 4, "g711_ulaw": 1, "g711_alaw": 1}
 
 
@@ -67,13 +69,29 @@ def ratio(rate: int, to: int) -> tuple[int, int]:
     return rate // common, to // common
 
 
+def usual(rate: int, to: int) -> bool:
+    """Rates that sound cards and telephones have. There are few, so what they take has an end."""
+    return rate in USUAL and to in USUAL
+
+
+def numbers(rate: int, to: int) -> int:
+    """In the bank of filters."""
+    m, l = ratio(rate, to)
+    return l * (m + 2 * _cutoff(rate, to)[1])
+
+
+def _cutoff(rate: int, to: int) -> tuple[float, int]:
+    """The share of its band that a filter keeps, and the samples that it sees on each side."""
+    cutoff = ROLL_OFF * min(1.0, to / rate)  # of what the input can hold
+    return cutoff, math.ceil(CROSSINGS / cutoff)
+
+
 def filters(rate: int, to: int) -> tuple[Array, int]:
     """The bank, [L, 1, taps], and how many samples before its block a filter begins."""
     m, l = ratio(rate, to)
-    cutoff = ROLL_OFF * min(1.0, to / rate)  # of what the input can hold
-    half = math.ceil(CROSSINGS / cutoff)
+    cutoff, half = _cutoff(rate, to)
     taps = m + 2 * half
-    if l * taps > LARGEST:
+    if numbers(rate, to) > LARGEST:
         raise Refused("unsupported", f"{rate} Hz and {to} Hz have too little in common; send {to} Hz, or 48000")
     # output sample i of a block lies at i * M / L, tap j at j - half
     t = np.arange(taps)[None, :] - half - np.arange(l)[:, None] * (m / l)
@@ -106,7 +124,11 @@ def resampler(rate: int, to: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9, producer_name="pulsify")
 
 
-@lru_cache(64)
+def memory(rate: int, to: int) -> int:
+    """Bytes that its stages take, about: the bank several times over, in the stream, its two steps and the runtime."""
+    return (1 << 20) + COPIES * 4 * numbers(rate, to)
+
+
 def resampling(rate: int, to: int, pulse: int) -> Stream:
     """Its stream. pulse: about so many samples come out at a time."""
     from pulsify.api import stream
