@@ -50,7 +50,8 @@ def serve_bench(name: str, plain: bool, backend: str, pipe: Any) -> None:
     import socket
 
     from pulsify.serve.hosted import Machine
-    from pulsify.serve.running import Options, server, tune
+    from pulsify.serve.listening import Options
+    from pulsify.serve.running import server, tune
     from pulsify.serve.service import Service, Settings
 
     service = Service([MODELS[name].served()], Settings(Machine(most=2048, backend=backend, calibrate=False)))

@@ -14,7 +14,8 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from pulsify.serve.running import Options, server
+from pulsify.serve.listening import Options
+from pulsify.serve.running import server
 from pulsify.serve.service import Service, Settings
 from pulsify.serve.sources import Served
 from pulsify.serve.store import Store

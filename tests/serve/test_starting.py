@@ -99,7 +99,8 @@ def broken() -> Served:
 
 
 def test_a_model_that_cannot_be_opened_ends_the_server() -> None:
-    from pulsify.serve.running import Options, bound, run
+    from pulsify.serve.listening import Options, bound
+    from pulsify.serve.running import run
     from pulsify.serve.service import Service
 
     where: list[str] = []

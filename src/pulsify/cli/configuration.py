@@ -36,6 +36,11 @@ class Arguments(click.Argument):
         return value or (ctx.default_map or {}).get(self.name, ()), source
 
 
+def arguments(context: click.Context) -> list[str]:
+    """Those that a running command was called with."""
+    return list(context.meta[__name__])
+
+
 def reread(context: click.Context) -> dict[str, Any]:
     """The parameters of a running command as they would be now. A click.ClickException if they are wrong by now."""
     with context.command.make_context(context.info_name, list(context.meta[__name__])) as again:

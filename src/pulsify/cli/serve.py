@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from pulsify.core.errors import InvalidArgument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: any.")
 @click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="Streams per model.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N",
+              help="Processes that share the port and the streams. [default: as many as pay off]")  # fmt: skip
 @click.option("--wait", type=click.FloatRange(min=0), default=2, show_default=True, metavar="MS",
               help="A batch waits so long for company.")  # fmt: skip
 @click.option("--token", multiple=True, envvar="PULSIFY_TOKEN", metavar="[NAME:]TOKEN",
@@ -80,13 +83,45 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
         raise InvalidArgument(f"serving needs {error.name}: pip install 'pulsify[serve]'") from error
     del prometheus_client, starlette, uvicorn, websockets
     from pulsify.serve import logs
+    from pulsify.serve.listening import Options, bound
     from pulsify.serve.reload import HANGUPS
-    from pulsify.serve.running import Options, bound, run
+    from pulsify.serve.workers import child
 
     HANGUPS.catch()
     where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
+    link = child.link()
+    if link is not None:
+        logs.configure(given["log_level"], given["log_format"])
+        _worker(sources, given, where, link)
+        return
+    count = _wanted(sources, given)
     listening = bound(where)
     logs.configure(given["log_level"], given["log_format"])
+    if count == 1:
+        _alone(sources, given, where, listening, as_json)
+    else:
+        _many(count, given, where, listening, as_json)
+
+
+def _wanted(sources: tuple[str, ...], given: dict[str, Any]) -> int | None:
+    """How many workers: 1 is this very process; None: as many as pay off, which is measured."""
+    from pulsify.serve.workers import counts
+
+    count: int | None = given["workers"]
+    if not hasattr(socket, "send_fds"):
+        if count is not None and count > 1:
+            raise InvalidArgument("--workers needs Unix sockets; on Windows, start several servers behind a proxy")
+        return 1
+    if count is None:
+        elsewhere = given["machine"].backend not in (options.AUTO, *counts.OWN_THREAD)
+        if elsewhere or counts.cores() < 2 or not counts.has_rate(sources, given["sample_rate"]):
+            return 1
+    return count
+
+
+def _alone(sources: tuple[str, ...], given: dict[str, Any], where: Any, listening: Any, as_json: bool) -> None:
+    from pulsify.serve.running import run
+
     service = _service(sources, given)
 
     def listens(url: str) -> None:
@@ -98,8 +133,40 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
             line(f"serving {', '.join([*service.models, *service.starting])} at {url}")
         sys.stdout.flush()
 
+    run(service, where, listening, listens, _read_tokens())
+
+
+def _many(count: int | None, given: dict[str, Any], where: Any, listening: Any, as_json: bool) -> None:
+    import asyncio
+
+    from pulsify.serve.listening import url
+    from pulsify.serve.workers import parent
+
+    def joined(models: list[str]) -> None:
+        if not as_json:
+            line(f"serving {', '.join(models)} at {url(where, listening)}")
+            sys.stdout.flush()
+
+    def opened(models: list[dict[str, Any]]) -> None:
+        if as_json:
+            print_json({"url": url(where, listening), "models": models})
+            sys.stdout.flush()
+
     context = click.get_current_context()
-    run(service, where, listening, listens, partial(_tokens_now, context, dict(context.params)))
+    command = parent.command(configuration.arguments(context))
+    plan = parent.Plan(command, count, given["most"], given["keep"], given["drain"])
+    context.exit(asyncio.run(parent.run(plan, listening, joined, opened)))
+
+
+def _worker(sources: tuple[str, ...], given: dict[str, Any], where: Any, link: Any) -> None:
+    from pulsify.serve.running import run_worker
+
+    run_worker(_service(sources, given, link), where, link, _read_tokens())
+
+
+def _read_tokens() -> Any:
+    context = click.get_current_context()
+    return partial(_tokens_now, context, dict(context.params))
 
 
 def _tokens_now(context: click.Context, before: dict[str, Any]) -> Any:
@@ -117,7 +184,8 @@ def _tokens_now(context: click.Context, before: dict[str, Any]) -> Any:
     return tokens(now["token"], now["token_file"])
 
 
-def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
+def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) -> Any:
+    """link: of a worker, which has its parent's memory, key and converted models."""
     from pulsify.serve.hosted import Machine
     from pulsify.serve.service import Limits, Service, Settings
     from pulsify.serve.sources import Meaning, aliases, model_sources, parse_source, whole
@@ -126,7 +194,8 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
 
     if given["store"] != "memory" and not given["key"]:
         raise InvalidArgument("a store that is shared needs a key that is: --key, or PULSIFY_KEY")
-    store = open_store(given["store"], given["keep"])
+    shared = link is not None and given["store"] == "memory"
+    store = link.snapshots if shared else open_store(given["store"], given["keep"])
     meant = {"time": given["time"], "bind": given["bind"], "set": given["fixed"]}
     meant |= {"unbounded": given["unbounded"], "proof": given["proof"], "opening": given["opening"]}
     plain: dict[str, Any] = {
@@ -141,12 +210,12 @@ def _service(sources: tuple[str, ...], given: dict[str, Any]) -> Any:
     rate = given["sample_rate"]
     served = model_sources(
         [parse_source(text) for text in sources],
-        Meaning(given["pulse"], not given["no_verify"], meant),
+        Meaning(given["pulse"], not given["no_verify"], meant, None if link is None else link.folder),
         None if rate is None else whole(rate),
     )
     machine = given["machine"]
     backend = None if machine.backend == options.AUTO else machine.backend
-    key = {"key": given["key"].encode()} if given["key"] else {}
+    key = {"key": given["key"].encode()} if given["key"] else {"key": link.key} if link is not None else {}
     settings = Settings(
         Machine(given["most"], backend, machine.options, given["wait"] / 1000),
         Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),

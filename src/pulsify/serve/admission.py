@@ -49,8 +49,13 @@ class Capacity:
     @property
     def streams(self) -> int:
         """So many can be served in time."""
+        return self.most if self.in_time is None else min(self.most, self.in_time)
+
+    @property
+    def in_time(self) -> int | None:
+        """Likewise, however many there may be; None: unknown."""
         share = self.share()
-        return self.most if not share else min(self.most, max(1, math.floor(1 / share + 1e-6)))
+        return max(1, math.floor(1 / share + 1e-6)) if share else None
 
     def share(self, slowdown: float = 1.0) -> float:
         """Of the machine's time, that a stream takes if the model takes so many times as long as was measured."""

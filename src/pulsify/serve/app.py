@@ -33,6 +33,7 @@ Scope = MutableMapping[str, Any]
 Call = Callable[[Request], Awaitable[Response]]
 STREAM, REALTIME = "/v1/stream/", "/v1/realtime"
 AT_ONCE = 16  # messages before somebody else has a turn, on another server's websockets
+ELSEWHERE = ("too_many_streams", "starting")  # another worker may have room
 STATUS = {
     "too_many_streams": 503, "starting": 503, "too_many_requests": 429,
     "bad_message": 400, "bad_frames": 422, "unsupported": 415, "too_large": 413, "idle": 408,
@@ -60,6 +61,7 @@ async def websocket(service: Service, scope: Scope, receive: Receive, send: Send
     await receive()  # websocket.connect
     try:
         make = entrance(service, scope)
+        assert make is not None
     except Refused as refused:
         await _denied(scope, send, refused)
         return
@@ -80,12 +82,17 @@ async def websocket(service: Service, scope: Scope, receive: Receive, send: Send
         handler.gone()
 
 
-def entrance(service: Service, scope: Scope) -> Callable[[Any], Any]:
-    """What makes the handler of a websocket; Refused if there is none, or not for this client."""
+def entrance(service: Service, scope: Scope, pass_on: Callable[[], bool] | None = None) -> Callable[[Any], Any] | None:
+    """What makes the handler of a websocket; Refused if there is none, or not for this client.
+
+    pass_on: gives it to another worker, if that can be. None: it has it.
+    """
     client = access.Client(access.address(scope.get("client")))
     try:
         return _entrance(service, scope, client)
     except Refused as refused:
+        if refused.code in ELSEWHERE and pass_on is not None and pass_on():
+            return None
         service.rejected(refused, client)
         raise
 
@@ -223,7 +230,7 @@ def _routes(service: Service) -> Starlette:
         return PlainTextResponse("ready\n") if reason is None else PlainTextResponse(f"not ready: {reason}\n", 503)
 
     async def metrics(request: Request, client: access.Client) -> Response:
-        text, kind = figures.render(request.headers.get("accept", ""))
+        text, kind = await figures.render(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": kind})
 
     async def run(request: Request, client: access.Client) -> Response:
@@ -248,6 +255,8 @@ def _routes(service: Service) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.start()
+        if service.siblings is not None:
+            service.siblings.gives(figures.own)
         yield
         await service.stop()
 

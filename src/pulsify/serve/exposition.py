@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from pulsify import __version__
 from pulsify.serve.metrics import Times
+from pulsify.serve.workers.families import merged, unpacked
 
 if TYPE_CHECKING:
     from pulsify.serve.hosted import Hosted
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 NAMES = 100  # of tokens, as labels
 Row: TypeAlias = tuple[tuple[str, ...], float]
+
+
+class _Listed:
+    """A registry, as far as it is encoded."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return self._metrics
 
 
 class Exposition(Collector):
@@ -33,10 +44,17 @@ class Exposition(Collector):
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """The body and its content type, in the best format that the header `Accept` names."""
+    async def render(self, accept: str) -> tuple[bytes, str]:
+        """The body and its content type, in the best format that the header `Accept` names; of all workers."""
         encode, kind = choose_encoder(accept)
-        return encode(self._registry), kind
+        siblings = self._service.siblings
+        if siblings is None:
+            return encode(self._registry), kind
+        return encode(_Listed(unpacked(merged(await siblings.families(self.own()))))), kind
+
+    def own(self) -> list[Metric]:
+        """Of this process."""
+        return list(self._registry.collect())
 
     def describe(self) -> Iterable[Metric]:
         return []
@@ -79,7 +97,7 @@ class Exposition(Collector):
         model = ("model",)
         yield _gauge("streams", "Open streams.", model, each(lambda name, _: taken[name]))
         yield _gauge("capacity_streams", "Streams for which there is time, as measured.", model,
-                     each(lambda _, hosted: hosted.capacity.streams))  # fmt: skip
+                     each(lambda _, hosted: service.room(hosted)))  # fmt: skip
         yield _gauge("duty_ratio", "Share of the last seconds in which the model's thread computed.", model,
                      of_meter("duty"))  # fmt: skip
         yield _counter("rounds", "Batches computed.", model, of_meter("rounds"))

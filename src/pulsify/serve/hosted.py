@@ -21,12 +21,12 @@ from pulsify.serve.sinks import Frames, Source, Text, shaped
 from pulsify.serve.sound import memory, resampling, usual
 from pulsify.serve.sources import Served
 from pulsify.serve.stage import Stage
+from pulsify.serve.workers.counts import OWN_THREAD
 
 MOST = 1024
 RATES = 64  # resamplers that are kept
 RATES_BYTES = 96 << 20  # that those of unusual rates may take
 CHAINS = 1024  # likewise; they are made of the same stages
-OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
 STRETCH = 0.04  # seconds that a batch waits for company at the most, under load: half a pulse, and no more than this
 BEFORE, AFTER = -1, 1000  # stages of a resampler among those of the model
 
@@ -67,9 +67,14 @@ class Hosted:
             return Capacity(self.machine.most)
         longest = max(lasts)
         stages = [(stage, longest / each) for stage, each in zip(self._stages, lasts, strict=True)]
-        if all(stage.engine.backend in OWN_THREAD for stage in self._stages):
+        if self.own_thread:
             return calibrated(stages, longest, self.machine.most)
         return calibrated(stages, longest, self.machine.most, time.perf_counter, step=2)
+
+    @property
+    def own_thread(self) -> bool:
+        """Does it compute in the thread that calls it, on one core?"""
+        return all(stage.engine.backend in OWN_THREAD for stage in self._stages)
 
     @property
     def share(self) -> float:

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,24 +18,16 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.serve import access
 from pulsify.serve.app import Application
 from pulsify.serve.certificates import Certificates
+from pulsify.serve.listening import Options, url
 from pulsify.serve.reload import HANGUPS, Reloads, certificates_part, tokens_part
 from pulsify.serve.service import Service
 from pulsify.serve.tokens import Tokens
 from pulsify.serve.wire import Wire
+from pulsify.serve.workers.child import Link, Siblings
 
 log = logging.getLogger("pulsify.serve")
 ReadTokens = Callable[[], Tokens]
 SWITCH = 0.0005  # seconds: how long one thread may keep another waiting for the interpreter
-
-
-@dataclass(frozen=True)
-class Options:
-    """Where it listens."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    tls_cert: str | None = None
-    tls_key: str | None = None
 
 
 class Server(uvicorn.Server):
@@ -61,6 +52,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         loop = asyncio.get_running_loop()
         HANGUPS.tell(partial(loop.call_soon_threadsafe, self._hung_up))
+        if self._service.siblings is not None:
+            await self._service.siblings.join(self)
         if self._service.opening is not None:
             self._service.opening.add_done_callback(self._opened)
 
@@ -114,28 +107,6 @@ def server(service: Service, options: Options, read: ReadTokens | None = None) -
     return Server(config, service, certificates, read)
 
 
-def bound(options: Options) -> socket.socket:
-    """A place to listen at, taken before anything else is done: whoever cannot have it learns so at once."""
-    made = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((options.host, options.port))
-    except (OSError, OverflowError) as error:
-        made.close()
-        why = getattr(error, "strerror", None) or error
-        raise InvalidArgument(
-            f"cannot listen at {options.host}, port {options.port}: {why}; --host and --port choose another"
-        ) from error
-    return made
-
-
-def url(options: Options, listening: socket.socket) -> str:
-    """Where clients find it."""
-    scheme = "https" if options.tls_cert else "http"
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    return f"{scheme}://{host}:{listening.getsockname()[1]}"
-
-
 def warn_if_open(service: Service, options: Options) -> None:
     """Other machines can come, and nothing is asked of them."""
     if not service.tokens and not access.is_local(options.host):
@@ -161,5 +132,18 @@ def run(
     listens(url(options, listening))
     warn_if_open(service, options)
     runner.run([listening])
+    if runner.failure is not None:
+        raise runner.failure
+
+
+def run_worker(service: Service, options: Options, link: Link, read: ReadTokens | None = None) -> None:
+    """The same for one of several processes: clients come from its parent."""
+    sys.setswitchinterval(SWITCH)
+    service.when_open.insert(0, tune)
+    service.part, service.siblings = link.part, Siblings(link, service)
+    runner = server(service, options, read)
+    if not link.part.index:
+        warn_if_open(service, options)
+    runner.run([])
     if runner.failure is not None:
         raise runner.failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import Counter
@@ -32,9 +33,11 @@ from pulsify.serve.tokens import Tokens
 from pulsify.serve.turns import Turns
 from pulsify.serve.uploads import Uploads
 from pulsify.serve.vault import Vault
+from pulsify.serve.workers.counts import Part
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Connection
+    from pulsify.serve.workers.child import Siblings
 
 LOOK_EVERY = 0.25  # seconds
 IDLE = 0.05  # the share of what was measured as possible up to which streams are not what makes results late
@@ -106,6 +109,8 @@ class Service:
         self.congestion = Congestion()
         self._rounds: dict[str, tuple[int, float]] = {}  # what the meters said at the last look, by model
         self.draining = False
+        self.part = Part()
+        self.siblings: Siblings | None = None  # if there are other workers
         self.name, self.numbers = secrets.token_hex(4), count(1)
         self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for resamplers, which take long
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -150,10 +155,10 @@ class Service:
         self.aside.shutdown(wait=True)
         self.vault.end()
 
-    async def drain(self) -> None:
+    async def drain(self, seconds: float | None = None) -> None:
         """Take no more streams, give those that are here some time to end, then their snapshot."""
         self.draining = True
-        seconds = self.settings.drain_seconds
+        seconds = self.settings.drain_seconds if seconds is None else seconds
         for connection in list(self.connections):
             connection.warn("draining", "the server goes away; end, or come back with your token", seconds=seconds)
         end = time.monotonic() + seconds
@@ -194,7 +199,15 @@ class Service:
                 return False
             other.refuse(elsewhere())
         self.resumable[claim.stream] = connection
+        if self.siblings is not None:
+            self.siblings.takes(claim.stream, claim.version)
         return True
+
+    def taken_elsewhere(self, stream: str, version: int) -> None:
+        """Another worker goes on with it; whoever has an older claim ends."""
+        other = self.resumable.get(stream)
+        if other is not None and other.resumption.claim is not None and other.resumption.claim.version < version:
+            other.refuse(elsewhere())
 
     def left(self, connection: Connection) -> None:
         claim = connection.resumption.claim
@@ -214,12 +227,12 @@ class Service:
         if self.draining:
             raise Refused("too_many_streams", "the server is going away")
         taken = self.taken()
-        if taken[name] >= hosted.machine.most:
+        if taken[name] >= self.part.of(hosted.machine.most):
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
         shares = sum(count * self.models[other].share for other, count in taken.items())
-        if taken.total() and shares + hosted.share > 1:
+        if taken.total() and shares + hosted.share > self.part.time:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if self.congestion.present and self.used > IDLE:
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
@@ -229,6 +242,12 @@ class Service:
     def used(self) -> float:
         """The share of what was measured as possible that is taken."""
         return sum(count / self.models[name].capacity.streams for name, count in self.taken().items())
+
+    def room(self, hosted: Hosted) -> int:
+        """For how many streams of it there is time here, and place."""
+        in_time = hosted.capacity.in_time
+        most = self.part.of(hosted.machine.most)
+        return most if in_time is None else min(most, max(1, math.floor(in_time * self.part.time)))
 
     def taken(self) -> Counter[str]:
         """Streams by model."""
@@ -245,11 +264,21 @@ class Service:
         return self.unready is None
 
     @property
+    def is_open(self) -> bool:
+        """Are all models open?"""
+        return self.opening is not None and self.opening.done() and not self.starting
+
+    @property
     def unready(self) -> str | None:
-        """Why no streams are taken; None: they are."""
+        """Why no streams are taken, by this worker or another; None: they are."""
+        reason = self.unready_here
+        return None if self.siblings is not None and self.siblings.any_ready else reason
+
+    @property
+    def unready_here(self) -> str | None:
         if self.draining:
             return "draining: the server is going away"
-        if self.opening is None or not self.opening.done():
+        if not self.is_open:
             return f"starting: {', '.join(self.starting) or 'models'} not open yet"
         reasons = [self._refusal(name) for name in self.models]
         return None if None in reasons else f"full: {reasons[0]}"

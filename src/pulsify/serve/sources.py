@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser" / "model.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SHARED_BYTES = 256 << 20  # of a model file, up to which its stream is left for other processes
 GIVEN = re.compile(r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=)?(?P<path>.+?)(?:@(?P<rate>\d+(\.\d+)?))?")
 
 
@@ -128,11 +129,12 @@ def whole(rate: float) -> float:
 
 @dataclass(frozen=True)
 class Meaning:
-    """How batch models are converted: arguments of `pulsify.stream`."""
+    """How batch models are converted: arguments of `pulsify.stream`. folder: keeps them for other processes."""
 
     pulse: int | None = None
     verify: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 def model_sources(given: Sequence[Given], meaning: Meaning, sample_rate: float | None) -> list[ModelSource]:
@@ -187,8 +189,19 @@ def open_source(given: Given, meaning: Meaning, sample_rate: float | None) -> Se
             raise InvalidArgument(f"{path.name} is a stream already: --pulse, --time and the like are for batch models")
         made = load(path)
     else:
-        made = convert(path, meaning.pulse, **dict(meaning.options), verify=meaning.verify)
+        made = _converted(path, meaning, name)
     return of_stream(name, made, rate)
+
+
+def _converted(path: Path, meaning: Meaning, name: str) -> Stream:
+    """As another process has left it, or converted now, and left for others."""
+    place = None if meaning.folder is None else meaning.folder / f"{name}.onnx"
+    if place is not None and place.exists():
+        return load(place, check="full")
+    made = convert(path, meaning.pulse, **dict(meaning.options), verify=meaning.verify)
+    if place is not None and path.stat().st_size < SHARED_BYTES:
+        made.save(place, share=False)
+    return made
 
 
 def of_stream(name: str, made: Stream, rate: float | None) -> Served:

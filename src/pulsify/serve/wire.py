@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -305,11 +306,11 @@ class Wire(asyncio.Protocol):
         if request is None:
             self._transport.close()
             return
-        response = shaking.accept(request)
+        response, make = shaking.accept(request), None
         if response.status_code == 101:
             scope = self._scope(request)
             try:
-                make = entrance(self._service, scope)
+                make = entrance(self._service, scope, partial(self._pass_on, data))
             except Refused as refused:
                 said = refusal(refused)
                 response = shaking.reject(said.status_code, bytes(said.body).decode())
@@ -318,14 +319,22 @@ class Wire(asyncio.Protocol):
                         response.headers.pop(name, None)
                         response.headers[name] = said.headers[name]
             else:
+                if make is None:  # another worker has it
+                    self._transport.close()
+                    return
                 if chosen := access.spoken(scope["subprotocols"]):
                     response.headers["Sec-WebSocket-Protocol"] = chosen
         shaking.send_response(response)
         self._transport.write(b"".join(shaking.data_to_send()))
-        if response.status_code == 101:
+        if make is not None:
             self._handler = make(self)
         else:
             self._transport.close()
+
+    def _pass_on(self, data: bytes) -> bool:
+        """To another worker of this server."""
+        siblings = self._service.siblings
+        return siblings is not None and siblings.pass_on(self._transport, data)
 
     def _scope(self, request: Request) -> dict[str, Any]:
         """As an ASGI server says it, as far as it is asked for."""

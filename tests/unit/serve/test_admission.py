@@ -129,7 +129,7 @@ def test_one_live_stream_of_six_hundred_keeps_nobody_out() -> None:
     """Whatever the machine is held up by."""
     clock = Clock()
     service = service_of(SIX_HUNDRED, clock)
-    service.uploads["m"] = 1
+    service.uploads.models["m"] = 1
     assert service.models["m"].capacity.streams == 600
     for _ in range(100):
         clock.now += 0.25
@@ -142,7 +142,7 @@ def test_streams_that_have_not_sent_yet_have_their_place() -> None:
     """Rounds of the few that send take twice as long as expected: so will those of all others."""
     clock = Clock()
     service = service_of(SIX_HUNDRED, clock)
-    service.uploads["m"] = 350
+    service.uploads.models["m"] = 350
     assert service.admit("m") is service.models["m"]
     for _ in range(400):  # ten streams
         clock.now += 0.032
@@ -156,7 +156,7 @@ def test_streams_that_have_not_sent_yet_have_their_place() -> None:
 def test_lateness_most_of_the_time_closes_the_door_and_does_not_flicker() -> None:
     clock = Clock()
     service = service_of(SIX_HUNDRED, clock)
-    service.uploads["m"] = 100
+    service.uploads.models["m"] = 100
 
     def after(*looks: bool) -> bool:
         for late in looks:
@@ -178,7 +178,7 @@ def test_lateness_most_of_the_time_closes_the_door_and_does_not_flicker() -> Non
 def test_the_event_loop_and_the_rounds_may_each_be_late() -> None:
     service = service_of(SIX_HUNDRED, Clock())
     meter = service.models["m"].scheduler.meter
-    service.uploads["m"] = 10
+    service.uploads.models["m"] = 10
     assert not service._late()
     meter.round(10, 0.03, 10, 0.03)
     assert service._late() and not service._late(), "rounds since the last look"
@@ -190,7 +190,7 @@ def test_the_event_loop_and_the_rounds_may_each_be_late() -> None:
     service.figures.loop_late = 0.0
     meter.began = 0.0  # a round that does not end
     assert service._late()
-    service.uploads["m"] = 0
+    service.uploads.models["m"] = 0
     assert not service._late()
 
 
@@ -214,7 +214,7 @@ def test_a_model_that_is_full_leaves_others_their_time() -> None:
     """How many streams of it there may be says nothing of how long they take."""
     stream = pulsify.stream(look_ahead("B"), 4, verify=False)
     service = Service([of_stream(n, stream, None) for n in "ab"], Settings(Machine(most=2, calibrate=False)))
-    service.uploads["a"] = 2
+    service.uploads.models["a"] = 2
     for measured in (Capacity(2), Capacity(2, 0.010, 0.0, 0.0001)):
         service.models["a"].capacity = measured
         assert service.admit("b") is service.models["b"]

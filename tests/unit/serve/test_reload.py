@@ -15,8 +15,9 @@ import pytest
 from pulsify.core.errors import InvalidArgument
 from pulsify.serve import reload
 from pulsify.serve.certificates import Certificates
+from pulsify.serve.listening import Options
 from pulsify.serve.reload import Part, Reloads, tokens_part
-from pulsify.serve.running import Options, server
+from pulsify.serve.running import server
 from pulsify.serve.service import Service, Settings
 from pulsify.serve.tokens import Tokens, tokens
 

@@ -9,8 +9,9 @@ import pytest
 
 from pulsify.core.errors import InvalidArgument
 from pulsify.serve.access import check_token
+from pulsify.serve.listening import Options
 from pulsify.serve.protocol import Refused
-from pulsify.serve.running import Options, warn_if_open
+from pulsify.serve.running import warn_if_open
 from pulsify.serve.service import Service, Settings
 from pulsify.serve.tokens import LARGEST, LONGEST, MOST, Tokens, tokens
 
