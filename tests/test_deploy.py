@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -139,7 +140,8 @@ def test_pods_have_what_they_ask_for_and_time_to_drain() -> None:
 def metrics() -> set[str]:
     """All that the server shows."""
     stream = of_stream("m", pulsify.stream(look_ahead("B"), 4, verify=False), None)
-    text = Exposition(Service([stream], Settings(Machine(most=2, calibrate=False)))).render("")[0].decode()
+    service = Service([stream], Settings(Machine(most=2, calibrate=False)))
+    text = asyncio.run(Exposition(service).render(""))[0].decode()
     out = set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
