@@ -34,6 +34,10 @@ from pulsify.core.errors import InvalidArgument
 @click.option("--alias", multiple=True, metavar="NAME=MODEL",
               help="More names of a model, for OpenAI's clients: 'gpt-*=recogniser'. Repeatable.")  # fmt: skip
 @click.option("--origin", multiple=True, help="A page from elsewhere that may connect; '*': any. Repeatable.")
+@click.option("--allow-host", multiple=True, metavar="NAME",
+              help="A name of this server; '*': any. Default: localhost if --host is local, else any.")  # fmt: skip
+@click.option("--connections", type=click.IntRange(min=1), default=4096, show_default=True,
+              help="Connections of one address.")  # fmt: skip
 @click.option("--store", default="memory", show_default=True, metavar="WHERE",
               help="Snapshots of streams that can be resumed: memory, a folder, or redis://...")  # fmt: skip
 @click.option(
@@ -218,13 +222,23 @@ def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) 
     key = {"key": given["key"].encode()} if given["key"] else {"key": link.key} if link is not None else {}
     settings = Settings(
         Machine(given["most"], backend, machine.options, given["wait"] / 1000),
-        Limits(idle_seconds=given["idle"], total_seconds=given["longest"]),
+        Limits(idle_seconds=given["idle"], total_seconds=given["longest"], connections=given["connections"]),
         tokens(given["token"], given["token_file"]),
         tuple(given["origin"]),
         aliases(given["alias"], [source.name for source in served]),
+        hosts=_hosts(given["host"], given["allow_host"]),
         snapshot_seconds=given["snapshot"],
         keep_seconds=given["keep"],
         drain_seconds=given["drain"],
         **key,
     )
     return Service(served, settings, store)
+
+
+def _hosts(listening: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Names by which clients may call a server that listens there, beside addresses."""
+    from pulsify.serve.access import is_local
+
+    if is_local(listening):
+        return ("localhost", *allowed)
+    return allowed or ("*",)

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pulsify.serve.protocol import SUBPROTOCOL, TOKEN_PREFIX, Refused
 from pulsify.serve.tokens import Tokens
@@ -71,9 +71,37 @@ def check_origin(origin: str | None, host: str | None, allowed: Iterable[str]) -
     """A browser says which page it is at: one of this server, or one that is allowed. Other clients say nothing."""
     if origin is None or "*" in allowed or origin in allowed:
         return
-    if host is not None and urlsplit(origin).netloc.lower() == host.lower():
+    if host is not None and _split(origin).netloc.lower() == host.lower():
         return
     raise Refused("forbidden_origin", "pages from elsewhere may not connect; --origin allows one")
+
+
+def check_host(named: str | None, allowed: Iterable[str]) -> None:
+    """The name by which a client calls this server: an address, or one that is allowed.
+
+    Else a page from elsewhere could have its own name lead here, and be of this server to its browser (DNS rebinding).
+    """
+    if named is None or "*" in allowed:
+        return
+    name = _split(f"//{named}").hostname or ""
+    if name in allowed or _is_address(name):
+        return
+    raise Refused("forbidden_host", f"this server is not called {name[:80]!r}; --allow-host allows a name")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # half an address of IPv6
+        return SplitResult("", "", "", "", "")
 
 
 def spoken(subprotocols: Iterable[str]) -> str | None:

@@ -50,8 +50,22 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await websocket(self.service, scope, receive, send)
+        elif scope["type"] == "http":
+            await self.service.turns.request()
+            await (self._misled(scope) or self._http)(scope, receive, send)
         else:
             await self._http(scope, receive, send)
+
+    def _misled(self, scope: Scope) -> Response | None:
+        """The answer to who calls this server by a name it does not have. Probes may: they learn nothing."""
+        if scope["path"] in ("/health", "/ready"):
+            return None
+        try:
+            access.check_host(access.headers(scope["headers"]).get("host"), self.service.settings.hosts)
+        except Refused as refused:
+            self.service.rejected(refused, access.Client(access.address(scope.get("client"))))
+            return refusal(refused)
+        return None
 
 
 # ---- websockets
@@ -100,6 +114,7 @@ def entrance(service: Service, scope: Scope, pass_on: Callable[[], bool] | None 
 def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable[[Any], Any]:
     head = access.headers(scope["headers"])
     offered = scope.get("subprotocols", ())
+    access.check_host(head.get("host"), service.settings.hosts)
     access.check_origin(head.get("origin"), head.get("host"), service.settings.origins)
     who = replace(client, token=access.check_token(service.tokens, head.get("authorization"), offered))
     path = scope["path"].removeprefix(scope.get("root_path", ""))

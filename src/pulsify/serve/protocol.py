@@ -24,6 +24,7 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 CLOSE = {
     "unauthorized": 401,
     "forbidden_origin": 403,
+    "forbidden_host": 403,
     "unknown_model": 404,
     "too_many_streams": 1013,
     "too_many_requests": 4429,

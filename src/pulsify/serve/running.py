@@ -18,6 +18,8 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.serve import access
 from pulsify.serve.app import Application
 from pulsify.serve.certificates import Certificates
+from pulsify.serve.door import HEAD_BYTES, Door
+from pulsify.serve.doors import raise_open_files
 from pulsify.serve.listening import Options, url
 from pulsify.serve.reload import HANGUPS, Reloads, certificates_part, tokens_part
 from pulsify.serve.service import Service
@@ -99,8 +101,10 @@ def server(service: Service, options: Options, read: ReadTokens | None = None) -
         ssl_certfile=options.tls_cert,
         ssl_keyfile=options.tls_key,
         ws=partial(Wire, service),  # type: ignore[arg-type]
+        http=partial(Door, service),  # type: ignore[arg-type]
+        h11_max_incomplete_event_size=HEAD_BYTES,
         log_config=None,
-        log_level="warning",
+        log_level="error",  # a client that talks nonsense is no news
         lifespan="on",
         timeout_graceful_shutdown=5,
     )
@@ -131,9 +135,15 @@ def run(
     listening.listen(runner.config.backlog)
     listens(url(options, listening))
     warn_if_open(service, options)
+    raise_open_files(_streams(service))
     runner.run([listening])
     if runner.failure is not None:
         raise runner.failure
+
+
+def _streams(service: Service) -> int:
+    """So many there may be."""
+    return service.settings.machine.most * (len(service.models) + len(service.starting))
 
 
 def run_worker(service: Service, options: Options, link: Link, read: ReadTokens | None = None) -> None:
@@ -142,6 +152,7 @@ def run_worker(service: Service, options: Options, link: Link, read: ReadTokens 
     service.when_open.insert(0, tune)
     service.part, service.siblings = link.part, Siblings(link, service)
     runner = server(service, options, read)
+    raise_open_files(_streams(service))
     if not link.part.index:
         warn_if_open(service, options)
     runner.run([])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pulsify.serve.access import Client
 from pulsify.serve.admission import SHARE
 from pulsify.serve.claims import Claims
+from pulsify.serve.doors import Doors
 from pulsify.serve.hosted import Hosted, Machine
 from pulsify.serve.logs import fields
 from pulsify.serve.metrics import Figures
@@ -46,9 +47,10 @@ log = logging.getLogger("pulsify.serve")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of every stream. controls: pings, peeks and acks a second. run_bytes: the largest file that is run at once.
+    """Of every stream, and of those who ask for one.
 
-    run_seconds: in which it has to come.
+    controls: pings, peeks and acks a second. run_bytes: the largest file that is run at once; run_seconds: in which it
+    has to come. request_seconds: for a request over HTTP to begin and for its head to come. connections: of an address.
     """
 
     message_bytes: int = 1 << 20
@@ -59,9 +61,13 @@ class Limits:
     controls: float = 100
     run_bytes: int = 64 << 20
     run_seconds: float = 300
+    request_seconds: float = 10
+    connections: int = 4096
 
     def facts(self) -> dict[str, float]:
-        return {k: v for k, v in vars(self).items() if not k.startswith("run_")}
+        """What a stream's client should know."""
+        own = ("message_bytes", "open_seconds", "idle_seconds", "total_seconds", "waiting_bytes", "controls")
+        return {name: getattr(self, name) for name in own}
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Settings:
     """tokens: one of which clients must show. origins: pages from elsewhere that may connect; "*": all.
 
     aliases: names, or patterns of names, that clients of OpenAI's may use for a model, and its own.
+    hosts: names by which clients may call this server, beside addresses; "*": all.
     """
 
     machine: Machine = field(default_factory=Machine)
@@ -76,6 +83,7 @@ class Settings:
     tokens: Tokens = field(default_factory=Tokens)
     origins: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    hosts: tuple[str, ...] = ("*",)
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     snapshot_seconds: float = 2.0
     keep_seconds: float = 600.0
@@ -105,6 +113,8 @@ class Service:
         self.resumable: dict[str, Connection] = {}  # by stream: the last one that went on with it
         self.uploads = Uploads(settings.limits)
         self.turns = Turns()
+        limits = settings.limits
+        self.doors = Doors(limits.connections, limits.request_seconds, limits.idle_seconds)
         self.tasks: set[asyncio.Future[None]] = set()
         self.congestion = Congestion()
         self._rounds: dict[str, tuple[int, float]] = {}  # what the meters said at the last look, by model
@@ -331,3 +341,4 @@ class Service:
             self.congestion.look(self._late())
             for connection in list(self.connections):
                 connection.look(now)
+            self.doors.look(now)

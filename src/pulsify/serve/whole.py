@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
 from typing import Any
@@ -20,7 +21,7 @@ from pulsify.serve.protocol import Refused
 from pulsify.serve.service import Service
 from pulsify.serve.sinks import HEAD, little
 from pulsify.serve.sources import Served
-from pulsify.serve.uploads import REPLY, Held
+from pulsify.serve.uploads import GRACE, REPLY, SLOWEST, Held
 
 CHUNK = 1 << 16
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -72,10 +73,19 @@ class Reply(Response):
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         with self._holds:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            began, size = time.monotonic(), 0
             for piece in self._pieces:
                 for at in range(0, len(piece), CHUNK):
                     part = bytes(piece[at : at + CHUNK])
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    try:
+                        async with asyncio.timeout(GRACE + size / SLOWEST - (time.monotonic() - began)):
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
+                    except TimeoutError:  # it does not read, and what it holds is wanted
+                        if (abort := scope.get("state", {}).get("abort")) is not None:
+                            abort()
+                        await asyncio.sleep(0.05)  # until uvicorn knows
+                        return
+                    size += len(part)
                     await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b""})
 

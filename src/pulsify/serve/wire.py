@@ -22,6 +22,7 @@ except ImportError:  # a build of websockets without C
 
 from pulsify.serve import access
 from pulsify.serve.app import entrance, refusal
+from pulsify.serve.doors import address_of
 from pulsify.serve.protocol import Refused, too_many
 from pulsify.serve.scheduler import LEAST, cost
 from pulsify.serve.service import Service
@@ -63,11 +64,13 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self._address = address_of(transport)
         self._all.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._all.discard(self)
         self._lost = True
+        self._service.doors.leave(self._address)
         self._rest.clear()
         if self._handler is not None:
             self._handler.gone()
