@@ -19,10 +19,11 @@ SPOKEN = (SUBPROTOCOL, "realtime")  # subprotocols that are answered
 
 @dataclass(frozen=True)
 class Client:
-    """Who is at the other end: HOST:PORT, and the name of the token that was shown."""
+    """Who is at the other end: HOST:PORT, the name of the token that was shown, and the header `traceparent`."""
 
     address: str | None = None
     token: str | None = None
+    trace: str | None = None
 
 
 NOBODY = Client()

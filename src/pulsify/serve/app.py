@@ -116,7 +116,8 @@ def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable
     offered = scope.get("subprotocols", ())
     access.check_host(head.get("host"), service.settings.hosts)
     access.check_origin(head.get("origin"), head.get("host"), service.settings.origins)
-    who = replace(client, token=access.check_token(service.tokens, head.get("authorization"), offered))
+    token = access.check_token(service.tokens, head.get("authorization"), offered)
+    who = replace(client, token=token, trace=head.get("traceparent"))
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     if path.startswith(STREAM):
         hosted = service.admit(path.removeprefix(STREAM))
@@ -223,7 +224,7 @@ def _routes(service: Service) -> Starlette:
 
     def guarded(call: Callable[[Request, access.Client], Awaitable[Response]]) -> Call:
         async def answer(request: Request) -> Response:
-            client = access.Client(access.address(request.client))
+            client = access.Client(access.address(request.client), trace=request.headers.get("traceparent"))
             try:
                 token = access.check_token(service.tokens, request.headers.get("authorization"))
                 return await call(request, replace(client, token=token))

@@ -61,7 +61,9 @@ class Connection:
         self._until = 0.0  # when an ended connection is cut
         self._outcome = "left"
         self.name = f"{service.name}-{next(service.numbers)}"  # never given twice
-        self.about = fields(stream=self.name, client=client.address, model=hosted.served.name, token=client.token)
+        about = {"stream": self.name, "client": client.address, "model": hosted.served.name, "token": client.token}
+        self.span = service.traces.stream(about, client.trace)
+        self.about = fields(**about, trace=self.span.trace)
         service.connections[self] = None
 
     # ---- from the client
@@ -124,6 +126,7 @@ class Connection:
         self.service.left(self)
         self.service.figures.ended[self.hosted.served.name, self._outcome] += 1
         seconds = round(time.monotonic() - self.began, 3)
+        self.span.end(self._outcome)
         log.info("stream ended", extra=fields(**self.about["fields"], outcome=self._outcome, seconds=seconds))
 
     def _said(self, text: str) -> None:
@@ -159,6 +162,7 @@ class Connection:
     def _flush(self) -> None:
         assert self.live is not None
         self.flushed = True
+        self.span.event("flush")
         self.hosted.scheduler.post(self.live, "end")
 
     def _wait_early(self, message: bytes | str) -> None:
@@ -226,6 +230,7 @@ class Connection:
         self.live = Live(chain, self, keeps, chain.room(self.limits.waiting_bytes), about=self.about)
         self.service.figures.opened[self.about["fields"].get("token", "")] += 1
         resumed = None if kept is None else True
+        self.span.event("opened", format=self._given.format, rate=self._given.rate, resumed=resumed)
         log.info("stream opened", extra=fields(**self.about["fields"], format=self._given.format, resumed=resumed))
         self.hosted.scheduler.post(self.live, "open", None if kept is None else (kept.blob, self.opened.have))
         early, self._early, self._posted = self._early, [], 0
@@ -294,6 +299,7 @@ class Connection:
 
     def _uttered(self, news: Uttered) -> None:
         error = {} if news.error is None else {"error": {"code": news.error.code, "message": news.error.message}}
+        self.span.event("utterance")
         self.peer.send(said("utterance", **_counts(news), **news.more, **error))
 
     def _peeked(self, news: Peeked) -> None:
@@ -325,6 +331,7 @@ class Connection:
 
     def warn(self, code: str, message: str, **more: Any) -> None:
         if not self.over:
+            self.span.event("warning", code=code, message=message)
             self.peer.send(said("warning", code=code, message=message, **more))
 
     def _check_reader(self, waiting: int) -> None:
@@ -343,6 +350,7 @@ class Connection:
         if self.over:
             return
         self._outcome = refused.code
+        self.span.event("error", code=refused.code, message=refused.message)
         self.peer.send(protocol.error(refused))
         self.finish(CLOSE[refused.code], refused.code)
 

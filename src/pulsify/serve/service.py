@@ -31,6 +31,7 @@ from pulsify.serve.scheduler import Live, News
 from pulsify.serve.sources import ModelSource, Served
 from pulsify.serve.store import Keeper, Memory, Store
 from pulsify.serve.tokens import Tokens
+from pulsify.serve.traces import Traces, open_traces
 from pulsify.serve.turns import Turns
 from pulsify.serve.uploads import Uploads
 from pulsify.serve.vault import Vault
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pulsify.serve.workers.child import Siblings
 
 LOOK_EVERY = 0.25  # seconds
+TRACES_SECONDS = 5.0  # for the last of them to be sent
 IDLE = 0.05  # the share of what was measured as possible up to which streams are not what makes results late
 log = logging.getLogger("pulsify.serve")
 
@@ -116,6 +118,7 @@ class Service:
         limits = settings.limits
         self.doors = Doors(limits.connections, limits.request_seconds, limits.idle_seconds)
         self.tasks: set[asyncio.Future[None]] = set()
+        self.traces = Traces()
         self.congestion = Congestion()
         self._rounds: dict[str, tuple[int, float]] = {}  # what the meters said at the last look, by model
         self.draining = False
@@ -128,6 +131,7 @@ class Service:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.traces = open_traces(self.name)
         for hosted in self.models.values():
             hosted.scheduler.start()
         self._looking = asyncio.create_task(self._look())
@@ -164,10 +168,13 @@ class Service:
             await asyncio.to_thread(hosted.scheduler.stop)
         self.aside.shutdown(wait=True)
         self.vault.end()
+        if self.traces.close is not None:
+            await asyncio.wait({in_thread(self.traces.close, "pulsify-traces")}, timeout=TRACES_SECONDS)
 
     async def drain(self, seconds: float | None = None) -> None:
         """Take no more streams, give those that are here some time to end, then their snapshot."""
         self.draining = True
+        log.info("draining: %d streams are open", len(self.connections))
         seconds = self.settings.drain_seconds if seconds is None else seconds
         for connection in list(self.connections):
             connection.warn("draining", "the server goes away; end, or come back with your token", seconds=seconds)
