@@ -33,6 +33,9 @@ from pulsify.core.errors import InvalidArgument
               help="More of them: a line each, or a folder with a file each. Repeatable.")  # fmt: skip
 @click.option("--alias", multiple=True, metavar="NAME=MODEL",
               help="More names of a model, for OpenAI's clients: 'gpt-*=recogniser'. Repeatable.")  # fmt: skip
+@click.option("--detector", default="auto", show_default=True, metavar="WHICH",
+              help="Hears who speaks, for OpenAI's clients: energy (built in), silero, auto (silero if its package is "
+                   "installed), or a model: PATH[@RATE].")  # fmt: skip
 @click.option("--origin", multiple=True, help="A page from elsewhere that may connect; '*': any. Repeatable.")
 @click.option("--allow-host", multiple=True, metavar="NAME",
               help="A name of this server; '*': any. Default: localhost if --host is local, else any.")  # fmt: skip
@@ -190,6 +193,7 @@ def _tokens_now(context: click.Context, before: dict[str, Any]) -> Any:
 
 def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) -> Any:
     """link: of a worker, which has its parent's memory, key and converted models."""
+    from pulsify.serve.detectors import detector_source
     from pulsify.serve.hosted import Machine
     from pulsify.serve.service import Limits, Service, Settings
     from pulsify.serve.sources import Meaning, aliases, model_sources, parse_source, whole
@@ -226,6 +230,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) 
         tokens(given["token"], given["token_file"]),
         tuple(given["origin"]),
         aliases(given["alias"], [source.name for source in served]),
+        detector=detector_source(given["detector"]),
         hosts=_hosts(given["host"], given["allow_host"]),
         snapshot_seconds=given["snapshot"],
         keep_seconds=given["keep"],

@@ -128,7 +128,7 @@ def _entrance(service: Service, scope: Scope, client: access.Client) -> Callable
         hosted = service.admit(service.recogniser() if model is None else service.named(model))
         if hosted.served.kind != "text":
             raise Refused("unknown_model", f"{hosted.served.name!r} is no recogniser")
-        speaks = dialect(head, offered, query.get("intent"))
+        speaks = dialect(head, offered)
         return lambda peer: Transcription(service, hosted, peer, who, speaks, model)
     raise Refused("unknown_model", "streams are at /v1/stream/NAME")
 

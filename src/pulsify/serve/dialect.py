@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulsify.serve.protocol import Refused, Sound
+from pulsify.serve.voice import PREFIX_MOST, SILENCE_MOST, TurnDetection
 
 RATE = 24000
 FORMATS = {
@@ -22,15 +23,27 @@ PLAIN = {form: name for name, form in FORMATS.items()}
 TELEPHONE = 8000  # samples a second of G.711
 RATES = 1000, 192_000  # samples a second of PCM
 DEFAULT = Sound("pcm16", RATE)
+WITHOUT_DETECTION = ("gpt-realtime-whisper", "gpt-live-transcribe")  # models of OpenAI's that have none
 BETA_HEADER, BETA_SUBPROTOCOL = "realtime=v1", "openai-beta.realtime-v1"
 
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """model: as the client names it. sound: what it sends."""
+    """model: as the client names it. sound: what it sends. detection: None: the client says where utterances end.
+
+    chosen: the client has said so itself.
+    """
 
     model: str
     sound: Sound = DEFAULT
+    detection: TurnDetection | None = None
+    chosen: bool = False
+
+
+def default_detection(model: str | None, ours: bool) -> TurnDetection | None:
+    """What a client that says nothing about it expects: with OpenAI's names what OpenAI does, with ours to commit."""
+    manual = ours or (model is not None and model.startswith(WITHOUT_DETECTION))
+    return None if manual else TurnDetection()
 
 
 def updated(settings: SessionSettings, session: Any) -> SessionSettings:
@@ -52,7 +65,37 @@ def updated(settings: SessionSettings, session: Any) -> SessionSettings:
         if not isinstance(model, str):
             raise Refused("bad_message", "transcription.model: expected a name")
         settings = replace(settings, model=model)
+    told = next((part for part in (heard, session) if "turn_detection" in part), None)
+    if told is not None:
+        settings = replace(settings, detection=_detection(told["turn_detection"]), chosen=True)
     return settings
+
+
+def _detection(given: Any) -> TurnDetection | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise Refused("bad_message", "turn_detection: expected an object or null")
+    kind = given.get("type", "server_vad")
+    if kind != "server_vad":
+        raise Refused("unsupported", f"turn_detection.type {str(kind)[:40]!r}: expected server_vad, or null for none")
+    if given.get("idle_timeout_ms") is not None:
+        raise Refused("unsupported", "turn_detection.idle_timeout_ms: expected null")
+    usual = TurnDetection()
+    return TurnDetection(
+        _number(given, "threshold", usual.threshold, 1),
+        round(_number(given, "prefix_padding_ms", usual.prefix, PREFIX_MOST)),
+        round(_number(given, "silence_duration_ms", usual.silence, SILENCE_MOST)),
+    )
+
+
+def _number(given: Mapping[str, Any], name: str, usual: float, most: float) -> float:
+    value = given.get(name)
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise Refused("unsupported", f"turn_detection.{name}: expected a number from 0 to {most:g}")
+    return float(value)
 
 
 def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -86,27 +129,23 @@ def _sound(form: Any) -> Sound:
 
 @dataclass(frozen=True)
 class Dialect:
-    """beta: what the client speaks. transcription: its URL said intent=transcription."""
+    """beta: what the client speaks."""
 
     beta: bool = False
-    transcription: bool = False
-
-    @property
-    def created(self) -> str:
-        return "transcription_session.created" if self.beta and self.transcription else "session.created"
 
     def session(self, name: str, expires: int, settings: SessionSettings) -> dict[str, Any]:
         """A session, as its events show it."""
         about = {"id": name, "object": "realtime.transcription_session", "expires_at": expires}
         transcription = {"model": settings.model}
+        detection = None if settings.detection is None else settings.detection.facts()
         if self.beta:
             sound = settings.sound.format
             return {**about, "input_audio_format": sound, "input_audio_transcription": transcription,
-                    "turn_detection": None}  # fmt: skip
+                    "turn_detection": detection}  # fmt: skip
         form: dict[str, Any] = {"type": PLAIN[settings.sound.format]}
         if settings.sound.format == "pcm16":
             form["rate"] = settings.sound.rate
-        heard = {"format": form, "transcription": transcription, "turn_detection": None}
+        heard = {"format": form, "transcription": transcription, "turn_detection": detection}
         return {**about, "type": "transcription", "audio": {"input": heard}}
 
     @property
@@ -115,7 +154,6 @@ class Dialect:
         return ("conversation.item.created",) if self.beta else ("conversation.item.added", "conversation.item.done")
 
 
-def dialect(headers: Mapping[str, str], subprotocols: Sequence[str], intent: str | None) -> Dialect:
+def dialect(headers: Mapping[str, str], subprotocols: Sequence[str]) -> Dialect:
     """What a client speaks, by what it said when it connected."""
-    beta = BETA_HEADER in headers.get("openai-beta", "") or BETA_SUBPROTOCOL in subprotocols
-    return Dialect(beta, intent == "transcription")
+    return Dialect(BETA_HEADER in headers.get("openai-beta", "") or BETA_SUBPROTOCOL in subprotocols)

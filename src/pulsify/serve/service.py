@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pulsify.serve import detectors
 from pulsify.serve.access import Client
 from pulsify.serve.admission import SHARE
 from pulsify.serve.claims import Claims
@@ -76,7 +77,8 @@ class Limits:
 class Settings:
     """tokens: one of which clients must show. origins: pages from elsewhere that may connect; "*": all.
 
-    aliases: names, or patterns of names, that clients of OpenAI's may use for a model, and its own.
+    aliases: names, or patterns of names, that clients of OpenAI's may use for a model, and its own. detector: of
+    speech, for their turn detection; None: the one that is built in.
     hosts: names by which clients may call this server, beside addresses; "*": all.
     """
 
@@ -86,6 +88,7 @@ class Settings:
     origins: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     hosts: tuple[str, ...] = ("*",)
+    detector: ModelSource | None = None
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     snapshot_seconds: float = 2.0
     keep_seconds: float = 600.0
@@ -128,6 +131,7 @@ class Service:
         self.aside = ThreadPoolExecutor(4, "pulsify-aside")  # for resamplers, which take long
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._detector: asyncio.Task[Hosted] | None = None
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -154,9 +158,26 @@ class Service:
             self.models[name] = hosted
             del self.starting[name]
             log.info("%s", hosted.summary)
+        if any(hosted.served.kind == "text" for hosted in self.models.values()):
+            await self.detector()
         for call in self.when_open:
             call()
         log.info("ready after %.1f s", time.monotonic() - began)
+
+    def detector(self) -> asyncio.Task[Hosted]:
+        """What hears in which frames somebody speaks, shared by all sessions with turn detection."""
+        if self._detector is None:
+            self._detector = asyncio.create_task(self._open_detector())
+        return self._detector
+
+    async def _open_detector(self) -> Hosted:
+        settings, name = self.settings, detectors.NAME
+        machine = replace(settings.machine, backend=None, options=None, calibrate=False)
+        source = settings.detector or detectors.detector_source()
+        deliver = partial(self._deliver, name)
+        hosted = await in_thread(lambda: Hosted(source.open(), machine, deliver), f"pulsify-open-{name}")
+        hosted.scheduler.start()
+        return hosted
 
     async def stop(self) -> None:
         for task in (self._looking, self.opening):
@@ -166,6 +187,8 @@ class Service:
             connection.refuse(Refused("going_away", "the server stops"))
         for hosted in self.models.values():
             await asyncio.to_thread(hosted.scheduler.stop)
+        if self._detector is not None and self._detector.done() and not self._detector.exception():
+            await asyncio.to_thread(self._detector.result().scheduler.stop)
         self.aside.shutdown(wait=True)
         self.vault.end()
         if self.traces.close is not None:

@@ -13,15 +13,16 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pulsify.serve import sound
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.connection import PATIENCE, Connection
-from pulsify.serve.dialect import Dialect, SessionSettings, updated
+from pulsify.serve.dialect import Dialect, SessionSettings, default_detection, updated
 from pulsify.serve.protocol import CLOSE, NORMAL, Refused, json_object
+from pulsify.serve.voice import Detector, Started, Stopped
 
 if TYPE_CHECKING:
     from pulsify.serve.connection import Peer
@@ -130,7 +131,8 @@ class Transcription:
         """model: as the client names it."""
         self.service, self.peer, self.client = service, peer, client
         self.dialect = dialect or Dialect()
-        self.settings = SessionSettings(model or hosted.served.name)
+        detection = default_detection(model, ours=model in service.models)
+        self.settings = SessionSettings(model or hosted.served.name, detection=detection)
         self.over = False
         self.name = f"sess_{secrets.token_hex(8)}"
         self._expires = int(time.time() + service.settings.limits.total_seconds)
@@ -138,12 +140,17 @@ class Transcription:
         self._line: deque[dict[str, Any] | None] = deque()  # what the client said and cannot be done yet; None: its end
         self._paused: set[str] = set()  # why nothing more is read
         self._samples = 0  # of all sound of the session
+        self._detector: Detector | None = None
+        self._origin = 0  # the sample at which it began to listen
+        self._held = bytearray()  # sound that waits for its verdict, or may precede an utterance
+        self._held_first = 0  # its first sample
         self._item: Item | None = None  # what is being said
         self._before: str | None = None  # the last item that was committed
         self._closing = False
-        self.say(self.dialect.created, session=self._session())
+        self.say("session.created", session=self._session())
         self._stream = Recognition(self, hosted)
         self._stream.open()
+        self._listen()
 
     # ---- to the client
 
@@ -202,8 +209,13 @@ class Transcription:
             self.finish(NORMAL, "")
 
     def _must_wait(self, event: dict[str, Any] | None) -> bool:
-        """A stream of another format begins when the one before is through."""
-        return event is not None and event.get("type") in UPDATES and len(self._stream.items) > (self._item is not None)
+        """For verdicts on the sound before it; and a stream of another format begins when the one before is through."""
+        kind = None if event is None else event.get("type")
+        if kind == f"{BUFFER}append":
+            return False
+        if self._detector is not None and not self._detector.decided():
+            return True
+        return kind in UPDATES and len(self._stream.items) > (self._item is not None)
 
     def _refused(self, refused: Refused, event: Any) -> None:
         if refused.code in FATAL:
@@ -226,7 +238,10 @@ class Transcription:
     def gone(self) -> None:
         self.over = True
         self._stream.leave()
+        if self._detector is not None:
+            self._detector.close()
         self._line.clear()
+        self._held.clear()
 
     def pause(self, reason: str, paused: bool) -> None:
         """Stop reading, or go on if there is no other reason not to."""
@@ -245,6 +260,8 @@ class Transcription:
         elif kind == f"{BUFFER}append":
             self._append(event.get("audio"))
         elif kind == f"{BUFFER}commit":
+            if self._item is not None:
+                self._take_all()
             self._commit()
         elif kind == f"{BUFFER}clear":
             self._clear()
@@ -262,16 +279,19 @@ class Transcription:
         samples, more = divmod(len(data), sound.WIDTH[self.settings.sound.format])
         if more:
             raise Refused("bad_frames", f"audio: {len(data)} bytes are no whole number of samples")
-        self._forward(data, samples)
+        self._samples += samples
+        if self._detector is not None:
+            self._held += data
+            self._detector.feed(data, samples)
+            self._check_undecided()
+        elif samples:
+            self._forward(data, samples, self._item or self._begin(self._samples - samples))
 
-    def _forward(self, data: bytes, samples: int) -> None:
+    def _forward(self, data: bytes, samples: int, item: Item) -> None:
         """Sound of what is being said."""
-        if samples:
-            item = self._item or self._begin(self._samples)
-            item.samples += samples
-            self._samples += samples
-            self._stream.samples += samples
-            self._stream.connection.binary(data)
+        item.samples += samples
+        self._stream.samples += samples
+        self._stream.connection.binary(data)
 
     def _begin(self, first: int) -> Item:
         self._item = Item(f"item_{secrets.token_hex(8)}", self._before, first, first - self._stream.samples)
@@ -279,6 +299,7 @@ class Transcription:
         return self._item
 
     def _commit(self) -> None:
+        """By the client, or as its speech has stopped."""
         item = self._item
         if item is None:
             self._complain_empty()
@@ -297,6 +318,7 @@ class Transcription:
 
     def _clear(self) -> None:
         """Forget what is being said."""
+        self._take_all()
         if self._item is not None:
             self._item.dropped, self._item = True, None
             self._stream.connection.text(END)
@@ -307,14 +329,23 @@ class Transcription:
         hosted = self._stream.hosted
         if settings.model != self.settings.model:
             hosted = self._model(settings.model)
-        if settings.sound != self.settings.sound or hosted is not self._stream.hosted:
-            if self._item is not None:
-                raise Refused("bad_message", "format and model cannot change in an utterance; commit or clear first")
-            self.settings = settings
+            if not settings.chosen:
+                usual = default_detection(settings.model, ours=settings.model in self.service.models)
+                settings = replace(settings, detection=usual)
+        sounds = settings.sound != self.settings.sound
+        switched = (settings.detection is None) != (self.settings.detection is None)
+        moves = sounds or hosted is not self._stream.hosted
+        if self._item is not None and (moves or switched):
+            what = "format, model and turn detection cannot change in an utterance"
+            raise Refused("bad_message", f"{what}; commit or clear first")
+        before, self.settings = self.settings.sound.rate or 1, settings
+        if moves:
+            self._samples = round(self._samples * (settings.sound.rate or 1) / before)
             self._stream.leave()
             self._stream = Recognition(self, hosted)
             self._stream.open()
-        self.settings = settings
+        if sounds or switched:
+            self._listen()
 
     def _model(self, name: str) -> Hosted:
         """The recogniser of that name, if it has room for one more."""
@@ -325,6 +356,79 @@ class Transcription:
 
     def _end(self) -> None:
         """The client has closed its side: what it said is an utterance, and with its transcript the session is over."""
+        self._take_all()
         if self._item is not None:
             self._commit()
         self._closing = True
+
+    # ---- turn detection
+
+    def _listen(self) -> None:
+        """From here on, or not at all."""
+        if self._detector is not None:
+            self._detector.close()
+        self._held.clear()
+        self._origin = self._held_first = self._samples
+        self._detector = None if self.settings.detection is None else Detector(self, self.settings.sound)
+        self._check_undecided()
+
+    def heard(self, turns: Sequence[Started | Stopped]) -> None:
+        """The detector has decided more."""
+        detector, how = self._detector, self.settings.detection
+        if self.over or detector is None or detector.listening is None or how is None:
+            return
+        prefix = detector.sample(how.prefix)
+        for turn in turns:
+            sample = self._origin + detector.sample(turn.when)
+            if isinstance(turn, Started):
+                self._drop(sample - prefix)
+                item = self._begin(self._held_first)
+                self.say(f"{BUFFER}speech_started", audio_start_ms=self._milliseconds(item.first), item_id=item.name)
+            elif self._item is not None:
+                self._take(sample)
+                end = self._milliseconds(sample)
+                self.say(f"{BUFFER}speech_stopped", audio_end_ms=end, item_id=self._item.name)
+                self._commit()
+        decided = self._origin + detector.sample(detector.listening.now)
+        if detector.listening.speaking:
+            self._take(decided)
+        else:
+            self._drop(decided - prefix)
+        self._check_undecided()
+        self.proceed()
+
+    def _milliseconds(self, sample: int) -> int:
+        return round(1000 * sample / (self.settings.sound.rate or 1))
+
+    def _cut(self, sample: int) -> tuple[bytes, int]:
+        """What is held before a sample."""
+        samples = max(min(sample, self._samples) - self._held_first, 0)
+        size = samples * sound.WIDTH[self.settings.sound.format]
+        data = bytes(self._held[:size])
+        del self._held[:size]
+        self._held_first += samples
+        return data, samples
+
+    def _drop(self, sample: int) -> None:
+        self._cut(sample)
+
+    def _take(self, sample: int) -> None:
+        """It belongs to what is being said."""
+        data, samples = self._cut(sample)
+        if samples and self._item is not None:
+            self._forward(data, samples, self._item)
+
+    def _take_all(self) -> None:
+        """The client says that an utterance ends here, or is forgotten: nobody speaks any more."""
+        if self._detector is not None:
+            self._take(self._samples)
+            if self._detector.listening is not None:
+                self._detector.listening.speaking = False
+
+    def _check_undecided(self) -> None:
+        """Read no more while too much waits for its verdict."""
+        detector, waiting = self._detector, 0
+        if detector is not None:
+            decided = 0 if detector.listening is None else detector.sample(detector.listening.now)
+            waiting = (detector.samples - decided) * sound.WIDTH[self.settings.sound.format]
+        self.pause("undecided", waiting > self.service.settings.limits.waiting_bytes)
