@@ -12,10 +12,18 @@ import json
 import logging
 import re
 import sys
+import threading
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printed without quotes: no spaces, quotes, equals signs or control characters
+
+WAITING, AT_ONCE = 10_000, 256  # lines that may wait to be written, and those that are written in one call
+PATIENCE = 1.0  # seconds for the last lines
+log = logging.getLogger("pulsify.serve")
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -25,12 +33,49 @@ def fields(**values: Any) -> dict[str, Any]:
 
 def configure(level: str = "info", form: str = "text", stream: TextIO | None = None) -> None:
     """All loggers of this process, uvicorn's too, in one format."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [Aside(stream or sys.stderr, JsonLines() if form == "json" else TextLines())]
     root.setLevel(max(getattr(logging, level.upper()), logging.WARNING))  # other packages: warnings only
     logging.getLogger("pulsify").setLevel(level.upper())
+
+
+class Aside(logging.Handler):
+    """Lines are written by a thread of their own: whoever reads them slowly, or not at all, holds up nobody."""
+
+    def __init__(self, stream: TextIO, lines: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(lines)
+        self._stream, self._left_out = stream, 0
+        self._waiting: SimpleQueue[str] = SimpleQueue()
+        self._taken = self._written = 0  # lines; the first is the caller's to write, the second the thread's
+        threading.Thread(target=self._write, name="pulsify-log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() >= WAITING:
+            self._left_out += 1
+            return
+        if self._left_out:
+            left, self._left_out = self._left_out, 0
+            log.warning("%d lines were left out: the log is not read", left)
+        self._taken += 1
+        self._waiting.put(self.format(record))
+
+    def flush(self) -> None:
+        """For a moment, until everything is written. Called as the process ends, too."""
+        end = time.monotonic() + PATIENCE
+        while self._written < self._taken and time.monotonic() < end:
+            time.sleep(0.002)
+
+    def _write(self) -> None:
+        while True:
+            lines = [self._waiting.get()]
+            with suppress(Empty):
+                while len(lines) < AT_ONCE:
+                    lines.append(self._waiting.get_nowait())
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                self._stream.write("".join(f"{line}\n" for line in lines))
+                self._stream.flush()
+            self._written += len(lines)
 
 
 class TextLines(logging.Formatter):

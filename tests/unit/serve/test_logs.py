@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -28,10 +29,15 @@ def logged(form: str, level: str = "info") -> io.StringIO:
     return stream
 
 
+def written(stream: io.StringIO) -> str:
+    logging.getLogger().handlers[0].flush()
+    return stream.getvalue()
+
+
 def test_a_line_for_people() -> None:
     stream = logged("text")
     logging.getLogger("pulsify.serve").info("ended", extra=logs.fields(stream="a-1", client="10.0.0.1:5", token=None))
-    (line,) = stream.getvalue().splitlines()
+    (line,) = written(stream).splitlines()
     time, rest = line.split(" ", 1)
     assert time.endswith("Z") and len(time) == len("2026-01-31T12:00:00.123Z")
     assert rest == "INFO ended stream=a-1 client=10.0.0.1:5"
@@ -41,7 +47,7 @@ def test_what_clients_send_cannot_forge_a_line() -> None:
     stream = logged("text")
     log = logging.getLogger("pulsify.serve")
     log.warning("refused a\nb", extra=logs.fields(model='x\n2026 INFO fake="1"', empty=""))
-    (line,) = stream.getvalue().splitlines()
+    (line,) = written(stream).splitlines()
     assert line.endswith(r'WARNING refused a\nb model="x\n2026 INFO fake=\"1\"" empty=""')
 
 
@@ -53,7 +59,7 @@ def test_json_lines_and_exceptions() -> None:
         raise ValueError("why")
     except ValueError:
         log.exception("failed")
-    first, second = map(json.loads, stream.getvalue().splitlines())
+    first, second = map(json.loads, written(stream).splitlines())
     assert {k: first[k] for k in ("level", "message", "seconds", "model")} == {
         "level": "info", "message": "ended", "seconds": 1.5, "model": "m\n",
     }  # fmt: skip
@@ -65,8 +71,38 @@ def test_levels() -> None:
     logging.getLogger("pulsify.serve").info("not shown")
     logging.getLogger("another").info("not shown")
     logging.getLogger("another").error("shown")
-    assert [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()] == ["ERROR shown"]
+    assert [line.split(" ", 1)[1] for line in written(stream).splitlines()] == ["ERROR shown"]
     stream = logged("text", "debug")
     logging.getLogger("pulsify.serve").debug("shown")
     logging.getLogger("another").info("not shown")
-    assert len(stream.getvalue().splitlines()) == 1
+    assert len(written(stream).splitlines()) == 1
+
+
+class Stuck(io.StringIO):
+    """Nobody reads what is written to it, until `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.go.wait(30)
+        return super().write(text)
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "WAITING", 50)
+    stream = Stuck()
+    logs.configure("info", "text", stream)
+    log = logging.getLogger("pulsify.serve")
+    for number in range(1000):
+        log.info("line %d", number)  # not one of them waits
+    stream.go.set()
+    (handler,) = logging.getLogger().handlers
+    handler.flush()
+    log.info("the next one")
+    lines = written(stream).splitlines()
+    assert "line 0" in lines[0] and lines[-1].endswith("the next one")
+    left_out = sum(int(line.split("WARNING ")[1].split()[0]) for line in lines if "were left out" in line)
+    kept = sum(" INFO line " in line for line in lines)
+    assert kept + left_out == 1000 and left_out > 800
