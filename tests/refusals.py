@@ -34,7 +34,7 @@ class Refused:
     nodes: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Collector:
     """A plugin of pytest that notes what is refused."""
 

@@ -305,6 +305,16 @@ def test_a_lone_first_axis_whose_entries_never_meet_is_not_time() -> None:
     assert pulsify.stream(BASELINE, pulse=4, time="unk__749").inputs[0].axis == 0
 
 
+@pytest.mark.parametrize("dims", [("s0", 6, 8), ("s0", 40)], ids=str)
+def test_entries_that_are_split_up_do_not_meet_either(dims: tuple[Any, ...]) -> None:
+    """A batch of windows whose frames become rows: several a window, each of that window alone."""
+    nodes = [node("Reshape", "x rows", "h"), node("MatMul", "h w", "y")]
+    proto = model(nodes, {"x": dims}, ["y"], {"rows": np.array([-1, 8]), "w": weights(8, 5)})
+    with pytest.raises(pulsify.InvalidArgument, match="looks like the batch"):
+        pulsify.stream(proto, pulse=4)
+    assert pulsify.stream(proto, pulse=4, time="s0").outputs[0].rate > 1
+
+
 @pytest.mark.parametrize("op", ["CumSum", "Conv", "ReduceMean", "Reshape"])
 def test_a_lone_first_axis_whose_frames_meet_is_time(op: str) -> None:
     nodes = {

@@ -300,6 +300,10 @@ BAKED: dict[str, tuple[Any, str]] = {
         lambda s, x: x + torch.from_numpy(np.arange(x.shape[2], dtype=np.float32)),
         r"test_torch\.py:\d+, in .*np\.arange.* \(20 for 20 frames, \d+ for",
     ),
+    "a mask by numpy": (
+        lambda s, x: x @ torch.from_numpy(np.tril(np.ones((x.shape[2], x.shape[2]), np.float32))),
+        r"test_torch\.py:\d+, in .*np\.tril.*reads a size",
+    ),
     "noise": (lambda s, x: x + torch.rand_like(x), "random in eval mode"),
     "a loop": (
         lambda s, x: torch.stack([x[..., t] * (t + 1) for t in range(x.shape[2])], 2),

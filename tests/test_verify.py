@@ -39,6 +39,27 @@ def test_report() -> None:
     assert "y: largest relative error" in str(report)
 
 
+def test_an_output_without_axes() -> None:
+    """The mean of all there is."""
+    proto = model([node("ReduceMean", "x", "y", keepdims=0)], {"x": [1, 2, "T"]}, ["y"])
+    stream = pulsify.stream(proto, pulse=4)
+    assert pulsify.verify(proto, stream).ok and stream.run(frames(1, 2, 9)).shape == ()
+    other = model([node("ReduceSum", "x", "y", keepdims=0)], {"x": [1, 2, "T"]}, ["y"])
+    with pytest.raises(pulsify.Mismatch):
+        pulsify.verify(other, stream)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_whole_numbers_are_not_divided_by_zero(op: str, dtype: type) -> None:
+    """ONNX Runtime fails there: that is not the model's fault, nor that of its length."""
+    types = dict.fromkeys(("x", "z", "y"), dtype)
+    proto = model([node(op, "x z", "y")], {"x": [1, 2, "T"], "z": [1, 2, "T"]}, ["y"], dtypes=types)
+    stream = pulsify.stream(proto, pulse=4)
+    report = pulsify.verify(proto, stream, seed=1)
+    assert report.ok and max(report.lengths) > 4
+
+
 def test_lengths_and_chunkings_can_be_chosen() -> None:
     proto = models.look_ahead()
     report = pulsify.verify(proto, pulsify.stream(proto, pulse=4), lengths=[9, 9, 50], chunkings=("whole",))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pulsify
@@ -49,7 +51,48 @@ def test_the_length_that_is_proposed_converts(case: str) -> None:
     model = net.model(net.attend(mask(*net.grid())))
     with pytest.raises(pulsify.NotStreamable, match=f"up to {until} frames it does") as refused:
         pulsify.stream(model, pulse=4, verify=False)
+    assert type(refused.value) is pulsify.NotStreamable, "what it is called inside is nobody's business"
     declared = re.search(r'set={"T": "(<=\d+)"}', refused.value.hint)
     assert declared is not None
     stream = pulsify.stream(model, pulse=4, verify=False, set={"T": declared.group(1)})
     assert pulsify.verify(model, stream).ok
+
+
+@pytest.mark.parametrize("rows", [40, 300])
+def test_a_mask_written_row_by_row_in_python(rows: int) -> None:
+    """As a loop over the frames of the example is exported: one ScatterND after the other."""
+    net = Net()
+    i, j = net.grid()
+    mask = (i < 0) & (j < 0)
+    for row in range(rows):
+        columns = list(range(max(row - 4, 0), row + 1))
+        places = np.array([[row, c] for c in columns])
+        mask = net.op("ScatterND", mask, places, np.ones(len(columns), bool), kind="b")
+    with pytest.raises(pulsify.NotStreamable) as refused:
+        pulsify.stream(net.model(net.attend(mask)), pulse=4)
+    if rows > 200:
+        assert refused.value.op == "ScatterND" and "a loop in Python was written out" in refused.value.reason
+    assert len(str(refused.value)) < 500
+
+
+def test_a_module_that_is_refused_for_a_late_mask_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once more for one stream: the mask is the same."""
+    torch = pytest.importorskip("torch")
+
+    class Late(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            i, j = torch.arange(x.shape[1])[:, None], torch.arange(x.shape[1])[None]
+            seen = (j <= i) & (i - j <= 8) & ((i < 600) | (i - j < 4))
+            scores = (x @ x.transpose(1, 2)).masked_fill(~seen, -torch.inf)
+            return scores.softmax(-1) @ x
+
+    streams = list[int | None]()
+
+    def counted(tracer: Any, *rest: Any) -> Any:
+        streams.append(tracer.time.batch)
+        return convert(tracer, *rest)
+
+    monkeypatch.setattr("pulsify.convert.convert.convert", counted)
+    with pytest.raises(pulsify.NotStreamable, match="up to 600 frames it does"):
+        pulsify.stream(Late(), pulse=4, example=torch.randn(1, 30, 4), time={"x": 1})
+    assert streams and all(batch is not None for batch in streams)

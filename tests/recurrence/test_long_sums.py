@@ -184,3 +184,45 @@ def test_products_are_carried_likewise() -> None:
     want = run_batch(proto, x)["y"]
     for backend in ("ort", "native", "torch"):
         same_bits(streamed(pulsify.stream(proto, 250, verify=False), x, 999, backend), want)
+
+
+@pytest.mark.parametrize("pulse", [1, 16])
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("backend", ["ort", "torch", "reference"])
+def test_half_precision_is_added_up_in_single_as_the_runtime_does(backend: str, exclusive: int, pulse: int) -> None:
+    """2048 + 1 is 2048 in half precision: a sum that is kept in it stays there."""
+    proto = sums([1, 2, "T"], dtype=np.float16, exclusive=exclusive)
+    x = np.ones((1, 2, 3000), np.float16)
+    got = streamed(pulsify.stream(proto, pulse), x, 250, backend)
+    same_bits(got, run_batch(proto, x)["y"])
+    assert got.max() > 2900
+
+
+CELLS_IN_HALF: dict[str, tuple[int, dict[str, Any]]] = {
+    "RNN": (1, {"activations": ["Relu"]}), "GRU": (3, {}), "LSTM": (4, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pulse", [1, 16])
+@pytest.mark.parametrize("op", CELLS_IN_HALF)
+def test_cells_in_half_precision_keep_their_state_in_single_as_the_runtime_does(op: str, pulse: int) -> None:
+    """The first adds up what comes in; each begins with a state that is given, and gives out its last as well."""
+    gates, options = CELLS_IN_HALF[op]
+    rng = np.random.default_rng(0)
+    values = {
+        "w": np.concatenate([np.eye(2)] * gates)[None].astype(np.float16),
+        "r": (np.eye(2)[None] if gates == 1 else rng.standard_normal((1, 2 * gates, 2)) * 0.4).astype(np.float16),
+        "first": np.full((1, 1, 2), 0.25, np.float16), "one": np.array([1]),
+    }  # fmt: skip
+    nodes = [
+        node(op, "x w r _ _ first", "all last", hidden_size=2, **options),
+        node("Squeeze", "all one", "y"),
+    ]  # fmt: skip
+    types = dict.fromkeys(("x", "y", "last"), np.float16)
+    proto = model(nodes, {"x": ["T", 1, 2]}, ["y", "last"], values, dtypes=types)
+    x = (np.full((3000, 1, 2), 0.01) if gates == 1 else rng.standard_normal((500, 1, 2))).astype(np.float16)
+    stream, want = pulsify.stream(proto, pulse), run_batch(proto, x)
+    got = stream.run(x, 250)
+    assert {k: v.dtype for k, v in got.items()} == dict.fromkeys(want, np.float16)
+    for name in want:
+        same_bits(got[name], want[name])

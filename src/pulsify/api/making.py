@@ -128,11 +128,14 @@ def _of_module(
     exported: Exported, convert_with: Callable[..., Stream], declared: dict[str, int | str], verify: bool
 ) -> Stream:
     """The stream of an exported module: of several streams at once or, if these are refused, of one."""
+    from pulsify.convert.questions import Undecided
+
     free = exported.batch if exported.batch not in declared else None
     try:
         return _checked(convert_with(set=declared), exported, verify)
     except (NotStreamable, Mismatch) as reason:
-        if free is None:
+        late = isinstance(reason.__cause__, Undecided) and reason.__cause__.change  # a mask's, of one stream as well
+        if free is None or late:
             raise
         one = _checked(convert_with(set={**declared, free: 1}), exported, verify)
         one.notes += (f"one stream at a time, because several are refused: {str(reason).splitlines()[0]}",)

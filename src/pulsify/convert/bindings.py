@@ -38,7 +38,7 @@ def with_bindings(proof: Proof, bindings: tuple[Binding, ...]) -> Proof:
 
 def check_time(spec: Spec, time: TimeSpec) -> None:
     """A single open dimension that comes first may be the batch, and is if its entries never meet each other."""
-    meet = spec.states or spec.granularity > 1 or any(o.axis is None or o.rate != 1 for o in spec.outputs)
+    meet = spec.states or spec.granularity > 1 or any(o.axis is None for o in spec.outputs)
     if not time.lone or meet:
         return
     inputs = ", ".join(f"axis 0 of '{name}'" for name in time.streams)

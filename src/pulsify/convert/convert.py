@@ -30,7 +30,7 @@ from pulsify.core.refusal import Kind, declare
 from pulsify.core.spec import Condition, Spec
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.lengths import Tracer
-from pulsify.trace.tied import HINT
+from pulsify.trace.tied import too_deep
 from pulsify.trace.traced import CannotRun, TooLarge
 
 
@@ -57,15 +57,7 @@ def convert(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Co
         except (Misaligned, OutOfStep) as problem:
             raise unfitting(tracer, pulse, problem, options) from None
     except RecursionError as error:
-        name, op = node_of(error)
-        raise NotStreamable(
-            "a value that follows from the length is made by a longer chain of nodes than can be followed: a loop in "
-            "Python was written out when the model was exported",
-            node=name,
-            op=op,
-            hint=HINT,
-            kind=Kind.EXPORT,
-        ) from None
+        raise too_deep(*node_of(error)) from None
     except Undecided as problem:
         raise declared(tracer, problem, lambda t: convert(t, pulse, options)) from problem
     except CannotRun as problem:

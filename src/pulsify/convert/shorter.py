@@ -10,7 +10,7 @@ from dataclasses import replace
 from pulsify.convert.known.spread import ORIGIN, Spread
 from pulsify.convert.proof.numbers import SHORT
 from pulsify.convert.questions import Questions, Undecided
-from pulsify.core.errors import PulsifyError
+from pulsify.core.errors import NotStreamable, PulsifyError
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import declare
 from pulsify.trace.lengths import Tracer
@@ -40,22 +40,16 @@ def _fields(ask: Questions) -> int:
     return sum(math.prod(v.dims) // max(math.prod(grown[n]), 1) for n, v in values.items())
 
 
-def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], object]) -> Undecided:
+def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], object]) -> NotStreamable:
     """The refusal, with the longest streams that the model converts for: tried, not guessed."""
-    time, most = tracer.time, problem.change
-    if not most or time.longest is not None:
-        return problem
-    shorter = Tracer(tracer.model, replace(time, lengths=replace(time.lengths, most=most)))
-    with suppress(PulsifyError, CannotRun):
-        convert(shorter)
-        return type(problem)(
-            f"{problem.reason}; up to {most} frames it does",
-            node=problem.node,
-            op=problem.op,
-            hint=(
+    time, most, reason, remedies = tracer.time, problem.change, problem.reason, problem.remedies
+    if most and time.longest is None:
+        shorter = Tracer(tracer.model, replace(time, lengths=replace(time.lengths, most=most)))
+        with suppress(PulsifyError, CannotRun):
+            convert(shorter)
+            reason += f"; up to {most} frames it does"
+            remedies = (
                 declare(time.symbol, f"<={most}", "declare that streams are no longer"),
                 *(problem.otherwise or problem.remedies),
-            ),
-            kind=problem.kind,
-        )
-    return problem
+            )
+    return NotStreamable(reason, node=problem.node, op=problem.op, hint=remedies, kind=problem.kind)

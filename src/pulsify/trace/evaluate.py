@@ -28,9 +28,11 @@ from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
 from pulsify.trace.one_node import CLAMPED, alike, alone, runner_of
 from pulsify.trace.shapes import check_shapes, no_larger, own_shape, pooled
+from pulsify.trace.tied import too_deep
 from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, TooLarge, Traced, known, lazy, unknown
 
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
+MOST_DEPTH = 200  # of values that are made when asked for: Python calls no deeper than four times that
 COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
 
 
@@ -162,9 +164,11 @@ class Evaluator:
 
     def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
         if node.op not in BY_VALUE and self._large(node, ins):
-            kept = list(ins)
+            kept, depth = list(ins), 1 + max(v.depth for v in ins if v is not None)
+            if depth > MOST_DEPTH:
+                raise too_deep(node.name, node.op)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
-                values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i])  # type: ignore[misc]
+                values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i], depth)  # type: ignore[misc]
                 if traits(node.op, node.domain).elementwise and not node.domain:
                     self._by_rows(node, kept, values[name])
             return
@@ -221,7 +225,7 @@ class Evaluator:
             runner = self._runners[kind] = runner_of(self.model, node)
         try:
             return runner([None if v is None else v.array for v in ins])
-        except (TooLarge, PulsifyError):
+        except (CannotRun, PulsifyError, RecursionError, MemoryError):  # of a value it reads, if that is lazy
             raise
         except Exception as error:
             raise CannotRun(node, error_text(error)[:200]) from error

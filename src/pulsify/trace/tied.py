@@ -29,6 +29,18 @@ HINT = (
 Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
 
 
+def too_deep(node: str, op: str) -> NotStreamable:
+    """The refusal of a value that is made of another, that of another, and so on, further than can be followed."""
+    return NotStreamable(
+        "a value that follows from the length is made by a longer chain of nodes than can be followed: a loop in "
+        "Python was written out when the model was exported",
+        node=node,
+        op=op,
+        hint=HINT,
+        kind=Kind.EXPORT,
+    )
+
+
 def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None) -> NotStreamable | None:
     """The refusal of a model that takes one length, or one number of streams; None if it is not certain that it does.
 

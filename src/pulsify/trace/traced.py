@@ -66,6 +66,7 @@ class Traced:
     _array: Array | None = None
     _thunk: Callable[[], Array] | None = None
     _rows: Callable[[int, slice], Array] | None = None  # along an axis counted from the last
+    depth: int = 0  # values made only when asked for, each of the one before, that it is the last of
 
     def cut(self, axis: int | None, rows: slice) -> Array:
         """Some rows along an axis; all, where it has no such axis, or a single one."""
@@ -96,8 +97,8 @@ def known(array: Array) -> Traced:
     return Traced(ir.DataType.from_numpy(array.dtype), array.shape, True, array)
 
 
-def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array]) -> Traced:
-    return Traced(dtype, dims, True, None, thunk)
+def lazy(dtype: ir.DataType, dims: tuple[int, ...], thunk: Callable[[], Array], depth: int = 0) -> Traced:
+    return Traced(dtype, dims, True, None, thunk, depth=depth)
 
 
 def unknown(value: Traced, without: int | None = None) -> Traced:

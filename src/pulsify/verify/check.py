@@ -334,8 +334,17 @@ def _batch_runs(
 
 
 def _run_finite(batch: Any, feeds: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Inputs and outputs; positive inputs if others make NaN (of a logarithm, say), which tells nothing of a stream."""
-    made = run_model(batch, feeds)
+    """Inputs and outputs; positive inputs if others make NaN (of a logarithm, say), which tells nothing of a stream.
+
+    Nor do zeros by which whole numbers are divided: ONNX Runtime fails there.
+    """
+    try:
+        made = run_model(batch, feeds)
+    except Exception as error:  # ONNX Runtime has no common class for them
+        if "by zero" not in str(error):
+            raise
+        feeds = {n: np.where(a == 0, np.ones_like(a), a) if a.dtype.kind in "iu" else a for n, a in feeds.items()}
+        made = run_model(batch, feeds)
     if all(np.isfinite(a).all() for a in made.values() if a.dtype.kind == "f"):
         return feeds, made
     positive = {n: np.abs(a) + np.array(0.1, a.dtype) if a.dtype.kind == "f" else a for n, a in feeds.items()}

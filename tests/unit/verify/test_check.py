@@ -65,6 +65,11 @@ def test_an_error_is_relative_to_the_scale_and_nothing_where_both_are_alike(
     np.testing.assert_array_equal(error(np.array(got, np.float32), np.array(want, np.float32)), off)
 
 
+def test_an_error_of_a_single_number() -> None:
+    assert error(np.float32(1.5), np.float32(1.0)) == 0.5 and error(np.float32(2.0), np.float32(2.0)) == 0
+    assert error(np.array(NAN, np.float32), np.array(1.0, np.float32)) == INF
+
+
 @pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-4), ("float64", 1e-9), ("float16", 2e-2), ("int64", 0)])
 def test_every_type_has_its_own_limit_and_whole_numbers_are_equal(dtype: str, allowed: float) -> None:
     assert limit(np.zeros(1, dtype), None) == allowed

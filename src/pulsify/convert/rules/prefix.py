@@ -13,6 +13,7 @@ from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import along, real_frames
 from pulsify.convert.primitives.carry import carry
+from pulsify.convert.primitives.fold import SHORT
 from pulsify.convert.primitives.state import Sizes
 from pulsify.convert.proof.claims import fixed_value
 from pulsify.convert.rules.pointwise import pointwise
@@ -59,19 +60,22 @@ def _running(ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, wi
     """One frame after the other onto the carried value, so that every addition rounds as it does in batch.
 
     The carried value is the frame before the pulse's first: `CumSum([carried, *pulse])` is all that is given out, but
-    for its first frame, or for its last where the frame itself is left out.
+    for its first frame, or for its last where the frame itself is left out. Half precision is added up in float32, as
+    the runtime does.
     """
     b, time, exclusive = ctx.builder, wire.layout.axis, bool(node.attr("exclusive", 0))
-    negated = node.op == "CumSum" and not exclusive and wire.dtype in SIGNED_ZERO
+    dtype = SHORT.get(wire.dtype, wire.dtype)
+    x = x if dtype == wire.dtype else b.op("Cast", x, to=int(dtype))
+    negated = node.op == "CumSum" and not exclusive and dtype in SIGNED_ZERO
     if window.start < 0:  # frames before the first count for nothing
-        neutral = b.constant(np.array(-0.0 if negated else NEUTRAL[node.op], wire.dtype.numpy()), "neutral")
+        neutral = b.constant(np.array(-0.0 if negated else NEUTRAL[node.op], dtype.numpy()), "neutral")
         real = real_frames(ctx, window, None, starts=True)
         x = b.op("Where", along(ctx, real, wire.layout, window.frames), x, neutral)
     start = None
     if node.op == "CumProd":
-        one = b.constant(np.array(1, wire.dtype.numpy()), "neutral")
+        one = b.constant(np.array(1, dtype.numpy()), "neutral")
         start = b.op("Expand", one, b.ints(*([1] * len(sizes))))
-    so_far = carry(ctx, node.name, wire.dtype, sizes, start, window)
+    so_far = carry(ctx, node.name, dtype, sizes, start, window)
     p = window.frames
     if p == 1 and not exclusive:
         out = last = b.ops(JOIN[node.op, negated], [x, so_far.value], name=node.name)[0]
@@ -85,7 +89,7 @@ def _running(ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, wi
             out = b.slice(sums, time, 1, p + 1)
             last = b.slice(out, time, p - 1, p)
     so_far.keep(b.op("Neg", last) if negated else last)
-    return out
+    return out if dtype == wire.dtype else b.op("Cast", out, to=int(wire.dtype))
 
 
 def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:

@@ -13,6 +13,7 @@ from pulsify.convert.facts import Final, Static, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import gather_frames
 from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
+from pulsify.convert.primitives.fold import SHORT
 from pulsify.convert.proof.numbers import in_frames, measured, numbers, same_series
 from pulsify.convert.rules.pointwise import pointwise, static
 from pulsify.convert.rules.registry import rule
@@ -103,10 +104,16 @@ def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:
 def _emit(
     ctx: Context, node: Node, wire: Wire, x: ir.Value, window: Window, wanted: list[int]
 ) -> Sequence[ir.Value | None]:
+    """In float32 where the frames are in half precision: so does the runtime, from the first frame to the last."""
     b, sizes = ctx.builder, _state_sizes(ctx, node, wire)
     count = 2 if node.op == "LSTM" else 1
+    dtype = SHORT.get(wire.dtype, wire.dtype)
+
+    def cast(value: ir.Value | None, to: ir.DataType) -> ir.Value | None:
+        return value if value is None or dtype == wire.dtype else b.op("Cast", value, to=int(to))
+
     carries = [
-        carry(ctx, f"{node.name}_{'hc'[i]}", wire.dtype, sizes, _initial(ctx, node, FIRST_STATE + i), window)
+        carry(ctx, f"{node.name}_{'hc'[i]}", dtype, sizes, cast(_initial(ctx, node, FIRST_STATE + i), dtype), window)
         for i in range(count)
     ]
     skip = skipped(ctx, window)
@@ -116,9 +123,9 @@ def _emit(
     if skip is not None:  # bring the first real frame to the front
         x = gather_frames(ctx, x, _turned(ctx, skip, window, 1), wire.layout, window.frames)
     weights = (1, 2, 3, 7)  # W, R, B and the peepholes
-    inputs = [ctx.ask.operand(node, n) if n and i in weights else None for i, n in enumerate(node.inputs)]
+    inputs = [cast(ctx.ask.operand(node, n), dtype) if n and i in weights else None for i, n in enumerate(node.inputs)]
     inputs += [None] * (FIRST_STATE + count - len(inputs))
-    inputs[0], inputs[LENGTHS] = x, None if real is None else _per_row(ctx, real, sizes)
+    inputs[0], inputs[LENGTHS] = cast(x, dtype), None if real is None else _per_row(ctx, real, sizes)
     for i, c in enumerate(carries):
         inputs[FIRST_STATE + i] = c.value
     made = list(b.ops(node.op, inputs, node.attrs, outputs=1 + count, name=node.name))
@@ -128,6 +135,7 @@ def _emit(
             some = b.op("Greater", real, b.constant(np.array(0, np.int32), "int"))
             after = made[1 + i] = b.op("Where", per_stream(ctx, some, sizes), after, c.value)
         c.keep(after)
+    made = [v for v in (cast(m, wire.dtype) for m in made) if v is not None]
     _file_finals(ctx, node, wire, window, made)
     if skip is not None and node.outputs[0]:
         layout = ctx.ask.layout(node, node.outputs[0])

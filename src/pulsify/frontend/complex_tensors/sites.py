@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from pathlib import Path
 import torch
 
 PACKAGES = Path(str(torch.__file__)).parents[1]
-INTERNAL = (*(f"{PACKAGES / name}/" for name in ("torch", "onnxruntime", "onnx", "onnxscript", "onnx_ir")),
+STANDARD = f"{sysconfig.get_path('stdlib')}/"
+INTERNAL = (*(f"{PACKAGES / name}/" for name in ("torch", "numpy", "onnxruntime", "onnx", "onnxscript", "onnx_ir")),
             f"{Path(__file__).parents[2]}/")  # fmt: skip
 
 
@@ -52,7 +54,7 @@ _fixed: ContextVar[list[Fixed] | None] = ContextVar("fixed", default=None)
 
 
 def user_site() -> Site | None:
-    """The innermost frame outside torch and pulsify."""
+    """The innermost frame outside torch, numpy, Python's own library and pulsify."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -63,7 +65,7 @@ def user_site() -> Site | None:
 
 
 def site_of(error: BaseException) -> Site | None:
-    """The innermost frame of an error outside torch and pulsify."""
+    """The innermost frame of an error, likewise."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_internal(f.filename)]
     if not frames:
         return None
@@ -71,7 +73,7 @@ def site_of(error: BaseException) -> Site | None:
 
 
 def _is_internal(file: str) -> bool:
-    return file.startswith(("<", *INTERNAL)) or "/contextlib.py" in file
+    return file.startswith(("<", *INTERNAL)) or (file.startswith(STANDARD) and "/site-packages/" not in file)
 
 
 def record(purpose: str, value: float) -> None:
