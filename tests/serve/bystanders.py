@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import multiprocessing
 import os
 import resource
+import selectors
 import socket
 import threading
 import time
@@ -25,6 +27,7 @@ from tests.models import model, node, weights
 
 PULSE, RATE = 512, 16000
 LASTS = PULSE / RATE  # seconds
+LONG = 0.02  # seconds
 NAME = "detector"
 spawn = multiprocessing.get_context("spawn")
 Facts = dict[str, Any]
@@ -43,8 +46,34 @@ def detector() -> onnx.ModelProto:
 # ---- the server
 
 
-def _serve(settings: Facts, pipe: Any) -> None:
-    """Serve until told to stop; figures when asked."""
+class Turns(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    """It takes the time between two looks at the sockets: a turn of the event loop, in seconds of its thread's CPU."""
+
+    began = 0.0
+    longest = 0.0
+    longer = 0  # than LONG
+
+    def select(self, timeout: float | None = None) -> Any:
+        took = time.thread_time() - self.began if self.began else 0.0
+        self.longest, self.longer = max(self.longest, took), self.longer + (took > LONG)
+        events = super().select(timeout)
+        self.began = time.thread_time()
+        return events
+
+
+class Errors(logging.Handler):
+    """What was logged that should not have been."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(self.format(record)[-2000:])
+
+
+def _serve(settings: Facts, turns: bool, pipe: Any) -> None:
+    """Serve until told to stop; figures when asked. turns: on asyncio's loop, whose turns are timed; else as always."""
     import pulsify
     from pulsify.serve.hosted import Machine
     from pulsify.serve.running import Options, server, tune
@@ -54,17 +83,27 @@ def _serve(settings: Facts, pipe: Any) -> None:
     stream = pulsify.stream(detector(), PULSE, verify=False)
     service = Service([of_stream(NAME, stream, RATE)], Settings(Machine(most=200, calibrate=False), **settings))
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    timed, errors = Turns(), Errors()
+    logging.getLogger().addHandler(errors)
 
     def answer() -> None:
         while pipe.recv() != "stop":
             usage = resource.getrusage(resource.RUSAGE_SELF)
-            pipe.send({"cpu": usage.ru_utime + usage.ru_stime, "rss": _resident(), "streams": len(service.connections)})
+            pipe.send({
+                "cpu": usage.ru_utime + usage.ru_stime, "rss": _resident(), "streams": len(service.connections),
+                "turn": timed.longest, "turns": timed.longer, "errors": errors.said,
+            })  # fmt: skip
+            timed.longest, timed.longer = 0.0, 0
         os._exit(0)
 
     threading.Thread(target=answer, daemon=True).start()
     pipe.send(listening.getsockname()[1])
     tune()
-    server(service, Options()).run([listening])
+    runner = server(service, Options())
+    if turns:
+        asyncio.SelectorEventLoop(timed).run_until_complete(runner._serve([listening]))
+    else:
+        runner.run([listening])
 
 
 def _resident() -> int:
@@ -79,17 +118,20 @@ class Apart:
     where: str
 
     def figures(self) -> Facts:
-        """cpu: seconds; rss: bytes; streams: that are open."""
+        """cpu: seconds; rss: bytes; streams: that are open; errors: lines of the log.
+
+        turn: the longest one of the event loop since the last time; turns: how many were longer than `LONG`.
+        """
         self.pipe.send("figures")
         out: Facts = self.pipe.recv()
         return out
 
 
 @contextmanager
-def serving_apart(**settings: Any) -> Iterator[Apart]:
-    """settings: of `Settings`."""
+def serving_apart(turns: bool = False, **settings: Any) -> Iterator[Apart]:
+    """turns: those of the event loop are timed. settings: of `Settings`."""
     mine, other = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(settings, other), daemon=True)
+    process = spawn.Process(target=_serve, args=(settings, turns, other), daemon=True)
     process.start()
     try:
         yield Apart(mine, f"127.0.0.1:{mine.recv()}")
