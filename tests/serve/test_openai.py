@@ -109,3 +109,65 @@ def test_realtime_of_the_beta(server: tuple[Service, str]) -> None:
     check(events, ["conversation.item.created"])
     shown = next(e for e in events if e.type == "transcription_session.updated").session
     assert shown.input_audio_format == "pcm16" and shown.turn_detection.silence_duration_ms == 700
+
+
+def written(name: str) -> tuple[str, bytes, str]:
+    return "audio.wav", (speech.BUILT_IN.parent / f"{name}.wav").read_bytes(), "audio/wav"
+
+
+def test_a_file(server: tuple[Service, str]) -> None:
+    async def through(**how: Any) -> Any:
+        async with client(server[1]) as one:
+            return await one.audio.transcriptions.create(file=written("numbers"), **how)
+
+    samples, said = speech.sound("numbers"), speech.said(speech.sound("numbers"))
+    plain = asyncio.run(through(model=MODEL, language="en", prompt="numbers", temperature=0))
+    assert plain.text == said and plain.usage.seconds == round(len(samples) / 16000, 3)
+    assert asyncio.run(through(model="recogniser", response_format="text")).strip() == said
+    whole = asyncio.run(
+        through(
+            model="whisper-1",
+            response_format="verbose_json",
+            timestamp_granularities=["word", "segment"],
+            language="en",
+        )
+    )
+    want = speech.recogniser().batch(samples.astype(np.float32) / 32768).words
+    assert (whole.text, whole.language, whole.duration) == (said, "en", round(len(samples) / 16000, 3))
+    assert [(w.word, w.start, w.end) for w in whole.words] == [(w.word, w.start, w.end) for w in want]
+    assert [(s.start, s.end, s.text) for s in whole.segments] == [(want[0].start, want[-1].end, said)]
+
+
+def test_a_file_as_a_stream_of_events(server: tuple[Service, str]) -> None:
+    async def through() -> list[Any]:
+        async with client(server[1]) as one:
+            events = await one.audio.transcriptions.create(file=written("lights"), model=MODEL, stream=True)
+            return [event async for event in events]
+
+    *deltas, done = asyncio.run(through())
+    assert "".join(event.delta for event in deltas) == done.text == speech.said(speech.sound("lights"))
+
+
+def test_a_file_that_cannot_be(server: tuple[Service, str]) -> None:
+    async def through(**how: Any) -> tuple[int, str]:
+        async with client(server[1]) as one:
+            with pytest.raises(openai.APIStatusError) as caught:
+                await one.audio.transcriptions.create(**{"file": written("lights"), "model": MODEL, **how})
+            return caught.value.status_code, caught.value.body["code"]
+
+    assert asyncio.run(through(model="nobody")) == (404, "unknown_model")
+    assert asyncio.run(through(response_format="srt")) == (415, "unsupported")
+    assert asyncio.run(through(file=("speech.mp3", b"ID3" + bytes(900), "audio/mpeg"))) == (415, "unsupported")
+
+
+def test_models(server: tuple[Service, str]) -> None:
+    async def through() -> tuple[list[Any], Any, str]:
+        async with client(server[1]) as one:
+            found = [model async for model in one.models.list()]
+            with pytest.raises(openai.NotFoundError):
+                await one.models.retrieve("nobody")
+            return found, await one.models.retrieve("whisper-1"), (await one.models.retrieve("gpt-4o")).id
+
+    found, one, fits = asyncio.run(through())
+    assert [model.id for model in found] == ["recogniser", "whisper-1"] and fits == "gpt-4o"
+    assert (one.object, one.owned_by) == ("model", "pulsify") and one.created > 1_700_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
@@ -16,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from pulsify.serve import access, page
+from pulsify.serve import access, page, transcriptions
 from pulsify.serve.connection import Connection
 from pulsify.serve.dialect import dialect
 from pulsify.serve.exposition import Exposition
@@ -215,12 +216,13 @@ class AsgiPeer:
 def refusal(refused: Refused) -> JSONResponse:
     status = STATUS.get(refused.code, CLOSE[refused.code])
     head = {"Retry-After": "1"} if status in (429, 503) else {}
-    about = {"error": {"code": refused.code, "message": refused.message}}
+    kind = "server_error" if status >= 500 else "invalid_request_error"  # as OpenAI's clients know them
+    about = {"error": {"code": refused.code, "message": refused.message, "type": kind, "param": None}}
     return JSONResponse(about, status if status < 600 else 500, head)
 
 
 def _routes(service: Service) -> Starlette:
-    figures = Exposition(service)
+    figures, since = Exposition(service), int(time.time())
 
     def guarded(call: Callable[[Request, access.Client], Awaitable[Response]]) -> Call:
         async def answer(request: Request) -> Response:
@@ -236,7 +238,16 @@ def _routes(service: Service) -> Starlette:
 
     async def models(request: Request, client: access.Client) -> Response:
         facts = [h.facts for h in service.models.values()]
-        return JSONResponse({"models": facts, "starting": list(service.starting)})
+        ours = {"models": facts, "starting": list(service.starting)}
+        return JSONResponse({"object": "list", "data": transcriptions.listed(service, since), **ours})
+
+    async def model(request: Request, client: access.Client) -> Response:
+        name = request.path_params["name"]
+        about = next((each for each in transcriptions.listed(service, since) if each["id"] == name), None)
+        if about is None:  # as it will be said to who uses it, and a name that fits a pattern
+            service.hosted(service.named(name))
+            about = {"id": name, "object": "model", "created": since, "owned_by": "pulsify"}
+        return JSONResponse(about)
 
     async def health(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -259,8 +270,18 @@ def _routes(service: Service) -> Starlette:
             reply = await run_whole(service, name, file, kind, query, client, held)
             return reply if isinstance(reply, Response) else Reply(reply, holds.pop_all())
 
+    async def transcribe(request: Request, client: access.Client) -> Response:
+        access.check_origin(request.headers.get("origin"), request.headers.get("host"), service.settings.origins)
+        with service.uploads.file(access.host(client.address)) as held:
+            form = await _body(service, service.recogniser(), request, held)
+            return await transcriptions.transcribed(
+                service, form, request.headers.get("content-type", ""), client, held
+            )
+
     routes: list[Any] = [
         Route("/v1/models", guarded(models)),
+        Route("/v1/models/{name}", guarded(model)),
+        Route("/v1/audio/transcriptions", guarded(transcribe), methods=["POST"]),
         Route("/health", health),
         Route("/ready", ready),
         Route("/metrics", guarded(metrics)),

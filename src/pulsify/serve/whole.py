@@ -17,6 +17,7 @@ from pulsify.serve import wav
 from pulsify.serve.access import Client
 from pulsify.serve.connection import Connection
 from pulsify.serve.engine import shape_of
+from pulsify.serve.hosted import Hosted
 from pulsify.serve.protocol import Refused
 from pulsify.serve.service import Service
 from pulsify.serve.sinks import HEAD, little
@@ -96,6 +97,21 @@ async def run_whole(
     """The reply to POST /v1/run/NAME, or what it consists of."""
     hosted = service.admit(name)
     opening, pieces = _sound(hosted.served, body, kind, query)
+    peer = await collected(service, hosted, opening, pieces, client, held)
+    if hosted.served.kind == "text":
+        return JSONResponse({"text": peer.said[-1]["text"]})
+    return await asyncio.to_thread(_joined, hosted.served, peer.frames)
+
+
+async def collected(
+    service: Service,
+    hosted: Hosted,
+    opening: Mapping[str, object],
+    pieces: Iterator[bytes],
+    client: Client,
+    held: Held,
+) -> Collector:
+    """A stream from its beginning to its end, and all that came out; Refused if it failed."""
     peer = Collector(REPLY * service.settings.limits.run_bytes, held)
     connection = Connection(service, hosted, peer, client)
     try:
@@ -113,9 +129,7 @@ async def run_whole(
     last = peer.said[-1]
     if last["type"] != "done":
         raise Refused(str(last.get("code", "failed")), str(last.get("message", "the stream ended")))
-    if hosted.served.kind == "text":
-        return JSONResponse({"text": last["text"]})
-    return await asyncio.to_thread(_joined, hosted.served, peer.frames)
+    return peer
 
 
 def _pieces(served: Served, data: bytearray, sound: bool) -> Iterator[bytes]:
