@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.ops_reductions import wide
 from pulsify.backends.torch.site import Site, literal
 from pulsify.backends.torch.table import Written, op
 
+EPSILON = float(np.float32(1e-5))  # an attribute that is left out is float32 as well
+
 
 @op("LayerNormalization")
 def layer_norm(n: Site) -> Written:
     n.only(0)
-    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
+    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", EPSILON))
     sizes = n.sizes(1)
     if len(sizes) == n.rank() - axis and _tail(n, axis) == sizes and (not n.has(2) or n.sizes(2) == sizes):
         return f"F.layer_norm({n.x()}, {sizes}, {n.x(1)}, {n.maybe(2)}, {eps})"
@@ -33,14 +37,14 @@ def _tail(n: Site, axis: int) -> tuple[int | str, ...]:
 
 @op("RMSNormalization")
 def rms_norm(n: Site) -> Written:
-    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", 1e-5))
+    axis, eps = n.axis(default=-1), literal(n.attr("epsilon", EPSILON))
     x, back = wide(n, n.x())
     return _ended(f"op.by_power({x}, {tuple(range(axis, n.rank()))}, {eps}) * {n.x(1)}", back)
 
 
 @op("InstanceNormalization")
 def instance_norm(n: Site) -> Written:
-    eps, (x, back) = literal(n.attr("epsilon", 1e-5)), wide(n, n.x())
+    eps, (x, back) = literal(n.attr("epsilon", EPSILON)), wide(n, n.x())
     ones = ", ".join(["-1"] + ["1"] * (n.rank() - 2))
     gain, shift = (f"{n.x(i)}.reshape({ones})" for i in (1, 2))
     return _ended(f"op.normal({x}, {tuple(range(2, n.rank()))}, {eps}) * {gain} + {shift}", back)
@@ -48,7 +52,7 @@ def instance_norm(n: Site) -> Written:
 
 @op("GroupNormalization")
 def group_norm(n: Site) -> Written:
-    groups, eps = int(n.attr("num_groups")), literal(n.attr("epsilon", 1e-5))
+    groups, eps = int(n.attr("num_groups")), literal(n.attr("epsilon", EPSILON))
     gain, shift = n.x(1), n.x(2)
     if n.opset < 21:
         each = n.sizes()[1] // groups
@@ -63,7 +67,7 @@ def batch_norm(n: Site) -> Written:
         raise Uncovered("it is in training mode")
     x, back = wide(n, n.x())
     gain, shift, mean, variance = (wide(n, n.x(i))[0] if back else n.x(i) for i in range(1, 5))
-    eps = literal(n.attr("epsilon", 1e-5))
+    eps = literal(n.attr("epsilon", EPSILON))
     return f"F.batch_norm({x}, {mean}, {variance}, {gain}, {shift}, False, 0.0, {eps}){back}"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
+import pulsify
 from pulsify.backends.reference.backend import BACKEND
 from pulsify.backends.seam import Options
-from tests.models import close, frames
+from tests.models import Array, close, frames, model, node, run_batch
 from tests.unit.specs import remembered, remembers
 
 
@@ -50,3 +52,28 @@ def test_states_are_copies_and_a_reset_stream_starts_anew() -> None:
     step.restore(kept, 0)
     np.testing.assert_array_equal(step.run()["y"], first)
     assert not np.array_equal(first, again)
+
+
+OTHERWISE: dict[str, tuple[list[onnx.NodeProto], dict[str, Array], type, str]] = {
+    "whole numbers between others": (
+        [node("Resize", "x _ scales", "y", mode="linear")], {"scales": np.array([1, 1, 2], np.float32)}, np.int32,
+        "rounds whole numbers",
+    ),
+    "means in half precision": (
+        [node("Transpose", "x", "t", perm=[0, 2, 1]), node("LayerNormalization", "t gain", "l"),
+         node("Transpose", "l", "y", perm=[0, 2, 1])], {"gain": np.ones(2, np.float16)}, np.float16,
+        "means in half precision",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_what_the_evaluator_computes_otherwise_is_refused(case: str) -> None:
+    nodes, known, dtype, says = OTHERWISE[case]
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"], known, dtypes={"x": dtype, "y": dtype}, opset=18)
+    stream = pulsify.stream(proto, pulse=4, verify=False)
+    with pytest.raises(pulsify.InvalidArgument, match=says):
+        stream.session(backend="reference")
+    x = (frames(1, 2, 11) * 9).astype(dtype)
+    for backend in ("ort", "torch"):
+        np.testing.assert_allclose(stream.run(x, 3, backend=backend), run_batch(proto, x)["y"], rtol=0, atol=2e-3)

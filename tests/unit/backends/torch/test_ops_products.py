@@ -36,6 +36,14 @@ def test_sums_and_norms(text: str) -> None:
     alike(small(text, {"x": [2, 4, 5]}, constants, opset=18), tolerance=3e-6)
 
 
+def test_what_is_added_to_a_variance_is_a_float32_in_double_too() -> None:
+    """1e-5 as a double is another number: seen where the variance is small."""
+    x = weights(3, 4).astype(np.float64) * 1e-3
+    text = "LayerNormalization x g > y"
+    types = {"x": np.float64, "y": np.float64}
+    alike(small(text, {"x": [3, 4]}, {"g": np.ones(4)}, opset=18, dtypes=types), {"x": x}, tolerance=1e-11)
+
+
 def test_sums_of_products() -> None:
     alike(small([node("Einsum", "x x", "y", equation="bct,bdt->bcd")], {"x": [2, 4, 5]}))
 
