@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,8 @@ def check(case: Case) -> tuple[float, str]:
             if case.refused is not None:
                 with pytest.raises(pulsify.PulsifyError, match=f"(?s){case.refused}") as error:
                     pulsify.stream(module, example=example, **case.options)
+                if not isinstance(error.value, pulsify.InvalidArgument):
+                    assert re.search(r"\w+\.py:\d+\b.*: `", str(error.value)), f"names no line: {error.value}"
                 return time.process_time() - began, f"refused: {error.value}"
             stream = pulsify.stream(module, example=example, **case.options)
     finally:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 import runpy
 import warnings
 from pathlib import Path
@@ -22,7 +24,7 @@ from pulsify.frontend import torch as frontend  # noqa: E402
 from tests.modules.enhancers import SOUND, PhaseKept  # noqa: E402
 from tests.modules.published import PlainGru  # noqa: E402
 from tests.modules.sensors import Counting, Dictionary, Uncovered, dictionary  # noqa: E402
-from tests.modules.speech import LogMel  # noqa: E402
+from tests.modules.speech import LogMel, LoudestNormalised  # noqa: E402
 
 # ---- what is peculiar about inputs
 
@@ -157,6 +159,50 @@ def test_a_batch_that_stays_fixed_is_said() -> None:
     assert any("batch size stays the example's" in note for note in stream.notes)
     assert stream.verification is not None and stream.notes[0] in stream.verification.notes
     assert not pulsify.stream(PhaseKept(), example=torch.randn(*SOUND[0])).notes
+
+
+class Reshaped(torch.nn.Module):
+    """A size of the batch is the number of groups."""
+
+    def forward(self, x: Any) -> Any:
+        y = x.reshape(1, -1, x.shape[-1])
+        return torch.nn.functional.conv1d(y, torch.ones(y.shape[1], 1, 3), groups=y.shape[1])
+
+
+class Emphasis(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x[1:] - 0.97 * x[:-1]
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "why"),
+    [
+        (
+            torch.nn.Conv1d(2, 3, 3),
+            torch.randn(2, 2, 40),
+            "axis 0 of input has size 2; if it is the batch, an example of one",
+        ),
+        (Mixed(), torch.randn(1, 2, 40), "the module does not compute several streams as it does each of them"),
+        (
+            Reshaped(),
+            torch.randn(1, 2, 40),
+            r"fails at Reshape node 'Reshape_1' \(.*test_conversion\.py:\d+, in forward",
+        ),
+        (Emphasis(), torch.randn(200), "x has no batch axis"),
+    ],
+    ids=["several", "mixed", "fixed", "none"],
+)
+def test_the_reason_for_a_fixed_batch_is_the_right_one(module: Any, example: Any, why: str) -> None:
+    (name,) = inspect.signature(module.forward).parameters
+    (note,) = pulsify.stream(module.eval(), example=example, time={name: example.dim() - 1}).notes
+    assert re.search(why, note) and "ONNXRuntimeError" not in note
+
+
+def test_a_refusal_names_the_line_of_the_module() -> None:
+    with pytest.raises(pulsify.NotStreamable) as error:
+        pulsify.stream(LoudestNormalised().eval(), example=torch.randn(*SOUND[0]))
+    assert re.match(r"tests/modules/speech\.py:\d+, in forward: `.*`$", error.value.line)
+    assert f"\n  line: {error.value.line}\n  hint: " in str(error.value)
 
 
 def test_verify_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

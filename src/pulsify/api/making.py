@@ -72,6 +72,7 @@ def stream(
     from pulsify.convert.convert import convert
     from pulsify.convert.options import Options
     from pulsify.convert.pulses import natural
+    from pulsify.frontend.lines import naming_lines
     from pulsify.frontend.load import load as load_onnx
     from pulsify.trace.roles import settle
 
@@ -92,10 +93,10 @@ def stream(
         )  # fmt: skip
         return _of_module(exported, convert_with, dict(set or {}), verify)
     check_rate(sample_rate)
-    model = load_onnx(source)
-    tracer = settle(model, time, bind, set)
     options = Options(unbounded, proof, opening)
-    converted = convert(tracer, pulse, options)
+    with naming_lines(source):
+        tracer = settle(load_onnx(source), time, bind, set)
+        converted = convert(tracer, pulse, options)
     find_natural = partial(natural, tracer, options)
     made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
     meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}

@@ -32,7 +32,10 @@ class NotStreamable(PulsifyError):
         reason: Why, in one sentence.
         remedies: What would help; those with `options` are arguments of `pulsify.stream`.
         hint: The remedies as text.
+        line: Of a torch module, the line of its source that the node comes from; else empty.
     """
+
+    line: str = ""
 
     def __init__(
         self, reason: str, *, node: str = "", op: str = "", hint: Remedies = (), kind: Kind = Kind.OPERATOR
@@ -47,7 +50,8 @@ class NotStreamable(PulsifyError):
 
     def __str__(self) -> str:
         where = f"{self.op} node '{self.node}': " if self.op else ""
-        return f"{where}{self.reason}" + (f"\n  hint: {self.hint}" if self.hint else "")
+        line = f"\n  line: {self.line}" if self.line else ""
+        return f"{where}{self.reason}{line}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
 class NotSupported(PulsifyError):

@@ -24,6 +24,7 @@ from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 from pulsify.frontend.older import put_back, set_aside
 from pulsify.frontend.placing import before, constant_before, instead
+from pulsify.frontend.sequences import pick_pieces
 
 DROPPED = {  # gone before any rule is asked, with what docs/operators.md says of them
     "Constant": "becomes a constant of the model",
@@ -62,6 +63,8 @@ def load(source: Source) -> Model:
     passes: list[Any] = [
         common.InlinePass(criteria=lambda f: (f.domain, f.name) not in WHOLE),
         _lift_constants,
+        _constants_to_initializers,
+        pick_pieces,
         _constants_to_initializers,
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.RemoveInitializersFromInputsPass(),

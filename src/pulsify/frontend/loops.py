@@ -80,12 +80,16 @@ def _hoist(main: ir.Graph, node: ir.Node, body: ir.Graph) -> None:
 
 @dataclass(eq=False)
 class _Gather:
-    """x[..., t, ...] or x[..., t:t+1, ...] in the body: a scan input along `axis`. kept: the axis stays, of size 1."""
+    """x[..., t, ...] or x[..., t:t+1, ...] in the body: a scan input along `axis`.
+
+    kept: the axis stays, of size 1. offset: the frame of the first iteration.
+    """
 
     node: ir.Node
     source: ir.Value
     axis: int
     kept: bool
+    offset: int
 
 
 @dataclass(eq=False)
@@ -120,7 +124,7 @@ class _Loop:
         return self
 
     def _appends(self, i: int, carried: ir.Value, inserts: list[ir.Node]) -> bool:
-        """The list starts empty, is only appended to, and is stacked or joined afterwards."""
+        """The list starts with given frames or none, is only appended to, and is stacked or joined afterwards."""
         start, end = self.node.inputs[2 + i], self.node.outputs[i]
         begun = start.producer() if start is not None else None
         held = [carried, *(n.outputs[0] for n in inserts[:-1])]
@@ -130,7 +134,7 @@ class _Loop:
         return (
             only
             and begun is not None
-            and begun.op_type == "SequenceEmpty"
+            and begun.op_type in ("SequenceEmpty", "SequenceConstruct")
             and not end.is_graph_output()
             and all(u.op_type == "ConcatFromSequence" for u in users)
         )
@@ -139,6 +143,8 @@ class _Loop:
         node, body = self.node, self.body
         count = len(body.inputs) - 2
         states = [i for i in range(count) if i not in self.lists]
+        for i in self.lists:
+            self._put_first(main, i)
         scanned, axes, slices = self._scan_inputs(main)
         made = [*(node.outputs[i] for i in states), *node.outputs[count:]]
         outputs = [*(body.outputs[1 + i] for i in states), *body.outputs[1 + count :]]
@@ -171,6 +177,27 @@ class _Loop:
         for use in [u for i in self.lists for u in list(node.outputs[i].uses())]:
             main.remove(use.node, safe=True)
         main.remove(node, safe=True)
+
+    def _put_first(self, main: ir.Graph, i: int) -> None:
+        """The frames that a list starts with, in front of those that the iterations add."""
+        start = self.node.inputs[2 + i]
+        begun = start.producer() if start is not None else None
+        if begun is None or begun.op_type == "SequenceEmpty":
+            return
+        for use in list(self.node.outputs[i].uses()):
+            join = use.node
+            axis = join.attributes["axis"].as_int()
+            later = ir.Node("", join.op_type, [self.node.outputs[i]], list(join.attributes.values()), name=join.name)
+            frames = list(begun.inputs)
+            if "new_axis" in join.attributes and join.attributes["new_axis"].as_int():
+                wide = [ir.Node("", "Unsqueeze", [f, _int(main, join, axis)]) for f in frames]
+                main.insert_before(join, wide)
+                frames = [n.outputs[0] for n in wide]
+            inputs = [*frames, later.outputs[0]]
+            whole = ir.Node("", "Concat", inputs, [ir.AttrInt64("axis", axis)], name=f"{join.name}/Concat")
+            main.insert_before(join, [later, whole])
+            _take_over(main, join.outputs[0], whole.outputs[0])
+            main.remove(join, safe=True)
 
     def _collected(
         self, main: ir.Graph, frames: list[ir.Value | None], join: ir.Node, axis: int
@@ -229,26 +256,32 @@ class _Loop:
         def numbers() -> ir.Value:
             return op("Range", [ints(0, scalar=True), op("Reshape", [trip, ints()]), ints(1, scalar=True)])
 
-        def sliced(source: ir.Value, axis: int) -> ir.Value:
+        def sliced(source: ir.Value, axis: int, offset: int) -> ir.Value:
             if source.const_value is not None:  # a table: it must not end before the stream does
-                return op("Gather", [source, numbers()], axis=axis)
+                places = op("Add", [numbers(), ints(offset)]) if offset else numbers()
+                return op("Gather", [source, places], axis=axis)
             end = op(
                 "Max", [op("Reshape", [trip, ints(1)]), ints(0)]
             )  # of less than none, a slice takes all but the last
-            return op("Slice", [source, ints(0), end, ints(axis)])
+            end = op("Add", [end, ints(offset)]) if offset else end
+            return op("Slice", [source, ints(offset), end, ints(axis)])
 
-        seen: dict[tuple[ir.Value, int], ir.Value] = {}
+        seen: dict[tuple[ir.Value, int, int], ir.Value] = {}
         for g in self.gathers:
-            if (g.source, g.axis) not in seen:
-                outer.append(sliced(g.source, g.axis))
+            key = g.source, g.axis, g.offset
+            if key not in seen:
+                outer.append(sliced(*key))
                 axes.append(g.axis)
                 inner.append(ir.Value(name=f"{g.node.outputs[0].name}/frame"))
-                seen[g.source, g.axis] = inner[-1]
-            frame = seen[g.source, g.axis]
+                seen[key] = inner[-1]
+            frame = seen[key]
             if g.kept:
                 frame = op("Unsqueeze", [frame, ints(g.axis)], before=g.node)
             g.node.outputs[0].replace_all_uses_with(frame, replace_graph_outputs=True)
             body.remove(g.node, safe=True)
+        for n in reversed(list(body)):
+            if not any(v.uses() or v in body.outputs for v in n.outputs):
+                body.remove(n, safe=True)
         if list(number.uses()) or not inner:
             outer.append(numbers())
             axes.append(0)
@@ -307,26 +340,18 @@ def _true(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None and bool(value.const_value.numpy().all())
 
 
-def _picked(node: ir.Node, number: ir.Value) -> tuple[int, bool] | None:
-    """Does this node pick the iteration's own frame? Along which axis, and does that axis stay?"""
-    if node.op_type == "Gather" and (kept := _numbered(node.inputs[1], number)) is not None:
-        return node.attributes["axis"].as_int() if "axis" in node.attributes else 0, kept
-    if node.op_type == "Slice" and len(node.inputs) > 3 and _numbered(node.inputs[1], number):
+def _picked(node: ir.Node, number: ir.Value) -> tuple[int, bool, int] | None:
+    """Does this node pick the iteration's own frame? Along which axis, does that axis stay, and from which one on?"""
+    if node.op_type == "Gather" and (place := _numbered(node.inputs[1], number)) is not None:
+        return node.attributes["axis"].as_int() if "axis" in node.attributes else 0, *place
+    if node.op_type == "Slice" and len(node.inputs) > 3:
+        start, end = (_numbered(v, number) for v in node.inputs[1:3])
         axes, steps = _ints(node.inputs[3]), _ints(node.inputs[4]) if len(node.inputs) > 4 else [1]
-        if axes is not None and len(axes) == 1 and steps == [1] and _one_more(node.inputs[2], number):
-            return axes[0], True
+        if axes is None or len(axes) != 1 or steps != [1] or start is None or end is None:
+            return None
+        if start[0] and end[1] == start[1] + 1:
+            return axes[0], True, start[1]
     return None
-
-
-def _one_more(value: ir.Value | None, number: ir.Value) -> bool:
-    """Is this the iteration's number plus one?"""
-    node = value.producer() if value is not None else None
-    if node is not None and node.op_type in (*SAME_NUMBER, "Unsqueeze"):
-        return _one_more(node.inputs[0], number)
-    if node is None or node.op_type != "Add":
-        return False
-    x, y = node.inputs
-    return any(_numbered(a, number) is not None and _ints(b) == [1] for a, b in ((x, y), (y, x)))
 
 
 def _ints(value: ir.Value | None) -> list[int] | None:
@@ -337,16 +362,26 @@ def _ints(value: ir.Value | None) -> list[int] | None:
     return None if value is None or value.const_value is None else value.const_value.numpy().reshape(-1).tolist()
 
 
-def _numbered(index: ir.Value | None, number: ir.Value) -> bool | None:
-    """Is this index the iteration's number? True: with an axis of its own; None: it is something else."""
-    kept = False
+def _numbered(index: ir.Value | None, number: ir.Value) -> tuple[bool, int] | None:
+    """Is this index the iteration's number, or so much more? (Has it an axis of its own?, how much); None if not."""
+    kept, more = False, 0
     while index is not None and index is not number:
         node = index.producer()
-        if node is None or node.op_type not in (*SAME_NUMBER, "Unsqueeze") or (kept and node.op_type == "Unsqueeze"):
+        if node is None:
             return None
-        kept = kept or node.op_type == "Unsqueeze"
-        index = node.inputs[0]
-    return kept if index is number else None
+        if node.op_type in ("Add", "Sub", "Mul"):
+            x, y = node.inputs
+            turned = node.op_type != "Sub" and _ints(x) is not None
+            index, by = (y, _ints(x)) if turned else (x, _ints(y))
+            if by is None or len(by) != 1 or (node.op_type == "Mul" and by != [1]):
+                return None
+            more += {"Add": by[0], "Sub": -by[0], "Mul": 0}[node.op_type]
+        elif node.op_type in (*SAME_NUMBER, "Unsqueeze") and not (kept and node.op_type == "Unsqueeze"):
+            kept = kept or node.op_type == "Unsqueeze"
+            index = node.inputs[0]
+        else:
+            return None
+    return (kept, more) if index is number and more >= 0 else None
 
 
 def _distinct(body: ir.Graph, outputs: list[ir.Value]) -> list[ir.Value]:

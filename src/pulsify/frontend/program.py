@@ -12,8 +12,9 @@ import onnx_ir as ir
 from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.named import install_hint
 from pulsify.core.progress import tell
+from pulsify.frontend.lines import keep_lines
 from pulsify.frontend.torch_call import as_array, close
-from pulsify.frontend.torch_exporters import clean, name_by_module, own_weights
+from pulsify.frontend.torch_exporters import clean, name_by_module, own_weights, source_lines
 from pulsify.frontend.torch_manners import quiet, short
 
 SUFFIX = ".pt2"
@@ -50,8 +51,9 @@ def as_onnx(source: Any) -> ir.Model:
         assert made is not None
         model: ir.Model = made.model
         name_by_module(model)
+        lines = source_lines(model)
         own_weights(model)
-        clean(model)
+        keep_lines(clean(model), lines)
         _check_free(model, name)
         _check_equal(model, program)
     return model

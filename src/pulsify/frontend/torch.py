@@ -20,15 +20,16 @@ import onnx_ir as ir
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.named import install_hint
 from pulsify.core.progress import tell
-from pulsify.frontend.torch_blame import Attempt, blamed, data_branch, why
+from pulsify.frontend.torch_blame import Attempt, Cause, batch_site, blamed, data_branch, why
 from pulsify.frontend.torch_call import Call, Units, batch_symbol, called, check_runs
 from pulsify.frontend.torch_exporters import OPSET, Trace, dynamo, traced
 from pulsify.frontend.torch_judge import Judge, WrongBatch, check_dims, check_equal
-from pulsify.frontend.torch_manners import evaluating, quiet, short
+from pulsify.frontend.torch_manners import evaluating, quiet
 from pulsify.frontend.torch_time import (
     batched,
     found_axes,
     given_axes,
+    mixed,
     shortened,
     shortest_length,
     shown,
@@ -89,7 +90,7 @@ def _export(call: Call, units: Units, symbol: str) -> Exported:
         cause = data_branch(sizes[0][0])
     for exporter, size in itertools.product((_traced, dynamo), sizes):
         if attempts and not cause.text and not cause.is_final:
-            cause = why(*sizes[0], attempts)
+            cause = _cause(sizes, attempts)
         if not cause.is_certain and not (cause.is_final and exporter is dynamo):
             with quiet():
                 wide = batched(*size)
@@ -97,10 +98,19 @@ def _export(call: Call, units: Units, symbol: str) -> Exported:
                 made = _attempt(exporter, *each, symbol, units.unit, attempts)
                 if made is not None:
                     judge = Judge(*each, made, shortest)
-                    return Exported(made, symbol, judge, _notes(each[1], attempts))
+                    return Exported(made, symbol, judge, _notes(*each, attempts))
                 if isinstance(attempts[-1].error, NotImplementedError):  # of complex numbers
                     break
     raise blamed(cause, shown(call, units.axes), attempts)
+
+
+def _cause(sizes: list[tuple[Call, Units]], attempts: list[Attempt]) -> Cause:
+    cause = Cause()
+    for call, units in sizes:
+        cause = why(call, units, attempts)
+        if cause.text:  # else a longer example may show it
+            break
+    return cause
 
 
 def _attempt(
@@ -134,14 +144,10 @@ def _traced(call: Call, units: Units, symbol: str, trace: Trace) -> ir.Model:
         return traced(call, units, symbol, trace, max(OPSET, int(newer[1])))
 
 
-def _notes(units: Units, attempts: list[Attempt]) -> tuple[str, ...]:
+def _notes(call: Call, units: Units, attempts: list[Attempt]) -> tuple[str, ...]:
     """Why the number of streams is fixed, if it is."""
     if units.batch:
         return ()
-    wrong = next((a.error for a in attempts if isinstance(a.error, WrongBatch)), None)
-    why = "the module does not compute the streams of a batch apart, or the example has several"
-    if wrong is not None:
-        why = (
-            f"{short(wrong).partition(': ')[2]} with several streams: a size of the example's batch is fixed in forward"
-        )
+    wrong = next((a for a in attempts if isinstance(a.error, WrongBatch)), None)
+    why = mixed(call, units) if wrong is None else batch_site(wrong)
     return (f"the batch size stays the example's: {why}",)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pulsify.core.errors import InvalidModel
+from pulsify.frontend.lines import line_of
 from pulsify.frontend.torch_call import Call, Units, as_array, close
 from pulsify.frontend.torch_exporters import Trace, numbers_fixed
 from pulsify.frontend.torch_judge import WrongLength
@@ -32,7 +33,7 @@ TRANSFORM = (
 )
 NUMBER = (
     "{site} reads a size as a number of Python, which is fixed in the export ({counts}). Compute with the size itself, "
-    "which stays symbolic: x.shape[1] // 2, math.ceil(x.shape[1] / 2), torch.arange(x.shape[1])"
+    "without int(), and it stays symbolic: x.shape[1] // 2, math.ceil(x.shape[1] / 2), torch.arange(x.shape[1])"
 )
 DATA = (
     "{site} reads data as numbers of Python, which are fixed in the export: every other input would be computed with "
@@ -40,7 +41,12 @@ DATA = (
 )
 LOOPS = re.compile(r"^(for|while)\b|\bfor\b.*\bin\b.*range\(")
 MISSING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
-RANDOM = "the module is random in eval mode: two runs on the same input differ, so no stream can equal it"
+FAILED = re.compile(r"running (?P<op>\w+) node\. Name:'(?P<name>[^']*)'")  # as ONNX Runtime says it
+RANDOM = "{what} is random in eval mode: two runs on the same input differ, so no stream can equal it"
+DRAWS = (  # functions of torch that draw numbers; a dropout may be one that does nothing
+    "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "bernoulli", "poisson",
+    "multinomial", "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "gumbel_softmax",
+)  # fmt: skip
 
 
 @dataclass
@@ -71,7 +77,7 @@ def why(call: Call, units: Units, attempts: list[Attempt]) -> Cause:
         if (operator := MISSING.search(str(attempt.error))) is not None:
             return Cause(_missing(call, attempt, *operator.groups()), is_certain=True, is_final=True)
     with quiet():
-        found = _cause(call, units)
+        found = _cause(call, units, attempts[0].trace)
     trace = attempts[0].trace
     is_kept = trace.is_complex or trace.is_recurrent or trace.is_scripted
     return replace(found, is_final=found.is_certain or is_kept)
@@ -104,34 +110,52 @@ def _trail(error: Exception) -> str:
 
 def _told(attempt: Attempt) -> str:
     """An exporter's own words, and the user's line."""
+    failed = FAILED.search(short(attempt.error))
+    line = line_of(failed["name"], attempt.trace.lines) if failed else ""
     if isinstance(attempt.error, WrongLength):
-        return f"{attempt.exporter}: {attempt.error}"
+        node = f" (at {failed['op']} node '{failed['name']}', {line})" if failed and line else ""
+        return f"{attempt.exporter}: {attempt.error}{node}"
     site = _site(attempt)
     return f"{attempt.exporter}: {short(attempt.error)}" + ("" if site is None else f" at {site}")
 
 
 def _site(attempt: Attempt) -> Site | None:
     """Where the operator that could not be exported is called, or where the module raised."""
-    from pulsify.frontend.complex_tensors.sites import site_of
+    from pulsify.frontend.complex_tensors.sites import site_in, site_of
 
     operator = re.search(r"operator 'aten::(\w+)'", str(attempt.error))
     if operator is not None and operator[1] in attempt.trace.functions:
         return attempt.trace.functions[operator[1]]
-    return site_of(attempt.error)
+    return site_of(attempt.error) or site_in(str(attempt.error))
 
 
-def _cause(call: Call, units: Units) -> Cause:
+def batch_site(attempt: Attempt) -> str:
+    """Where an export holds the number of streams fixed."""
+    failed = FAILED.search(short(attempt.error))
+    if failed is None:
+        return "with several streams the export is not the module: a size of the example's batch is fixed in forward"
+    line = line_of(failed["name"], attempt.trace.lines)
+    return (
+        f"with several streams the export fails at {failed['op']} node '{failed['name']}'"
+        + (f" ({line})" if line else "")
+        + ": a size of the example's batch is fixed in forward"
+    )
+
+
+def _cause(call: Call, units: Units, trace: Trace) -> Cause:
     """The first number that the trace holds fixed and that another length, or other data, would change."""
     if _is_random(call):
-        return Cause(RANDOM, is_certain=True)
-    lengths = other_lengths(call, units)
+        site = next((s for name, s in trace.functions.items() if name in DRAWS and s is not None), "the module")
+        return Cause(RANDOM.format(what=site), is_certain=True)
     turned = {n: -0.7 * t if t.is_floating_point() else t for n, t in call.tensors.items()}
     others = [("the data", units.unit, turned)]
-    if lengths:
-        others.append(("the length", lengths[0], resized(call, units, lengths[0])))
+    for length in other_lengths(call, units)[::-1]:  # the longest first: one frame more may be cut off by a stride
+        others.append(("the length", length, resized(call, units, length)))
+    here: list[Fixed] = []
     for what, length, tensors in others:
         try:
-            here, there = numbers_fixed(call), numbers_fixed(replace(call, tensors=tensors))
+            here = here or numbers_fixed(call)
+            there = numbers_fixed(replace(call, tensors=tensors))
         except Exception:  # the module may raise anything while it is traced
             continue
         for entry in here:

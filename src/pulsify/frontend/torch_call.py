@@ -113,7 +113,7 @@ def called(module: Any, example: Any) -> Call:
     inputs: dict[Any, Any] = dict(example) if by_name else dict(enumerate(example if several else (example,)))
     if not inputs:
         raise InvalidArgument(f"example is empty: {SHOW_EXAMPLE}")
-    parameters = inspect.signature(module.forward).parameters
+    parameters = _parameters(module.forward)
     if by_name:
         free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         unknown = [n for n in inputs if n not in parameters]
@@ -131,6 +131,15 @@ def called(module: Any, example: Any) -> Call:
         kinds = ", ".join(f"{n!r} is {type(v).__name__}" for n, v in inputs.items())
         raise InvalidArgument(f"example: {kinds}, expected a tensor: {SHOW_EXAMPLE}")
     return Call(module, tensors, ((), layout) if by_name else (tuple(layout.values()), {}))
+
+
+def _parameters(forward: Any) -> Mapping[str, inspect.Parameter]:
+    """Of a module's forward; that of `torch.jit.trace` has no signature in Python."""
+    try:
+        return inspect.signature(forward).parameters
+    except ValueError:
+        own = [argument.name for argument in forward.schema.arguments[1:]]
+        return {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in own}
 
 
 def _slots(name: str, value: Any, tensors: dict[str, Any]) -> Any:

@@ -16,14 +16,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.frontend.folding import fold_constants
+from pulsify.frontend.lines import keep_lines
 from pulsify.frontend.torch_call import Call, Units, batch_symbol
 from pulsify.frontend.torch_manners import masks_kept, quiet
+
+if TYPE_CHECKING:
+    from pulsify.frontend.complex_tensors.sites import Site
 
 OPSET = 17
 WRAPPER = "module"  # what a user's module is called within `Flat`
@@ -36,8 +40,8 @@ class Trace:
     log: io.StringIO = field(default_factory=io.StringIO)
     functions: Mapping[str, Any] = field(default_factory=dict)  # by name, the first line that called it
     fixed: list[Any] = field(default_factory=list)
+    lines: Mapping[str, Any] = field(default_factory=dict)  # of the user's module, by the node that is from there
     is_complex: bool = False
-
     is_scripted: bool = False
 
     @property
@@ -82,8 +86,8 @@ def traced(call: Call, units: Units, symbol: str, trace: Trace, opset: int = OPS
             trace.is_scripted = _has_scripts(call.module)
             try:
                 torch.onnx.export(
-                    flat_module(call), copies(call), os.fspath(path), dynamo=False, opset_version=opset,
-                    do_constant_folding=False, dynamic_axes=units.names(symbol), **_names(call),
+                    _traceable(call), copies(call), os.fspath(path), dynamo=False, opset_version=opset,
+                    do_constant_folding=False, dynamic_axes=units.names(symbol), verbose=True, **_names(call),
                 )  # fmt: skip
             finally:
                 trace.is_complex = mode.is_complex
@@ -93,9 +97,34 @@ def traced(call: Call, units: Units, symbol: str, trace: Trace, opset: int = OPS
         node.name = _by_module(node)
         for value in node.outputs:
             value.name = (value.name or "").removeprefix(f"/{WRAPPER}/") or None
+    trace.lines = source_lines(model)
     clean(model)
     fold_constants(model)
+    keep_lines(model, trace.lines)
     return model
+
+
+def _traceable(call: Call) -> Any:
+    """The exporter's own tracer takes scripted functions, not scripted modules; `torch.jit.trace` takes both."""
+    import torch
+
+    flat = flat_module(call)
+    scripted = any(isinstance(part, torch.jit.ScriptModule) for part in call.module.modules())
+    return torch.jit.trace(flat, copies(call), check_trace=False) if scripted else flat
+
+
+def source_lines(model: ir.Model) -> dict[str, Site]:
+    """By the stacks that `verbose` writes into the doc strings, or that the newer exporter keeps."""
+    from pulsify.frontend.complex_tensors.sites import site_in
+
+    out: dict[str, Site] = {}
+    for node in reversed(list(model.graph.all_nodes())):
+        site = site_in(node.doc_string or node.metadata_props.get("pkg.torch.onnx.stack_trace", ""))
+        readers = (out.get(use.node.name or "") for v in node.outputs for use in v.uses())
+        site = site or next((each for each in readers if each is not None), None)
+        if site is not None and node.name:
+            out[node.name] = site
+    return out
 
 
 def _has_scripts(module: Any) -> bool:
@@ -147,8 +176,10 @@ def dynamo(call: Call, units: Units, symbol: str, trace: Trace) -> ir.Model:
         )
     model: ir.Model = program.model
     name_by_module(model)
+    trace.lines = source_lines(model)
     own_weights(model)
-    return clean(model)
+    keep_lines(clean(model), trace.lines)
+    return model
 
 
 def _names(call: Call) -> dict[str, list[str]]:

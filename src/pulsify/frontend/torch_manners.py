@@ -42,8 +42,9 @@ def evaluating(module: Any) -> Iterator[None]:
 
 
 def _copied(module: Any) -> dict[str, Any]:
+    """Its attributes; of a scripted module, the parts are fixed, and what shows them cannot be copied."""
     own = ("_parameters", "_buffers", "_modules")
-    return {k: v.copy() if k in own else v for k, v in module.__dict__.items()}
+    return {k: v.copy() if k in own and isinstance(v, dict) else v for k, v in module.__dict__.items()}
 
 
 @contextlib.contextmanager

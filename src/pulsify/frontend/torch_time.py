@@ -210,5 +210,20 @@ def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
     return replace(call, tensors=wide), replace(units, batch=axes)
 
 
+def mixed(call: Call, units: Units) -> str:
+    """Why `batched` has nothing."""
+    axes = {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
+    single = [n for n, a in axes.items() if call.tensors[n].dim() <= a]
+    if single:
+        return f"{', '.join(single)} has no batch axis"
+    several = [n for n, a in axes.items() if call.tensors[n].shape[a] != 1]
+    if several:
+        return (
+            f"axis {axes[several[0]]} of {several[0]} has size {call.tensors[several[0]].shape[axes[several[0]]]}; "
+            "if it is the batch, an example of one stream leaves their number free"
+        )
+    return "the module does not compute several streams as it does each of them alone"
+
+
 def shown(call: Call, axes: Axes) -> str:
     return ", ".join(f"axis {a} of {n}, size {call.tensors[n].shape[a]}" for n, a in axes.items())

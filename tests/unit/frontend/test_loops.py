@@ -153,3 +153,47 @@ def test_a_list_that_is_stacked_is_a_scan_output() -> None:
     assert scan.op == "Scan" and list(scan.attr("scan_output_axes")) == [1]
     assert not any("Sequence" in n.op for n in settled.nodes)
     agrees(proto)
+
+
+def listing(begun: str, join: dict[str, int], kept: bool) -> onnx.ModelProto:
+    """out = [first ...]; for t in range(T - 1): out.append(x[:, t + 1] - x[:, t]); y = stack(out, 1), or cat."""
+    sliced = [node("Unsqueeze", "d axes1", "frame")] if kept else [node("Identity", "d", "frame")]
+    nodes = [
+        node("Identity", "go", "go2"), node("Mul", "t one", "same"), node("Add", "one same", "next"),
+        node("Gather", "x next", "f", axis=1), node("Gather", "x t", "e", axis=1), node("Sub", "f e", "d"),
+        *sliced, node("SequenceInsert", "seq frame", "seq2"),
+    ]  # fmt: skip
+    body = helper.make_graph(
+        nodes, "body",
+        [info("t", INT, []), info("go", BOOL, []), helper.make_tensor_sequence_value_info("seq", FLOAT, None)],
+        [info("go2", BOOL, []), helper.make_tensor_sequence_value_info("seq2", FLOAT, None)],
+    )  # fmt: skip
+    around = [
+        node("Shape", "x", "dims"), node("Gather", "dims one", "count", axis=0), node("Sub", "count one", "turns"),
+        node("Gather", "x zero", "flat", axis=1), node("Slice", "x axes0 axes1 axes1", "wide"),
+        node("SequenceConstruct", begun, "start"),
+        helper.make_node("Loop", ["turns", "", "start"], ["list"], name="loop", body=body),
+        node("ConcatFromSequence", "list", "y", **join),
+    ]  # fmt: skip
+    constants = {"one": np.array(1), "zero": np.array(0), "axes0": np.array([0]), "axes1": np.array([1])}
+    return model(around, {"x": [1, "T", 2]}, ["y"], constants)
+
+
+@pytest.mark.parametrize(
+    ("begun", "join", "kept"),
+    [
+        ("flat", {"axis": 1, "new_axis": 1}, False),
+        ("flat flat", {"axis": 1, "new_axis": 1}, False),
+        ("flat", {"axis": -2, "new_axis": 1}, False),
+        ("wide wide", {"axis": 1}, True),
+        ("x", {"axis": 1}, True),
+    ],
+    ids=["stacked", "two", "from the end", "joined", "all"],
+)
+def test_a_list_that_starts_with_frames_has_them_in_front(begun: str, join: dict[str, int], kept: bool) -> None:
+    proto = listing(begun, join, kept)
+    settled = load(proto)
+    scan = next(n for n in settled.nodes if n.body is not None)
+    assert scan.op == "Scan" and len(looped(scan).scanned) == 2
+    assert not any("Sequence" in n.op for n in settled.nodes)
+    agrees(proto, (2, 3, 7))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pulsify.frontend.complex_tensors import arithmetic, elementary, moving, spectra
+from pulsify.frontend.complex_tensors import arithmetic, elementary, moving, recurrences, spectra
 from pulsify.frontend.complex_tensors.pair import (
     REAL_OF,
     ComplexPair,
@@ -27,7 +27,7 @@ from pulsify.frontend.complex_tensors.pair import (
 from pulsify.frontend.complex_tensors.rewrites import REWRITES, rewritten
 from pulsify.frontend.complex_tensors.sites import Site, record, user_site
 
-FAMILIES = (arithmetic, elementary, moving, spectra)  # of rules and rewrites, which register themselves
+FAMILIES = (arithmetic, elementary, moving, recurrences, spectra)  # of rules and rewrites, which register themselves
 ALWAYS = {"stft", "istft", "complex", "polar", "view_as_complex", "cfloat", "cdouble", "chalf"}  # of real tensors too
 NOT_TRANSFORMS = {"fft_fftfreq", "fft_rfftfreq", "fft_fftshift", "fft_ifftshift"}
 READS = {  # tensors as numbers of Python
@@ -42,8 +42,8 @@ READS = {  # tensors as numbers of Python
     "__len__": "a length",
 }
 HANDLED = {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"}
-LISTS = {"__iter__": "a loop over frames", "unbind": "a list of frames", "split": "a list of pieces"}
-LISTS |= {"chunk": "a list of pieces", "tensor_split": "a list of pieces"}
+LISTS = {"__iter__": "a loop over frames", "unbind": "a list of frames", "split": "a list of frames"}
+LISTS |= {"chunk": "a list of frames", "tensor_split": "a list of frames"}
 
 
 class RealNumbers(TorchFunctionMode):  # type: ignore[misc]

@@ -38,6 +38,17 @@ def atan2(y: Any, x: Any) -> Any:
     return torch.where(x == 0, upright, torch.where(x < 0, turned, base))
 
 
+@rewrite("floor_divide", "__floordiv__")
+def floor_divide(x: Any, y: Any) -> Any:
+    """Rounded down: the exporter's own is rounded towards zero."""
+    return torch.div(x, y, rounding_mode="floor")
+
+
+@rewrite("__rfloordiv__")
+def floor_divide_into(x: Any, y: Any) -> Any:
+    return torch.div(torch.as_tensor(y, device=x.device), x, rounding_mode="floor")
+
+
 @rewrite("mT.get", "mH.get", "H.get", "adjoint")
 def transposed(x: Any) -> Any:
     return x.transpose(-2, -1)
@@ -97,6 +108,60 @@ def unfold(x: Any, *args: Any, **kwargs: Any) -> Any:
     count = (x.shape[axis] - size) // step + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     return x[(slice(None),) * axis + (places,)].movedim(axis + 1, -1)
+
+
+@rewrite("as_strided")
+def as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """Frames cut out of the last axis, as in Kaldi, by a table of places; any other view is left as it is."""
+    lead = x.dim() - 1
+    kept = [int(n) for n in size[:lead]] == [int(n) for n in x.shape[:lead]] and len(size) > lead
+    kept = kept and [int(n) for n in stride[:lead]] == list(x.stride()[:lead])
+    if not kept or storage_offset not in (None, 0) or not x.is_contiguous():
+        return torch.as_strided(x, size, stride, storage_offset)
+    places = torch.zeros((), dtype=torch.int64, device=x.device)
+    for count, step in zip(size[lead:], stride[lead:], strict=True):
+        places = places[..., None] + torch.arange(count, device=x.device) * int(step)
+    return x[..., places]
+
+
+@rewrite("tensor_split")
+def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """By slices: the exporter's own is a sequence of tensors."""
+    have = int(x.shape[dim])
+    record("pieces of a fixed size", have)
+    if isinstance(indices_or_sections, (list, tuple)):
+        starts = [0, *(int(i) for i in indices_or_sections)]
+    else:
+        size, more = divmod(have, int(indices_or_sections))
+        starts = [i * size + min(i, more) for i in range(int(indices_or_sections))]
+    around = (slice(None),) * (dim % x.dim())
+    return tuple(x[(*around, slice(a, b))] for a, b in zip(starts, [*starts[1:], None], strict=True))
+
+
+@rewrite("median")
+def median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower one of the middle, as torch has it; the exporters have none."""
+    if dim is None:
+        return torch.median(x)
+    ordered, places = torch.sort(x, dim)
+    middle = (int(x.shape[dim]) - 1) // 2
+    record("a median of a fixed number of values", middle)
+    pair = [v.narrow(dim, middle, 1) if keepdim else v.select(dim, middle) for v in (ordered, places)]
+    return torch.return_types.median(pair)
+
+
+@rewrite("quantile")
+def quantile(x: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Any:
+    """Of a fixed number of values, between the two nearest."""
+    if dim is None or not isinstance(q, float) or interpolation != "linear":
+        return torch.quantile(x, q, dim, keepdim, interpolation=interpolation)
+    count = int(x.shape[dim])
+    record("a quantile of a fixed number of values", count)
+    below = min(int(q * (count - 1)), max(count - 2, 0))
+    ordered = torch.sort(x, dim)[0]
+    low, high = (ordered.narrow(dim, i, 1) for i in (below, min(below + 1, count - 1)))
+    value = low + (high - low) * (q * (count - 1) - below)
+    return value if keepdim else value.squeeze(dim)
 
 
 @rewrite("fold")
@@ -201,6 +266,6 @@ def _joined(x: Any, axis: int, index: tuple[Any, ...], filled: Any) -> Any:
     pieces = [middle]
     if start is not None and not (isinstance(start, int) and start == 0):
         pieces.insert(0, x[(*around, slice(None, start))])
-    if stop is not None:
+    if stop is not None and int(stop) != int(x.shape[axis]):  # nothing is behind it
         pieces.append(x[(*around, slice(stop, None))])
     return torch.cat(pieces, axis) if len(pieces) > 1 else middle

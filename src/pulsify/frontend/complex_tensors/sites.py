@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 import sysconfig
 import traceback
@@ -33,7 +34,7 @@ class Site:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        where = f"{self._shown()}:{self.line}, in {self.function}"
+        where = f"{self._shown()}:{self.line}" + (f", in {self.function}" if self.function else "")
         return f"{where}: `{self.source}`" if self.source else where
 
     def _shown(self) -> str:
@@ -70,6 +71,22 @@ def site_of(error: BaseException) -> Site | None:
     if not frames:
         return None
     return Site(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name)
+
+
+STACKS = (  # how torch writes the frames of a call: the innermost first; last; a scripted function's own
+    (re.compile(r"^\s*(?:\(node defined in )?(?P<file>\S.*)\((?P<line>\d+)\): (?P<function>.+)$", re.M), 1),
+    (re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.M), -1),
+    (re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)()(?P<function>)$', re.M), 1),
+)
+
+
+def site_in(text: str) -> Site | None:
+    """The innermost frame outside torch and pulsify of a stack that torch wrote down."""
+    for pattern, order in STACKS:
+        for frame in list(pattern.finditer(text))[::order]:
+            if not _is_internal(frame["file"]):
+                return Site(frame["file"], int(frame["line"]), frame["function"])
+    return None
 
 
 def _is_internal(file: str) -> bool:

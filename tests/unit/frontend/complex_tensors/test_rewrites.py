@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,12 @@ def scaled(x: Any) -> Any:
 
 def put(*index: Any, value: Any) -> Callable[[Any], Any]:
     return lambda x: x.__setitem__(index if len(index) > 1 else index[0], value)
+
+
+def weights(size: int, hidden: int = 3, projected: int = 2, layers: int = 1, bias: bool = True) -> list[Any]:
+    """Of an LSTM with projections."""
+    shapes = [(4 * hidden, size), (4 * hidden, projected), *[(4 * hidden,)] * (2 * bias), (projected, hidden)]
+    return [torch.arange(math.prod(n) + 1.0)[1:].sin().reshape(n) for _ in range(layers) for n in shapes]
 
 
 ALL = slice(None)
@@ -86,7 +93,25 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "write twice": lambda x: written(written(x, put(0, value=1)), put(slice(1, None), slice(None, 2), 3, value=2)),
     "write by mask": lambda x: written(x, lambda y: y.__setitem__(y > 0.5, 0.0)),
     "write every second": lambda x: written(x, put(ALL, ALL, slice(None, None, 2), value=0.0)),
+    "write the last of a list": lambda x: written(x, put(Ellipsis, 3, value=1.0)),
     "scale a part": scaled,
+    "floor division": lambda x: torch.ones(3, 4)[: -((x.shape[1] - 12) // 4)] * (7 // x.shape[2]) * (-7 // x.shape[2]),
+    "as_strided": lambda x: (
+        x[0, :, 0].contiguous().as_strided((2, 3), (2, 1)).sum() + x.as_strided((2, 5, 3, 2), (20, 4, 1, 1))
+    ),
+    "tensor_split": lambda x: x.tensor_split(3, 1)[1] + x.tensor_split((2, 3), dim=2)[0][:, :2, :1],
+    "median": lambda x: x.median(1)[0] + torch.median(x, -1, keepdim=True).values[:, :1, 0],
+    "quantile": lambda x: torch.quantile(x, 0.3, 1) + x.quantile(1.0, dim=1, keepdim=True)[:, 0],
+    "cummax": lambda x: torch.cummax(x, 1).values + torch.cummax(x, -1).indices,
+    "cummin": lambda x: x.cummin(1)[0] + x.round().cummin(1)[1],
+    "logcumsumexp": lambda x: torch.logcumsumexp(x * 50, 1) + (x - 90).logcumsumexp(-1),
+    "cumprod": lambda x: torch.cumprod(x * 2, 1) + x.cumprod(-1),
+    "lstm, projected": lambda x: torch.lstm(
+        x.mT, (torch.ones(1, 2, 2), torch.ones(1, 2, 3)), weights(5), True, 1, 0.0, False, False, True
+    )[0],
+    "lstm, projected, no bias": lambda x: torch.lstm(
+        x, (torch.ones(2, 5, 4), torch.ones(2, 5, 3)), weights(4, 3, 4, 2, False), False, 2, 0.0, False, False, False
+    )[1][0],
 }  # fmt: skip
 
 
