@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 from functools import partial
@@ -95,6 +96,8 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     from pulsify.serve.workers import child
 
     HANGUPS.catch()
+    if os.environ.get("PULSIFY_TOKEN", "x").strip() == "":
+        raise InvalidArgument("PULSIFY_TOKEN is set but empty: everyone could come; unset it, or put a token there")
     where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
     link = child.link()
     if link is not None:

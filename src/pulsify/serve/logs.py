@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -23,6 +24,7 @@ PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printed without quotes: no spaces, quo
 
 WAITING, AT_ONCE = 10_000, 256  # lines that may wait to be written, and those that are written in one call
 PATIENCE = 1.0  # seconds for the last lines
+OFTEN = 200  # lines a second of one message
 log = logging.getLogger("pulsify.serve")
 
 
@@ -47,6 +49,7 @@ class Aside(logging.Handler):
         self.setFormatter(lines)
         self._stream, self._left_out = stream, 0
         self._waiting: SimpleQueue[str] = SimpleQueue()
+        self.addFilter(Seldom())
         self._taken = self._written = 0  # lines; the first is the caller's to write, the second the thread's
         threading.Thread(target=self._write, name="pulsify-log", daemon=True).start()
 
@@ -76,6 +79,26 @@ class Aside(logging.Handler):
                 self._stream.write("".join(f"{line}\n" for line in lines))
                 self._stream.flush()
             self._written += len(lines)
+
+
+class Seldom(logging.Filter):
+    """Of one message, so many lines a second: a flood of clients that may not come in does not fill a disk."""
+
+    def __init__(self, most: int = OFTEN) -> None:
+        super().__init__()
+        self._most, self._second, self._counts = most, 0, Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Faults are let through always."""
+        if record.levelno > logging.INFO:
+            return True
+        if int(record.created) != self._second:
+            counts, self._second, self._counts = self._counts, int(record.created), Counter()
+            for text, count in counts.items():
+                if count > self._most:
+                    log.warning("%d lines like '%s' were left out: too many in a second", count - self._most, text)
+        self._counts[str(record.msg)] += 1
+        return self._counts[str(record.msg)] <= self._most
 
 
 class TextLines(logging.Formatter):

@@ -106,3 +106,23 @@ def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
     left_out = sum(int(line.split("WARNING ")[1].split()[0]) for line in lines if "were left out" in line)
     kept = sum(" INFO line " in line for line in lines)
     assert kept + left_out == 1000 and left_out > 800
+
+
+def test_one_message_does_not_fill_a_disk() -> None:
+    stream = logged("text")
+    (handler,) = logging.getLogger().handlers
+
+    def at(second: float, text: str, count: int, level: int) -> None:
+        for _ in range(count):
+            record = logging.LogRecord("pulsify.serve", level, "", 0, text, (), None)
+            record.created = second
+            handler.handle(record)
+
+    at(1000.5, "rejected", logs.OFTEN + 95, logging.INFO)
+    at(1000.6, "a fault", logs.OFTEN + 95, logging.WARNING)
+    at(1000.7, "opened", 1, logging.INFO)
+    at(1001.0, "rejected", 1, logging.INFO)
+    said = [line.split(" ", 1)[1] for line in written(stream).splitlines()]
+    left_out = "WARNING 95 lines like 'rejected' were left out: too many in a second"
+    faults = ["WARNING a fault"] * (logs.OFTEN + 95)
+    assert said == [*["INFO rejected"] * logs.OFTEN, *faults, "INFO opened", left_out, "INFO rejected"]

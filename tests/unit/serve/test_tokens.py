@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pulsify.cli.serve import serve
 from pulsify.core.errors import InvalidArgument
 from pulsify.serve.access import check_token
 from pulsify.serve.listening import Options
@@ -87,6 +89,12 @@ def test_a_server_that_everyone_may_use_says_so(
     service = Service([], Settings(tokens=tokens([known] if known else [])))
     warn_if_open(service, Options(host))
     assert [r.levelname for r in caplog.records] == ["WARNING"] * told
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_a_variable_that_is_empty_does_not_open_the_server_to_everyone(empty: str) -> None:
+    done = CliRunner().invoke(serve, ["m.onnx", "--port", "0"], env={"PULSIFY_TOKEN": empty})
+    assert done.exit_code == 2 and "PULSIFY_TOKEN is set but empty" in done.stderr
 
 
 def test_a_token_that_is_not_ascii_may_be_sent_in_both_ways() -> None:
