@@ -39,8 +39,13 @@ class Running:
         onnx.save(PROTO, path)
         command = [sys.executable, "-m", "pulsify", "serve", f"m={path}@100", "-p", "4", "--no-verify", "--port", "0"]
         self.log = path.with_suffix(".log")
+        self.temporary = path.parent / "temporary"
+        self.temporary.mkdir()
+        own = {**os.environ, "TMPDIR": str(self.temporary)}
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(
+                [*command, *arguments], stdout=subprocess.PIPE, stderr=log, text=True, env=own
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("serving m at http://"), self.log.read_text()
@@ -79,9 +84,10 @@ def running(path: Path, *arguments: str, workers: int = 2) -> Iterator[Running]:
         yield made
     finally:
         pids, end = made.pids(), time.monotonic() + 20
+        (folder,) = made.temporary.glob("pulsify-*")
         made.process.kill()
         made.process.wait(10)
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):  # they do not outlive their parent
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) or folder.exists():  # they do not outlive their parent
         assert time.monotonic() < end
         time.sleep(0.05)
 

@@ -30,6 +30,7 @@ LONGEST_START = 64  # pulses of a new stream at the most, before its pulse is ti
 Clock = Callable[[], float]
 STEP = 4  # from one size of a batch to the next
 MESSAGE = 40e-6  # seconds of a core that a message in and one out take, whatever the model (docs/design.md)
+MESSAGE_EVERY = 0.08  # seconds: clients send sound in such pieces, however long a pulse is
 TRIED = 16  # streams at once, where two back ends are compared
 
 
@@ -94,10 +95,9 @@ def calibrated(
     """Noise through all stages of a model, in batches of more and more streams. Each stage learns its `cost`.
 
     A batch of each size is computed until it is as it will be from then on, compiled and recorded, before it is timed:
-    that takes what it takes. stages: each with how many of its pulses go into the longest one, for which a client
-    sends a message. clock: of this thread, if it does the work itself: what others do on the machine just now is no
-    property of the model, and shows in the rounds later on. step: from one size to the next; 2 goes through all sizes
-    of a back end that has powers of two.
+    that takes what it takes. stages: each with how many of its pulses go into the longest one. clock: of this thread,
+    if it does the work itself: what others do on the machine just now is no property of the model, and shows in the
+    rounds later on. step: from one size to the next; 2 goes through all sizes of a back end that has powers of two.
     """
     if pulse_seconds is None:
         return Capacity(most)
@@ -116,7 +116,7 @@ def calibrated(
     for (stage, pulses), seconds in zip(stages, zip(*took, strict=True), strict=True):
         stage.cost = line(counts, seconds)
         base, each = base + pulses * stage.cost.base, each + pulses * stage.cost.each
-    return Capacity(most, pulse_seconds, base, each, MESSAGE)
+    return Capacity(most, pulse_seconds, base, each, MESSAGE * max(1.0, pulse_seconds / MESSAGE_EVERY))
 
 
 def quicker(stages: Sequence[Stage], most: int) -> Stage:

@@ -24,7 +24,7 @@ class Doors:
     """All connections by address, and those among them that are no websockets."""
 
     def __init__(self, most: int, request_seconds: float, unread_seconds: float) -> None:
-        self._most, self._request, self._unread = most, request_seconds, unread_seconds
+        self.most, self._request, self._unread = most, request_seconds, unread_seconds
         self.addresses: Counter[str] = Counter()
         self.doors: dict[Watched, None] = {}
         self.allowance = Allowance(RATE, BURST)
@@ -33,11 +33,11 @@ class Doors:
     def enter(self, address: str) -> bool:
         """One more of this address. False: it has too many."""
         self.addresses[address] += 1
-        if self.addresses[address] <= self._most:
+        if self.addresses[address] <= self.most:
             return True
         if (now := time.monotonic()) - self._warned > 60:
             self._warned = now
-            log.warning("%s has %d connections, and may have no more; see --connections", address, self._most)
+            log.warning("%s has %d connections, and may have no more; see --connections", address, self.most)
         return False
 
     def leave(self, address: str) -> None:

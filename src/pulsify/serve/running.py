@@ -150,7 +150,8 @@ def run_worker(service: Service, options: Options, link: Link, read: ReadTokens 
     """The same for one of several processes: clients come from its parent."""
     sys.setswitchinterval(SWITCH)
     service.when_open.insert(0, tune)
-    service.part, service.siblings = link.part, Siblings(link, service)
+    service.take_part(link.part)
+    service.siblings = Siblings(link, service)
     runner = server(service, options, read)
     raise_open_files(_streams(service))
     if not link.part.index:

@@ -283,6 +283,11 @@ class Service:
         """The share of what was measured as possible that is taken."""
         return sum(count / self.models[name].capacity.streams for name, count in self.taken().items())
 
+    def take_part(self, part: Part) -> None:
+        """One of several workers: connections are spread evenly over them."""
+        self.part = part
+        self.doors.most = math.ceil(self.settings.limits.connections / part.count)
+
     def room(self, hosted: Hosted) -> int:
         """For how many streams of it there is time here, and place."""
         in_time = hosted.capacity.in_time

@@ -78,6 +78,12 @@ def test_what_the_first_steps_take_is_no_part_of_what_is_measured(step: int) -> 
     assert step == 4 or list(engine.pulsed) == [1 << k for k in range(10)]
 
 
+def test_a_long_pulse_comes_in_several_messages() -> None:
+    engine = Costly(0.002, 50e-6, compiling=0.1, settles=0)
+    made = calibrated([(Stage(engine), 1.0)], 0.32, 64, lambda: engine.now)  # type: ignore[arg-type]
+    assert made.message == pytest.approx(4 * MESSAGE)
+
+
 def test_a_model_that_is_too_slow_for_one_is_tried_with_no_more() -> None:
     engine = Costly(0.5, 0.1, compiling=30.0, settles=0)
     made = calibrated([(Stage(engine), 1.0)], 0.5, 1024, lambda: engine.now)  # type: ignore[arg-type]

@@ -129,23 +129,25 @@ def test_snapshots_are_in_the_parents_memory() -> None:
 
 
 @unix
-def test_a_client_is_handed_over_with_what_it_said() -> None:
+@pytest.mark.parametrize("packets", [channel.PACKETS, False])
+def test_a_client_is_handed_over_with_what_it_said(packets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sockets do not keep messages apart, clients are handed over, but not what they said."""
+    monkeypatch.setattr(channel, "PACKETS", packets)
     ours, theirs = channel.client_pair()
     client, server = socket.socketpair()
     assert channel.hand_over(ours, server.fileno())
-    if channel.PACKETS:
-        assert channel.hand_over(ours, server.fileno(), 3, b"GET / HTTP/1.1\r\n")
-        assert not channel.hand_over(ours, server.fileno(), 3, bytes(channel.LARGEST))
+    assert channel.hand_over(ours, server.fileno(), 3, b"GET / HTTP/1.1\r\n" if packets else b"")
+    assert not channel.hand_over(ours, server.fileno(), 3, b"x" if not packets else bytes(channel.LARGEST))
     server.close()
     theirs.setblocking(False)
     first = channel.take_over(theirs)
     assert first is not None and first[0] is not None and first[1:] == (0, b"")
-    if channel.PACKETS:
-        second = channel.take_over(theirs)
-        assert second is not None and second[0] is not None and second[1:] == (3, b"GET / HTTP/1.1\r\n")
-        second[0].sendall(b"hello")
-        assert client.recv(5) == b"hello"
-        second[0].close()
+    second = channel.take_over(theirs)
+    assert second is not None and second[0] is not None
+    assert second[1:] == (3, b"GET / HTTP/1.1\r\n" if packets else b"")
+    second[0].sendall(b"hello")
+    assert client.recv(5) == b"hello"
+    second[0].close()
     assert channel.take_over(theirs) is None
     ours.close()
     with pytest.raises(EOFError):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import time
@@ -123,7 +124,7 @@ class Siblings:
     def pass_on(self, transport: asyncio.BaseTransport, said: bytes) -> bool:
         """Another worker may have room for this client. Its connection is closed here then, and stays open there."""
         turns = self._turns.pop(transport.get_extra_info("peername"), 0) + 1
-        if not self.any_ready or turns >= self._service.part.count or transport.get_extra_info("sslcontext"):
+        if turns >= self._service.part.count or transport.get_extra_info("sslcontext"):
             return False
         return hand_over(self._link.clients, transport.get_extra_info("socket").fileno(), turns, said)
 
@@ -172,11 +173,12 @@ class Siblings:
             getattr(self, f"_on_{message['kind']}")(message)
         if not self._service.draining:
             log.error("the parent process is gone")
+            shutil.rmtree(self._link.folder, ignore_errors=True)
         await self._service.drain(0.0)
         self._server.should_exit = True
 
     def _on_part(self, message: Message) -> None:
-        self._service.part = Part(**message["part"])
+        self._service.take_part(Part(**message["part"]))
 
     def _on_others(self, message: Message) -> None:
         self._others = message["unready"]
@@ -204,7 +206,7 @@ class Siblings:
 
     async def _report(self) -> None:
         told = counted = time.monotonic()
-        opened, before = False, (0, 0)
+        opened, before, unready = False, (0, 0), None
         while True:
             service, now = self._service, time.monotonic()
             if not opened and service.is_open:
@@ -214,9 +216,10 @@ class Siblings:
             if (streams, self._seen) != before:
                 before = streams, self._seen
                 self._channel.send("streams", streams=streams, seen=self._seen)
+                told = told if unready is None else -REPORT_EVERY  # there may be room again
             if now > told + REPORT_EVERY:
-                told = now
-                self._channel.send("status", unready=service.unready_here, used=service.used)
+                told, unready = now, service.unready_here
+                self._channel.send("status", unready=unready, used=service.used)
             if now > counted + FIGURES_EVERY:
                 counted = now
                 self._channel.send("figures", id=None, families=self._own())
