@@ -21,6 +21,7 @@ FORMATS = {
 }  # as the newer dialect names them
 PLAIN = {form: name for name, form in FORMATS.items()}
 TELEPHONE = 8000  # samples a second of G.711
+LONGEST = 200  # characters of a name
 RATES = 1000, 192_000  # samples a second of PCM
 DEFAULT = Sound("pcm16", RATE)
 WITHOUT_DETECTION = ("gpt-realtime-whisper", "gpt-live-transcribe")  # models of OpenAI's that have none
@@ -62,8 +63,8 @@ def updated(settings: SessionSettings, session: Any) -> SessionSettings:
     transcription = _part(heard, "transcription") or _part(session, "input_audio_transcription")
     model = transcription.get("model")
     if model is not None:
-        if not isinstance(model, str):
-            raise Refused("bad_message", "transcription.model: expected a name")
+        if not isinstance(model, str) or len(model) > LONGEST:
+            raise Refused("bad_message", f"transcription.model: expected a name of {LONGEST} characters at the most")
         settings = replace(settings, model=model)
     told = next((part for part in (heard, session) if "turn_detection" in part), None)
     if told is not None:

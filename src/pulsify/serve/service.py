@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pulsify.backends.registry import DEFAULT
 from pulsify.serve import detectors
 from pulsify.serve.access import Client
 from pulsify.serve.admission import SHARE
@@ -132,6 +133,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
         self._detector: asyncio.Task[Hosted] | None = None
+        self.listeners = 0  # sessions with turn detection
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -172,11 +174,13 @@ class Service:
 
     async def _open_detector(self) -> Hosted:
         settings, name = self.settings, detectors.NAME
-        machine = replace(settings.machine, backend=None, options=None, calibrate=False)
+        count = sum(hosted.served.kind == "text" for hosted in self.models.values())
+        machine = replace(settings.machine, most=settings.machine.most * max(count, 1), backend=DEFAULT, options=None)
         source = settings.detector or detectors.detector_source()
         deliver = partial(self._deliver, name)
         hosted = await in_thread(lambda: Hosted(source.open(), machine, deliver), f"pulsify-open-{name}")
         hosted.scheduler.start()
+        log.info("%s", hosted.summary)
         return hosted
 
     async def stop(self) -> None:
@@ -271,12 +275,17 @@ class Service:
             raise Refused(
                 "too_many_streams", f"{taken[name]} streams of {name!r} are open, and that is all there may be"
             )
-        shares = sum(count * self.models[other].share for other, count in taken.items())
+        shares = sum(count * self.models[other].share for other, count in taken.items()) + self._listening()
         if taken.total() and shares + hosted.share > self.part.time:
             raise Refused("too_many_streams", f"there is no time for more than {taken.total()} streams")
         if self.congestion.present and self.used > IDLE:
             raise Refused("too_many_streams", "the streams that are here take all the time there is")
         return hosted
+
+    def _listening(self) -> float:
+        """The share of time that turn detection takes."""
+        done = self._detector is not None and self._detector.done() and self._detector.exception() is None
+        return self.listeners * self._detector.result().share if done and self._detector is not None else 0.0
 
     @property
     def used(self) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pulsify.serve import sound
 from pulsify.serve.access import NOBODY, Client
 from pulsify.serve.connection import PATIENCE, Connection
-from pulsify.serve.dialect import Dialect, SessionSettings, default_detection, updated
+from pulsify.serve.dialect import LONGEST, Dialect, SessionSettings, default_detection, updated
 from pulsify.serve.protocol import CLOSE, NORMAL, Refused, json_object
 from pulsify.serve.voice import Detector, Started, Stopped
 
@@ -221,7 +221,7 @@ class Transcription:
         if refused.code in FATAL:
             self.refuse(refused)
         else:
-            self._complain(refused, event if isinstance(event, str) else None)
+            self._complain(refused, event if isinstance(event, str) and len(event) <= LONGEST else None)
 
     def refuse(self, refused: Refused) -> None:
         """The session is over, and the client is told why."""

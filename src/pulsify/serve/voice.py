@@ -121,6 +121,7 @@ class Detector:
         rate = hosted.served.sample_rate or 1
         self.listening = Listening(1000 * frame_samples(hosted.served) / rate)
         self._hosted, self._live = hosted, Live(chain, self)
+        self.session.service.listeners += 1
         hosted.scheduler.post(self._live, "open")
         early, self._early = self._early, []
         for data in early:
@@ -156,6 +157,8 @@ class Detector:
         self._over = True
         if self._live is not None and self._hosted is not None:
             self._hosted.scheduler.post(self._live, "close")
+            self._live = None
+            self.session.service.listeners -= 1
 
     # ---- from the thread
 
@@ -172,5 +175,5 @@ class Detector:
 
     def refuse(self, refused: Refused) -> None:
         if not self._over:
-            self._over = True
+            self.close()
             self.session.refuse(Refused("failed", f"turn detection: {refused.message}"))
