@@ -101,10 +101,13 @@ class Claims:
 
     def holds(self, claim: Claim) -> bool:
         """Is it still the last one of its stream? The record is kept as long as that."""
-        if self._record(claim.stream, claim.version + 1) is not None:
-            return False
-        if claim.version:
-            self._refresh(_name(claim.stream, claim.version))
+        version = claim.version
+        while (following := self._record(claim.stream, version + 1)) is not None:
+            if following.get("owner") != claim.owner:
+                return False
+            version += 1  # confirmed, though the store may have failed before it said so
+        if version:
+            self._refresh(_name(claim.stream, version))
         return True
 
     def _refresh(self, name: str) -> None:
@@ -121,7 +124,10 @@ class Claims:
         if record is None or "after" not in record:
             return claim
         confirmed = Claim(claim.stream, claim.token, claim.version + 1)
-        return confirmed if self._add(confirmed, {"owner": claim.owner}) else None
+        if self._add(confirmed, {"owner": claim.owner}):
+            return confirmed
+        there = self._record(claim.stream, confirmed.version) or {}
+        return confirmed if there.get("owner") == claim.owner else None
 
     def _latest(self, claim: Claim) -> int:
         """The end of the chain; Spent unless the token is the last one, or may be the last that its client has."""

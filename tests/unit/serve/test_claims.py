@@ -140,6 +140,37 @@ def test_a_store_that_anyone_may_write_to_takes_no_stream_away(tmp_path: Path) -
         claims.take(first.token, FACTS, b"")
 
 
+class Forgetful(Memory):
+    """A store that has done what it was asked, and fails to say so."""
+
+    silent = False
+
+    def add(self, name: str, data: bytes) -> bool:
+        added = super().add(name, data)
+        if self.silent:
+            self.silent = False
+            raise StoreFailed("no answer")
+        return added
+
+
+def test_a_store_that_fails_to_answer_ends_no_stream() -> None:
+    store = Forgetful(60)
+    claims = Claims(Keeper(store, b"key"), 60)
+    first = kept(claims)
+    store.silent = True
+    with pytest.raises(StoreFailed):
+        claims.take(first.token, FACTS, b"")
+    second = claims.take(first.token, FACTS, b"")  # the client comes again with what it has
+    store.silent = True
+    with pytest.raises(StoreFailed):
+        claims.confirm(second)
+    assert claims.holds(second) and claims.keep(second, FACTS, b"") and spent(claims, first.token)
+    confirmed = claims.confirm(second)
+    assert confirmed is not None and claims.holds(confirmed)
+    third = claims.take(second.token, FACTS, b"")
+    assert claims.holds(third) and not claims.holds(second) and not claims.holds(confirmed)
+
+
 def test_records_are_kept_as_long_as_their_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
