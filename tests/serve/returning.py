@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.serve.live import Array
 
@@ -88,7 +88,7 @@ class Returning:
         for turn in range(tries):
             try:
                 await self.go(urls[turn % len(urls)], cuts[turn] if turn < len(cuts) else None)
-            except (InvalidStatus, OSError):
+            except (InvalidHandshake, OSError):  # turned away, or killed before it answered
                 await asyncio.sleep(0.1)
             if self.done is not None:
                 return

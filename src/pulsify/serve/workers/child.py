@@ -70,6 +70,7 @@ class Siblings:
         self._channel: Channel
         self._server: Server
         self._seen = 0  # clients that were handed over
+        self._arriving = 0  # those in the middle of a TLS handshake
         self._turns: dict[Any, int] = {}  # workers that had no room for one, by its address
         self._others: list[str | None] = []  # why they take no streams
         self._asked: dict[int, asyncio.Future[Message]] = {}
@@ -154,6 +155,7 @@ class Siblings:
             )
 
         client.setblocking(False)
+        self._arriving += 1
         try:
             if turns:
                 self._turns[client.getpeername()] = turns
@@ -165,6 +167,8 @@ class Siblings:
         else:
             if said:
                 http.data_received(said)
+        finally:
+            self._arriving -= 1
 
     # ---- the parent
 
@@ -212,7 +216,9 @@ class Siblings:
             if not opened and service.is_open:
                 opened = True
                 self._channel.send("opened", **self._cost())
-            streams = len(service.connections) + service.uploads.models.total()
+            streams = (
+                len(service.connections) + service.uploads.models.total() + self._arriving + len(service.doors.doors)
+            )
             if (streams, self._seen) != before:
                 before = streams, self._seen
                 self._channel.send("streams", streams=streams, seen=self._seen)

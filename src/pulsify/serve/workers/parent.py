@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(eq=False)
 class Worker:
-    """A process. sent, seen: clients that were handed over, and those of them that it has taken."""
+    """A process. streams: and connections that may become some. sent, seen: clients handed over, and those it took."""
 
     index: int
     process: asyncio.subprocess.Process
