@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from pulsify.core.errors import InvalidArgument, InvalidModel
 from pulsify.core.named import install_hint
 from pulsify.core.progress import tell
 from pulsify.frontend.lines import keep_lines
-from pulsify.frontend.torch_call import as_array, close
+from pulsify.frontend.torch_call import Axes, Call, Slot, as_array, close
 from pulsify.frontend.torch_exporters import clean, name_by_module, own_weights, source_lines
+from pulsify.frontend.torch_judge import Untested, WrongLength, check_equal
 from pulsify.frontend.torch_manners import quiet, short
+from pulsify.frontend.torch_time import units_of
 
 SUFFIX = ".pt2"
 
@@ -55,7 +59,7 @@ def as_onnx(source: Any) -> ir.Model:
         own_weights(model)
         keep_lines(clean(model), lines)
         _check_free(model, name)
-        _check_equal(model, program)
+        _check_equal(model, program, name)
     return model
 
 
@@ -68,8 +72,8 @@ def _check_free(model: ir.Model, name: str) -> None:
         )
 
 
-def _check_equal(model: ir.Model, program: Any) -> None:
-    """On the example the program was exported with, if it is kept there."""
+def _check_equal(model: ir.Model, program: Any, name: str) -> None:
+    """On the example the program was exported with, if it is kept there, and at other sizes of its free axes."""
     import torch
 
     from pulsify.core.runner import open_model
@@ -77,13 +81,34 @@ def _check_equal(model: ir.Model, program: Any) -> None:
     if program.example_inputs is None:
         return
     args, kwargs = program.example_inputs
+    module = program.module()
     with torch.no_grad():
-        wanted = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
-    given = torch.utils._pytree.tree_leaves((args, kwargs))
-    tensors = [as_array(t) for t in given if isinstance(t, torch.Tensor)]
-    got = open_model(model).run(None, dict(zip([str(v.name) for v in model.graph.inputs], tensors, strict=True)))
+        wanted = [t for t in torch.utils._pytree.tree_leaves(module(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+    given = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    names = [str(v.name) for v in model.graph.inputs]
+    got = open_model(model).run(None, dict(zip(names, map(as_array, given), strict=True)))
     for value, ours, theirs in zip(model.graph.outputs, got, wanted, strict=True):
         if np.shape(ours) != tuple(theirs.shape) or not close(ours, as_array(theirs)):
             raise InvalidModel(
                 f"output '{value.name}' of the export is not the program's own; export it to ONNX yourself"
             )
+    if kwargs or any(not isinstance(a, torch.Tensor) for a in args):
+        return
+    call = Call(module, dict(zip(names, args, strict=True)), (tuple(map(Slot, names)), {}), len(wanted))
+    for axes in _free(model):
+        units = units_of(call, axes)
+        with suppress(Untested):
+            try:
+                check_equal(model, call, units, units.unit)
+            except WrongLength as error:
+                raise InvalidModel(f"torch turned {name} into another model: {error}") from error
+
+
+def _free(model: ir.Model) -> list[Axes]:
+    """The axes that share a symbol, of every symbol."""
+    axes: dict[str, Axes] = {}
+    for value in model.graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            for symbol in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", "" if isinstance(dim, int) else str(dim.value))):
+                axes.setdefault(symbol, {})[str(value.name)] = axis
+    return list(axes.values())

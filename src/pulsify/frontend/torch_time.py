@@ -31,7 +31,7 @@ def given_axes(call: Call, time: Mapping[str, int]) -> Units:
         if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
             raise InvalidArgument(f"time: input '{name}' has {rank} axes, there is no axis {axis!r}")
         axes[name] = axis % rank
-    units = _units(call, axes)
+    units = units_of(call, axes)
     if not _takes_another(call, units):
         raise InvalidArgument(
             f"the module runs at no other length of {shown(call, axes)}; name another axis with time="
@@ -51,10 +51,10 @@ def found_axes(call: Call) -> Units:
             f'the example is too short; pass a longer example, or name the axis with time={{"{next(iter(shapes))}": 2}}'
         )
     if not later and len(first) == 1:
-        return _units(call, first[0])
+        return units_of(call, first[0])
     # An axis 0 along which nothing mixes is the batch; where it does mix, it may well be time.
-    if len(later) == 1 and all(_separate(call, _units(call, axes)) for axes in first):
-        return _units(call, later[0])
+    if len(later) == 1 and all(_separate(call, units_of(call, axes)) for axes in first):
+        return units_of(call, later[0])
     listed = "; ".join(f"time={axes} ({shown(call, axes)})" for axes in [*later, *first])
     raise InvalidArgument(f"several axes could be time: {listed}; say which")
 
@@ -81,7 +81,7 @@ def _smallest(call: Call, sets: list[Axes], takes: Callable[[Call, Units], bool]
     found: list[Axes] = []
     for axes in sorted(filter(None, sets), key=len):
         contained = any(smaller.items() <= axes.items() for smaller in found)
-        if not contained and takes(call, _units(call, axes)):
+        if not contained and takes(call, units_of(call, axes)):
             found.append(axes)
     return found
 
@@ -94,7 +94,7 @@ def _is_length(name: str, call: Call) -> bool:
     return tensor.dim() == 0 or tensor.shape[0] in {1, *(t.shape[0] for t in call.tensors.values() if t.dim() > 1)}
 
 
-def _units(call: Call, axes: Axes) -> Units:
+def units_of(call: Call, axes: Axes) -> Units:
     sizes = {n: int(call.tensors[n].shape[a]) for n, a in axes.items()}
     unit = math.gcd(*sizes.values())
     if unit == 0:

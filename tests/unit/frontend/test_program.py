@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import pulsify
 
 torch = pytest.importorskip("torch")
+
+
+class Normalised(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return x - x.mean(-1, keepdim=True)
 
 
 def program(free: bool = True) -> object:
@@ -41,3 +48,30 @@ def test_what_cannot_be_meant_is_said(tmp_path: Path) -> None:
         pulsify.stream(tmp_path / "none.pt2")
     with pytest.raises(pulsify.InvalidModel, match=r"all sizes of the program are fixed.*dynamic_shapes"):
         pulsify.stream(program(free=False))  # type: ignore[arg-type]
+
+
+def test_a_program_is_compared_at_other_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export that is the program at the example's length only is none of it."""
+    export = torch.onnx.export
+
+    def fixed(given: object, **options: object) -> object:
+        made = export(given, **options)
+        (conv,) = [n for n in made.model.graph if n.op_type == "Conv" and n.inputs[0].name == "relu"]
+        size = ir.tensor(np.array([0, 0, 50], np.int64), name="size")
+        cut = ir.Node("", "Reshape", [conv.inputs[0], ir.Value(name="size", const_value=size)], num_outputs=1)
+        made.model.graph.register_initializer(cut.inputs[1])
+        made.model.graph.insert_before(conv, cut)
+        conv.replace_input_with(0, cut.outputs[0])
+        return made
+
+    monkeypatch.setattr(torch.onnx, "export", fixed)
+    with pytest.raises(pulsify.InvalidModel, match="the export fails at length 51, where the module runs"):
+        pulsify.stream(program())  # type: ignore[arg-type]
+
+
+def test_a_refused_program_names_the_line_of_its_module() -> None:
+    free = ({2: torch.export.Dim("T", min=2)},)
+    made = torch.export.export(Normalised(), (torch.randn(1, 2, 50),), dynamic_shapes=free)
+    with pytest.raises(pulsify.NotStreamable) as error:
+        pulsify.stream(made)
+    assert error.value.line.endswith("in forward: `return x - x.mean(-1, keepdim=True)`")

@@ -15,12 +15,12 @@ from pulsify.frontend.torch_call import Units, batch_symbol, called  # noqa: E40
 from pulsify.frontend.torch_manners import evaluating, short  # noqa: E402
 from pulsify.frontend.torch_time import (  # noqa: E402
     _candidates,
-    _units,
     batched,
     found_axes,
     given_axes,
     other_lengths,
     resized,
+    units_of,
 )
 
 
@@ -123,9 +123,9 @@ def test_the_example_at_another_length_goes_back_and_forth_and_lengths_are_its_o
             return x * x_lens
 
     call = called(WithLength(), (torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([3])))
-    made = resized(call, _units(call, {"x": 1}), 7)
+    made = resized(call, units_of(call, {"x": 1}), 7)
     assert made["x"].tolist() == [[1, 2, 3, 3, 2, 1, 1]] and made["x_lens"].tolist() == [7]
-    assert resized(call, _units(call, {"x": 1}), 2)["x"].tolist() == [[1, 2]]
+    assert resized(call, units_of(call, {"x": 1}), 2)["x"].tolist() == [[1, 2]]
 
 
 def test_a_module_that_takes_nothing_longer_is_looked_at_shorter() -> None:
@@ -135,7 +135,7 @@ def test_a_module_that_takes_nothing_longer_is_looked_at_shorter() -> None:
         return x
 
     call = called(Calling(at_most), torch.randn(1, 20))
-    assert other_lengths(call, _units(call, {"x": 1})) == [10]
+    assert other_lengths(call, units_of(call, {"x": 1})) == [10]
 
 
 # ---- the batch
@@ -143,13 +143,13 @@ def test_a_module_that_takes_nothing_longer_is_looked_at_shorter() -> None:
 
 def test_streams_that_do_not_mix_leave_the_batch_free() -> None:
     call = called(conv(), torch.randn(1, 3, 20))
-    found = batched(call, _units(call, {"input": 2}))
+    found = batched(call, units_of(call, {"input": 2}))
     assert found is not None and found[1].batch == {"input": 0} and found[0].tensors["input"].shape == (3, 3, 20)
     assert found[1].names("T") == {"input": {0: "B", 2: "T"}}
     mixing = called(Calling(lambda x: x - x.mean(0, keepdim=True)), torch.randn(1, 3, 20))
-    assert batched(mixing, _units(mixing, {"x": 2})) is None
+    assert batched(mixing, units_of(mixing, {"x": 2})) is None
     several = called(conv(), torch.randn(2, 3, 20))
-    assert batched(several, _units(several, {"input": 2})) is None
+    assert batched(several, units_of(several, {"input": 2})) is None
 
 
 def test_the_batch_is_not_called_what_time_is_called() -> None:

@@ -175,18 +175,21 @@ def lerp(func: Any, a: Any, b: Any, weight: Any) -> Any:
 def multilinear(func: Any, *operands: Any, **kwargs: Any) -> Any:
     """A function that is linear in each of its operands: a sum over real and imaginary parts."""
     totals: list[Any] = [None, None]
-    choices = [[(p, k) for k, p in enumerate(parts(x)) if p is not None] for x in operands]
+    sides = [(x.re, None) if isinstance(x, ComplexPair) and x.is_real else parts(x) for x in operands]
+    choices = [[(p, k) for k, p in enumerate(side) if p is not None] for side in sides]
     for chosen in itertools.product(*choices):
         turns = sum(k for _, k in chosen) % 4  # i to that power
         term = func(*(p for p, _ in chosen), **kwargs)
         term = -term if turns in (2, 3) else term
         totals[turns % 2] = term if totals[turns % 2] is None else totals[turns % 2] + term
+    if totals[1] is None:
+        totals[1] = torch.zeros_like(totals[0])
     return ComplexPair(*totals)
 
 
 def _aligned(tensors: Any) -> list[Any]:
     """Of one type: products of matrices do not promote."""
-    return [pair(t) if is_complex(t) else t for t in tensors]
+    return [t if isinstance(t, ComplexPair) and t.is_real else pair(t) if is_complex(t) else t for t in tensors]
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot", "inner", "outer", "ger", "tensordot", "kron", "vecdot", "linalg_vecdot",

@@ -180,4 +180,6 @@ def _to(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     if dtype not in REAL_OF:
         return parts(x)[0].to(dtype)
     re, im = both(x)
-    return ComplexPair(re.to(REAL_OF[dtype]), im.to(REAL_OF[dtype]))
+    whole = ComplexPair(re.to(REAL_OF[dtype]), im.to(REAL_OF[dtype]))
+    whole.is_real = not is_complex(x) or (isinstance(x, ComplexPair) and x.is_real)
+    return whole

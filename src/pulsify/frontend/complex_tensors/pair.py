@@ -36,18 +36,19 @@ class ComplexPair(torch.Tensor):  # type: ignore[misc]
     """re + i·im.
 
     view_of: the pair and the index that this one was taken at: what is written into it is written there too.
-    is_owned: the parts are nobody else's, so they can be written into.
+    is_owned: the parts are nobody else's, so they can be written into. is_real: im is known to be zero.
     """
 
     re: Any
     im: Any
     view_of: tuple[ComplexPair, Any] | None
     is_owned: bool
+    is_real: bool
 
     @staticmethod
     def __new__(cls, re: Any, im: Any, view_of: tuple[ComplexPair, Any] | None = None) -> ComplexPair:
         whole = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=COMPLEX_OF.get(re.dtype, torch.complex64))
-        whole.re, whole.im, whole.view_of, whole.is_owned = re, im, view_of, False
+        whole.re, whole.im, whole.view_of, whole.is_owned, whole.is_real = re, im, view_of, False, False
         return whole
 
     @property
@@ -181,7 +182,7 @@ def assign(target: Any, value: Any) -> Any:
     if not isinstance(target, ComplexPair):
         raise uncovered("writing a complex value into a real tensor")
     target.re, target.im = both(value)
-    target.is_owned = False
+    target.is_owned = target.is_real = False
     if target.view_of is not None:
         parent, index = target.view_of
         write(parent, index, target)
@@ -192,6 +193,7 @@ def write(target: Any, index: Any, value: Any) -> None:
     """`target[index] = value`."""
     if not isinstance(target, ComplexPair):
         raise uncovered("writing a complex value into a real tensor")
+    target.is_real = False
     re, im = parts(value)
     whole = with_item(target.re, index, re), with_item(target.im, index, 0.0 if im is None else im)
     if whole[0] is not None and whole[1] is not None:

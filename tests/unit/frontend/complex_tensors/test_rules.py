@@ -117,6 +117,11 @@ RULES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "einsum": lambda z, w, x: (
         torch.einsum("bij,bkj->bik", z, w.conj()) + torch.einsum("bij,bkj,bj->bik", z, x, w[:, 0])
     ),
+    "real as complex": lambda z, w, x: (
+        F.linear(x.to(torch.complex64), MATRIX) + F.linear(written(x.to(torch.complex64), (0, 1), 1j), MATRIX)
+        + F.linear(in_place(x.cfloat(), lambda z: z.mul_(1j)), MATRIX) + F.linear(x.cfloat() * w, MATRIX)
+        + F.linear(parts_set(x.cfloat()), MATRIX)
+    ),
     "linear": lambda z, w, x: F.linear(z, MATRIX, MATRIX[0]) + F.linear(z, MATRIX) + z @ MATRIX,
     "conv": lambda z, w, x: F.conv1d(z, MATRIX[:2, :4, None].expand(2, 4, 3), MATRIX[0, :2], padding=1),
     "equal": lambda z, w, x: (z == w) | (z != z.clone()) | torch.isfinite(z) & ~torch.isnan(w),
