@@ -12,6 +12,7 @@ from pulsify.convert.facts import Fact, Late, Layout, Outer, Prefix, Static, Var
 from pulsify.convert.known.follow import Follower
 from pulsify.convert.ledger import Ledger
 from pulsify.convert.options import DEFAULT, Options
+from pulsify.convert.rows.walk import Rows
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind, Remedies, Remedy, declare, fix_batch
@@ -53,6 +54,7 @@ class Questions:
     ledger: Ledger = field(default_factory=Ledger)
     facts: dict[str, Fact] = field(default_factory=dict)
     follower: Follower | None = None  # what every known value is, see proof/numbers
+    rows: dict[int, Rows] = field(default_factory=dict)  # of known tables, by the longest stream, see proof/numbers
     batch_follower: Follower | None = None  # the same by the batch size, see proof/batches
     streams_named: set[str] = field(default_factory=set)  # known values that name each stream, see proof/batches
     known_values: dict[int, dict[str, Traced]] = field(default_factory=dict)  # by stream length, see proof/values
@@ -70,7 +72,7 @@ class Questions:
     def release(self) -> None:
         """Let go of all that is large: closures refer to each other in circles, which are collected late."""
         large = (self.cells, self.same_cells, self.known_values, self.facts, self.horizons, self.shifts, self.templates)
-        for kept in (*large, self.alike, self.sights):
+        for kept in (*large, self.alike, self.sights, self.rows):
             kept.clear()
         self.large_values, self.follower, self.batch_follower = (0, {}), None, None
 

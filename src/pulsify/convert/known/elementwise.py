@@ -16,6 +16,7 @@ from pulsify.convert.known import spread as many
 from pulsify.convert.known import whole
 from pulsify.convert.known.choices import as_extreme
 from pulsify.convert.known.curves import Curve, Number, curved
+from pulsify.convert.known.extremes import always_below
 from pulsify.convert.known.floats import Drift, digits_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.places import met, moved_axes
@@ -225,7 +226,22 @@ def compare(f: Follower, node: Node, ins: list[Value]) -> Value:
                 return curve.compare(factor(other), test)
         return one.compare(plain(a), plain(b), how)
 
-    return _binary(f, ins, few, lambda sizes, a, b: _compared(many.difference(sizes, a, b), how))
+    made = _binary(f, ins, few, lambda sizes, a, b: _compared(many.difference(sizes, a, b), how))
+    if not isinstance(made, Spread) or made.lo == made.hi or (sure := _decided_by_ends(f, ins, node.op)) is None:
+        return made
+    same = float(sure)
+    return replace(made, lo=same, hi=same, uses=frozenset(), near={}, period=1, final=None, hide=None, rises=False)
+
+
+def _decided_by_ends(f: Follower, ins: list[Value], op: str) -> bool | None:
+    """What a comparison says everywhere because axes end: no place of an axis is behind its size."""
+    if op == "Equal" or any(isinstance(v, (Few, Spread)) and v.floating for v in ins):
+        return None
+    a, b = ins if op.startswith("Less") else ins[::-1]
+    strictly = op in ("Less", "Greater")
+    if always_below(f, a, b, strictly):
+        return True
+    return False if always_below(f, b, a, not strictly) else None
 
 
 def _compared(d: Spread, how: Callable[[Array, Array], Array]) -> Spread:

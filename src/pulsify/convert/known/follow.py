@@ -85,7 +85,6 @@ class Follower:
     longest: int = one.LONGEST  # no stream is longer
     first: Callable[[str], Traced] = field(kw_only=True)  # what is known of a value at the shortest traced length
     filled: Mapping[str, float] = field(default_factory=dict)  # inputs that are this throughout
-    pinned: dict[Any, Any] = field(default_factory=dict)  # rows at moving places, see proof/pinned
     _found: dict[str, Value | Unsure] = field(default_factory=dict)
 
     def value(self, name: str) -> Value:

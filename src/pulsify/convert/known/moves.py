@@ -11,6 +11,7 @@ import numpy as np
 
 from pulsify.convert.known import series as one
 from pulsify.convert.known import spread as many
+from pulsify.convert.known.extremes import always_below
 from pulsify.convert.known.floats import OF_SIZE, Drift, step_of
 from pulsify.convert.known.follow import FEW, Few, Fixed, Follower, Value, follows
 from pulsify.convert.known.places import moved_axes, placed
@@ -167,6 +168,8 @@ def numbers_of(f: Follower, node: Node, made: Spread) -> Value:
 @follows("GatherND")
 def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     index = f.spread(ins[1])
+    if (made := _same_entry(f, node, ins, index)) is not None:
+        return made
     if node.attr("batch_dims", 0) or not index.sizes[-1].constant or index.sizes[-1].item != 1:
         raise Unsure("it picks single entries")
     v = f.spread(ins[0])
@@ -175,6 +178,26 @@ def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     at = moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
     to = {c: c + index.rank - 2 for c in range(1, v.rank)}
     return numbers_of(f, node, _taken(f, ins[0], v, 0, at, to, wraps=True))
+
+
+def _same_entry(f: Follower, node: Node, ins: list[Value], index: Spread) -> Spread | None:
+    """Entries that are the same wherever they are picked from, at places that exist at every length."""
+    v = f.spread(ins[0])
+    if v.slope or v.uses or v.near or node.attr("batch_dims", 0) or not index.sizes[-1].constant:
+        return None
+    axes = int(index.sizes[-1].item)
+    source = f.model.producers.get(node.inputs[1])
+    joined = source is not None and source.op == "Concat" and source.attr("axis") % index.rank == index.rank - 1
+    parts = [f.value(i) for i in source.inputs] if source is not None and joined else [ins[1]] * axes
+    if len(parts) != axes:
+        return None
+    zero = constant(0, f.unit)
+    for axis, part in enumerate(parts):
+        moves = axis not in v.times and v.lo != v.hi and (f.spread(part).slope or f.spread(part).uses)
+        inside = always_below(f, part, v.sizes[axis]) and always_below(f, zero, part, strictly=False)
+        if moves or not inside:
+            return None
+    return replace(v, sizes=(*index.sizes[:-1], *v.sizes[axes:]), limit=min(v.limit, index.limit))
 
 
 @follows("Concat")

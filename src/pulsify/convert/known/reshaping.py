@@ -51,7 +51,7 @@ def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
         return carried(f, node, ins[0], ins[1:])
     v = f.spread(ins[0])
-    sizes = _reshaped(f, node, v, ins)
+    sizes = reshaped_sizes(f, node, v.sizes, ins)
     if not v.times and not any(not s.constant for s in sizes):
         if v.uses - {T}:
             raise Unsure("an axis along which it changes is removed")
@@ -67,27 +67,27 @@ def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     raise Unsure("time axes are split or merged")
 
 
-def _reshaped(f: Follower, node: Node, v: Spread, ins: list[Value]) -> tuple[Series, ...]:
+def reshaped_sizes(f: Follower, node: Node, own: tuple[Series, ...], ins: Sequence[Value | None]) -> tuple[Series, ...]:
     unit = f.unit
     if node.op == "Unsqueeze":
-        axes = axes_of(f, node, ins, v.rank, more=True)
-        rest = iter(v.sizes)
-        return tuple(constant(1, unit) if a in axes else next(rest) for a in range(v.rank + len(axes)))
+        axes = axes_of(f, node, ins, len(own), more=True)
+        rest = iter(own)
+        return tuple(constant(1, unit) if a in axes else next(rest) for a in range(len(own) + len(axes)))
     if node.op == "Squeeze":
-        axes = axes_of(f, node, ins, v.rank)
+        axes = axes_of(f, node, ins, len(own))
         if not axes:
-            axes = {a for a, s in enumerate(v.sizes) if s.constant and s.item == 1}
-        return tuple(s for a, s in enumerate(v.sizes) if a not in axes)
+            axes = {a for a, s in enumerate(own) if s.constant and s.item == 1}
+        return tuple(s for a, s in enumerate(own) if a not in axes)
     if node.op == "Flatten":
-        axis = node.attr("axis", 1) % (v.rank + 1)
-        return _times(v.sizes[:axis], unit), _times(v.sizes[axis:], unit)
+        axis = node.attr("axis", 1) % (len(own) + 1)
+        return _times(own[:axis], unit), _times(own[axis:], unit)
     target = sizes_from(f, ins[1])
-    _check_plain(target, v.sizes, bool(node.attr("allowzero", 0)))
+    _check_plain(target, own, bool(node.attr("allowzero", 0)))
     if not node.attr("allowzero", 0):
-        target = [v.sizes[i] if s.constant and s.item == 0 else s for i, s in enumerate(target)]
+        target = [own[i] if s.constant and s.item == 0 else s for i, s in enumerate(target)]
     missing = [i for i, s in enumerate(target) if s.constant and s.item == -1]
     if missing:
-        target[missing[0]] = _left(v.sizes, [s for i, s in enumerate(target) if i != missing[0]], unit)
+        target[missing[0]] = _left(own, [s for i, s in enumerate(target) if i != missing[0]], unit)
     return tuple(target)
 
 

@@ -286,3 +286,15 @@ def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
         for v, own in zip(given, letters, strict=True)
     ]
     return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)
+
+
+@follows("LayerNormalization", "Softmax", "LogSoftmax")
+def normalised(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    """Over axes that are no time axes: any function of what is normalised together."""
+    v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
+    first = int(node.attr("axis", -1)) % v.rank
+    mixed = set(range(first, v.rank)) if node.op == "LayerNormalization" else {first}
+    if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
+        raise Unsure("it is normalised over an axis along which it changes")
+    made = replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
+    return replace(made, limit=min([made.limit, *(x.limit for x in others if isinstance(x, Fixed))]))

@@ -20,19 +20,19 @@ import pulsify.convert.known.moves
 import pulsify.convert.known.reshaping  # noqa: F401  fill the table of operators
 from pulsify.convert.facts import Field, Prefix, Wire
 from pulsify.convert.known import series as one
-from pulsify.convert.known.follow import LOOKS, OPERATORS, Fixed, Follower
+from pulsify.convert.known.follow import LOOKS, Fixed, Follower
 from pulsify.convert.known.lengths import as_length, as_series
 from pulsify.convert.known.sampled import exhausted, guess
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure, constant
-from pulsify.convert.known.spread import FAR, Spread
-from pulsify.convert.known.sums import REDUCTIONS, reduced_axes, reduced_sizes
+from pulsify.convert.known.sizes import sizes_made
+from pulsify.convert.known.spread import Spread
 from pulsify.convert.ledger import shortest_length
 from pulsify.convert.proof.values import known_at, shaped_at
 from pulsify.convert.questions import Questions, Undecided
+from pulsify.convert.rows.walk import Rows
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import SAMPLED, Kind
-from pulsify.core.traits import traits
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 
@@ -83,6 +83,13 @@ def follower(ask: Questions) -> Follower:
     return ask.follower
 
 
+def rows_of(ask: Questions, end: int) -> Rows:
+    """Follows rows of known tables in streams of up to `end` frames."""
+    if end not in ask.rows:
+        ask.rows[end] = Rows(follower(ask), end)
+    return ask.rows[end]
+
+
 def longest(ask: Questions) -> int:
     """No stream is longer, nor has the model been looked at further out: what is seen there goes into the stream."""
     declared = ask.traces.tracer.time.longest
@@ -114,10 +121,6 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     return tuple(out)
 
 
-def _as_large(node: Node) -> bool:
-    return node.op not in OPERATORS and traits(node.op, node.domain).keeps_size
-
-
 def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
     """The sizes of data that no rule has seen: what the operator does with sizes, it does whatever the entries are."""
     node, f = ask.model.producers.get(name), follower(ask)
@@ -125,52 +128,20 @@ def sizes_by_operator(ask: Questions, name: str) -> tuple[Series, ...]:
         raise Unsure(f"nothing is known of the size of '{name}'")
     if not ask.time_axes(name) and _lasting(ask, node):
         return tuple(constant(d, f.unit) for d in ask.dims(name, 0))
-    if node.op == "Conv" or node.op in ("MaxPool", "AveragePool", "LpPool"):
-        return _convolved(ask, node)
-    kind = "Identity" if _as_large(node) else node.op
-    rule = OPERATORS.get(kind)
-    if rule is None:
-        raise Unsure(f"nothing is known of the size of '{name}'")
-    inputs = [
-        None if not i else f.value(i) if ask.traces.runs[0][i].known else Spread(f.sizes_of(i), lo=-FAR, hi=FAR)
-        for i in node.inputs
-    ]
-    if kind in REDUCTIONS:  # what a sum over time is has no bound; its size has
-        return reduced_sizes(f, node, reduced_axes(f, node, inputs), f.sizes_of(node.inputs[0]))
-    made = rule(f, replace(node, outputs=node.outputs[:1]) if kind == "Identity" else node, inputs)
-    made = made[list(node.outputs).index(name)] if isinstance(made, list) else made
-    return tuple(f.spread(made).sizes)
+    return sizes_made(f, node, name, f.sizes_of)
 
 
 def _lasting(ask: Questions, node: Node) -> bool:
     """Is all that a node reads of the same size at every length, and what is known of it the same?"""
     f, run = follower(ask), ask.traces.runs[0]
-    return all(
-        isinstance(f.value(i), Fixed) if run[i].known else all(s.constant for s in f.sizes_of(i))
-        for i in node.reads
-        if i
-    )
-
-
-def _convolved(ask: Questions, node: Node) -> tuple[Series, ...]:
-    f = follower(ask)
-    own, dims = f.sizes_of(node.inputs[0]), ask.dims(node.outputs[0], 0)
-    if not all(s.constant for i in node.inputs[1:] if i for s in f.sizes_of(i)):
-        raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
-    if node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attr("ceil_mode", 0):
-        raise Unsure(f"nothing is known of the size of '{node.outputs[0]}'")
-    n = len(dims) - 2
-    kernel = node.attr("kernel_shape") or ask.dims(node.inputs[1], 0)[2:]
-    strides, dilations = (node.attr(k) or (1,) * n for k in ("strides", "dilations"))
-    pads = node.attr("pads") or (0,) * (2 * n)
-    out = [constant(d, own[0].unit) for d in dims]
-    for i in range(n):
-        size = own[i + 2]
-        if not size.constant:
-            more = pads[i] + pads[i + n] - (kernel[i] - 1) * dilations[i] - 1
-            steps = one.divide(one.add(size, constant(more, size.unit)), constant(strides[i], size.unit))
-            out[i + 2] = one.add(steps, constant(1, size.unit))
-    return tuple(out)
+    try:
+        return all(
+            isinstance(f.value(i), Fixed) if run[i].known else all(s.constant for s in f.sizes_of(i))
+            for i in node.reads
+            if i
+        )
+    except Unsure:  # its size may be known all the same
+        return False
 
 
 def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> NoReturn:

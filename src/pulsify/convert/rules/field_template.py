@@ -38,7 +38,7 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     a, b = o.axes
     if any(windows[o.axes[x]].grows for x in (a, b)):
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
-    folded = _folded(ctx, node, o.name)
+    folded = folded_streams(ctx, o.name)
     pair, late = in_step((windows[o.axes[a]], windows[o.axes[b]]))
     key = (known_alike(ctx.ask, o.name), ctx.ask.sizes_static(o.name), (a, b), pair)
     if key not in ctx.ask.templates:
@@ -133,7 +133,7 @@ class Folded:
         return b.reshape(many, [*dims[:axis], -1, *dims[axis + 1 :]])
 
 
-def _folded(ctx: Context, node: Node, name: str) -> Folded | None:
+def folded_streams(ctx: Context, name: str) -> Folded | None:
     """Where a known value has an entry a stream (and head): values that are known do not differ between streams."""
     sizes, array = ctx.ask.sizes_static(name), ctx.ask.traces.runs[0][name].array
     axis = next((i for i, s in enumerate(sizes) if s < 0), None)

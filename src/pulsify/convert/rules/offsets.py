@@ -11,6 +11,7 @@ All that lies between them and the table is emitted by its own rules, for as man
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -21,14 +22,13 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import ALL, Layout, Window, Wire
 from pulsify.convert.known.follow import Fixed
 from pulsify.convert.known.series import Unsure
-from pulsify.convert.proof.numbers import Looked, follower
+from pulsify.convert.proof.numbers import Looked, follower, rows_of
 from pulsify.convert.proof.values import known_at
+from pulsify.convert.rules.shift import Places, Shown
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array, known
-
-Places = Mapping[int, Mapping[int, int]]  # by length and offset, the row of the table
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def line_of(values: Mapping[int, Mapping[int, float]]) -> Line | None:
     return line if exact else None
 
 
-def by_offset(ctx: Context, node: Node, name: str, places: Places, offsets: ir.Value) -> ir.Value:
-    """The rows of a table for some offsets, int64 [n]: known when the stream runs."""
+def by_offset(ctx: Context, node: Node, name: str, shown: Shown, looked: int, offsets: ir.Value) -> ir.Value:
+    """The rows of a table for some offsets, int64 [n]: known when the stream runs. looked: so many were at least."""
     asked, ctx.ask.facts = ctx.ask.facts, dict(ctx.ask.facts)
     try:
         for value in _made_of(ctx, name):
             ctx.ask.facts.pop(value, None)
-            if (leaf := _leaf(ctx, node, value, places)) is not None:
+            if (leaf := _leaf(ctx, node, value, shown, looked)) is not None:
                 axis = ctx.ask.time_axes(value)[0]
                 layout = Layout(ctx.ask.sizes(value, axis), axis)
                 take = _taken(ctx, value, axis, leaf, offsets)
@@ -126,8 +126,8 @@ class Leaf:
     rows: str = ""
 
 
-def _leaf(ctx: Context, node: Node, name: str, places: Places) -> Leaf | None:
-    producer = ctx.ask.model.producers.get(name)
+def _leaf(ctx: Context, node: Node, name: str, table: Shown, looked: int) -> Leaf | None:
+    producer, places = ctx.ask.model.producers.get(name), _looked_at(ctx, name, table, looked)
     axis = ctx.ask.time_axes(name)[0]
     if _straight(ctx, name):
         shown = {s: known_at(ctx.ask, name, s).array for s in places}
@@ -153,6 +153,17 @@ def _leaf(ctx: Context, node: Node, name: str, places: Places) -> Leaf | None:
     most = line.base / line.slope + 1 if line.slope > 0 else (count - 1 - line.base) / max(-line.slope, 1e-9) + 1
     ctx.ask.ledger.require(node.name, Length(), at_most=int(most))  # batch takes no longer streams either
     return Leaf(line, producer.inputs[0])
+
+
+def _looked_at(ctx: Context, name: str, table: Shown, looked: int) -> Mapping[int, Places]:
+    """Lengths at which a leaf is looked at: one, if its rows are proven to be the same at every length."""
+    places = {s: p for s, p in table.places.items() if len(p) > looked}
+    if table.place is not None:
+        with contextlib.suppress(Unsure):
+            row = rows_of(ctx.ask, table.end).pinned(name, ctx.ask.time_axes(name)[0], table.place)
+            ctx.ask.ledger.up_to(row.limit, name)
+            return {s: places[s] for s in list(places)[:1]}
+    return places
 
 
 def _rows_shown(ctx: Context, node: Node, axis: int, s: int) -> Array:

@@ -5,17 +5,18 @@ compare like is settled where the largest root of the quadratic forms they make 
 are run on an iota, at one length of each kind.
 
     far          past it every offset's row moves on along a line of the length: a Series
-    pinned       what stands in the table at that place is the same from some length on
+    pinned       what the table holds there is the same at every length (`convert/rows`)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import NoReturn
 
 import numpy as np
 
@@ -25,16 +26,20 @@ from pulsify.convert.known.follow import Few, Fixed
 from pulsify.convert.known.number import steady_growth
 from pulsify.convert.known.series import LONGEST, Series, TooFar, Unsure
 from pulsify.convert.proof.claims import fixed, kinds, numbers_behind
-from pulsify.convert.proof.numbers import Looked, follower, longest, sizes, uncertain
-from pulsify.convert.proof.pinned import Settles, pinned
+from pulsify.convert.proof.numbers import Looked, follower, longest, rows_of, sizes, uncertain
+from pulsify.convert.proof.values import known_at
+from pulsify.convert.rows.place import Place
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array, CannotRun, known
 
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
+MOST_BEFORE = 64  # lengths before the first that counts
 MOST_KINDS = 2_000  # of lengths
 BEHIND = 3  # sizes of a table behind its end that are tried
+TRIED = (2, 4, 8)  # times the longest length that was traced
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
 Moves = tuple[tuple[Node, int], ...]
 Places = dict[int, int]  # by offset, the row of the table
@@ -50,48 +55,116 @@ class Shift:
     which: Array
     places: dict[int, Places]
 
-    def at(self, offset: int) -> Series:
-        """The row that cells at an offset show, as a number of the length."""
+    def place(self) -> Place:
+        """The rows that cells show: of the offset 0, and the first and the last there are, as numbers of the length."""
+        shown = list(self.places.values())
+        step = _step(shown)
+        bases = [next((row - step * offset for offset, row in p.items()), None) for p in shown]
+        for p, base in zip(shown, bases, strict=True):
+            if any(row - step * offset != base for offset, row in p.items()):
+                raise Unsure("its relative positions move on unevenly")
+        by_length = np.array([np.nan if b is None else b for b in bases])[self.which]
+        missing = np.flatnonzero(np.isnan(by_length))
+        if missing.size == len(by_length):
+            raise Unsure("its relative positions reach further than was looked")
+        known = np.flatnonzero(~np.isnan(by_length))
+        after = np.minimum(np.searchsorted(known, np.arange(len(by_length))), len(known) - 1)
+        base = by_length[known[after]].astype(np.int64)  # where no row is shown any will do
+        ends = [np.array([fold(p.values()) if p else 0 for p in shown])[self.which] for fold in (min, max)]
+        ends = [np.where(np.isnan(by_length), base - n, end) for n, end in enumerate(ends)]
+        return Place(self._series(base, missing), *(self._series(e, missing) for e in ends))
+
+    def _series(self, values: Array, missing: Array) -> Series:
         unit = self.numbers[0].unit
-        values = np.array([p.get(offset, -1) for p in self.places.values()])[self.which]
-        missing = np.flatnonzero(values < 0)
         turn = math.lcm(*(_line(s, self.far).turn for s in self.numbers)) // unit
         horizon = len(values) - 2 * turn
         if horizon < 0 or (missing.size and missing[-1] >= horizon):
             raise Unsure("its relative positions reach further than was looked")
-        values = np.where(values < 0, values[missing[-1] + 1] if missing.size else 0, values)
         grown = values[-turn:] - values[-2 * turn : -turn]
         if (grown != grown[0]).any():
             raise Unsure("its relative positions move on unevenly")
         return replace(Series(values[:-turn], horizon, Fraction(int(grown[0])), unit).reduced(), longest=self.end)
 
 
-def lengths_and_places(
-    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]
-) -> dict[int, Places]:
-    """The rows that each offset shows, at lengths that show every kind of row there is."""
+def _step(shown: Sequence[Places]) -> int:
+    """How many rows further the next offset is."""
+    for p in shown:
+        if len(p) > 1:
+            (first, row), (second, other) = sorted(p.items())[:2]
+            if (other - row) % (second - first) == 0:
+                return (other - row) // (second - first)
+    return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Rows by length and offset; place: of all of them, if they are proven to hold the same up to streams of `end`."""
+
+    places: Mapping[int, Places]
+    place: Place | None = None
+    end: int = LONGEST
+
+
+def rows_shown(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shown:
+    """The rows of its table that each offset shows, proven to hold the same at every length."""
     assert origin.product is not None
     product, at = origin.product
-    name = product.inputs[at]
+    name, place = product.inputs[at], None
     try:
         shift = _followed(ctx, node, origin, moves, offsets)
-        more = Settles()
-        for offset in offsets:
-            more |= pinned(follower(ctx.ask), name, ctx.ask.time_axes(name)[0], shift.at(offset))
+        place = shift.place()
+        row = rows_of(ctx.ask, shift.end).pinned(name, ctx.ask.time_axes(name)[0], place)
     except Unsure as problem:
+        if place is not None and not _look_alike(ctx, name, place):
+            _refuse_changing(getattr(problem, "node", None) or node, str(problem))
         if ctx.ask.options.proof != "sampled":
             uncertain(ctx.ask, node, name, problem)
         ctx.ask.ledger.sampled[name] = str(problem)
-        return {s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths}
-    ctx.ask.ledger.up_to(more.limit, name)
-    further = min(more.until + 2 * more.period, shift.end)
-    ctx.ask.ledger.saw(max(shift.far, further), 1)
-    lengths, _ = kinds([*shift.numbers, *numbers_behind(ctx.ask, [name])], further)
-    if len(lengths) > MOST_KINDS:
-        uncertain(ctx.ask, node, name, TooFar(further))
-    longest_seen = max(shift.places)  # every offset is there
-    places = {s: shift.places.get(s) or _tried(ctx, node, origin, moves, s, offsets) for s in lengths}
-    return {**places, longest_seen: shift.places[longest_seen]}
+        return Shown({s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths})
+    ctx.ask.ledger.up_to(row.limit, name)
+    ctx.ask.ledger.saw(shift.far, 1)
+    if row.shortest > 1:
+        ctx.ask.ledger.require(node.name, Length(), at_least=row.shortest)
+    return Shown(_long_enough(ctx, node, origin, moves, offsets, shift, row.shortest), place, shift.end)
+
+
+def _long_enough(
+    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], shift: Shift, shortest: int
+) -> dict[int, Places]:
+    """Lengths that were looked at and at which rows hold what they hold from then on; there is one with all of them."""
+    places = {s: p for s, p in shift.places.items() if s >= shortest}
+    if all(len(p) <= offsets[1] - offsets[0] for p in places.values()):
+        unit = shift.numbers[0].unit
+        longer = -(-(max(shift.places) + shortest) // unit) * unit
+        places[longer] = _tried(ctx, node, origin, moves, longer, offsets)
+    return places
+
+
+def _look_alike(ctx: Context, name: str, place: Place) -> bool:
+    """Does a table hold the same rows at some lengths? Looked at only to tell what changes from what is unknown."""
+    axis, rows = ctx.ask.time_axes(name)[0], dict[int, Array]()
+    for s in (*ctx.ask.traces.lengths, *(ctx.ask.traces.lengths[-1] * n for n in TRIED)):
+        try:
+            table: Array = known_at(ctx.ask, name, s).array
+        except CannotRun:
+            continue
+        scale = float(np.abs(table).max(initial=0, where=np.isfinite(table)))
+        base = int(place.base.at(s))
+        for at in range(int(place.first.at(s)), int(place.last.at(s)) + 1):
+            row = np.asarray(table.take(at, axis))
+            if not np.allclose(row, rows.setdefault(at - base, row), rtol=1e-5, atol=1e-6 * scale):  # they are rounded
+                return False
+    return True
+
+
+def _refuse_changing(node: Node, why: str) -> NoReturn:
+    raise NotStreamable(
+        f"its relative positions depend on the length of the stream: {why}",
+        node=node.name,
+        op=node.op,
+        hint="index them by the offset j - i",
+        kind=Kind.LENGTH,
+    )
 
 
 def everywhere(
@@ -174,19 +247,32 @@ class Line:
 
 
 def _line(s: Series, end: int) -> Line:
-    rate, horizon = s.rate, s.settled if s.horizon else 0
-    if (until := _steady(s)) is not None and until[1] >= end // s.unit:
-        rate, horizon = until[0], 0
-    first = s.horizon if horizon else 0
+    rate, first = s.rate, s.horizon
+    if (steady := _steady(s)) is not None and steady.until >= end // s.unit:
+        rate, first = steady.rate, steady.since
     values = s.values[first : max(end // s.unit, 1)].astype(np.float64)
     off = float(np.abs(values - float(rate) * (first + 1 + np.arange(len(values))) * s.unit).max(initial=0))
+    horizon = (first + 1) * s.unit if first else 0
     return Line(horizon, math.lcm(s.repeats, rate.denominator), rate, off)
 
 
-def _steady(s: Series) -> tuple[Fraction, int] | None:
-    """At which rate a number grows from the start, and for how many lengths."""
-    found = steady_growth(s.values)
-    return None if found is None or found[1] < STEADY else (found[0] / s.unit, found[1])
+@dataclass(frozen=True)
+class Steady:
+    """A number grows at one rate from some length on (`since`, counted from 0) until another."""
+
+    rate: Fraction
+    since: int
+    until: int
+
+
+def _steady(s: Series) -> Steady | None:
+    """At which rate a number grows from the start, or from its first change: before it there may be no frame at all."""
+    changes = np.flatnonzero(np.diff(s.values[:MOST_BEFORE]))
+    for since in (0, *(changes[:1] + 1).tolist()):
+        found = steady_growth(s.values[since:])
+        if found is not None and found[1] >= STEADY:
+            return Steady(found[0] / s.unit, since, since + found[1])
+    return None
 
 
 def _settled(lines: list[Line], amounts: float, reach: int) -> int:
@@ -235,11 +321,12 @@ def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
     for s in numbers:
         if s.growth or not s.horizon or (steady := _steady(s)) is None:
             continue
-        end = min(end, steady[1] * unit)
-        begins = [steady[1], *(steady[1] + 1 + np.flatnonzero(np.diff(s.values[steady[1] :]))), len(s.values)]
-        for first, last in list(pairwise(begins))[:BEHIND]:
-            if ctx.ask.traces.tracer.works((int(first) + 1) * unit):
-                outside = ((int(first) + 1) * unit, int(last) * unit)
+        last = steady.until
+        end = min(end, last * unit)
+        begins = [last, *(last + 1 + np.flatnonzero(np.diff(s.values[last:]))), len(s.values)]
+        for begin, before in list(pairwise(begins))[:BEHIND]:
+            if ctx.ask.traces.tracer.works((int(begin) + 1) * unit):
+                outside = ((int(begin) + 1) * unit, int(before) * unit)
                 ctx.ask.ledger.require(node.name, Length(), outside=outside)
         if ctx.ask.traces.tracer.works((s.horizon + 2) * unit):  # and so on for ever
             ctx.ask.ledger.require(node.name, Length(), at_most=end)

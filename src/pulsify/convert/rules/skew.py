@@ -17,10 +17,12 @@ from pulsify.convert.context import Context
 from pulsify.convert.facts import Field, Offsets, Tabled, Windows
 from pulsify.convert.proof.values import known_at
 from pulsify.convert.questions import Unclear
+from pulsify.convert.rules.field_template import folded_streams
 from pulsify.convert.rules.offsets import by_offset
-from pulsify.convert.rules.shift import Moves, everywhere, lengths_and_places
+from pulsify.convert.rules.shift import Moves, everywhere, rows_shown
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import SHIFTED, mark
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.trace.traced import Array
 
@@ -47,7 +49,13 @@ def skewed(
     first = cols.start - rows.start - (rows.frames - 1)
     count = rows.frames + cols.frames - 1
     table = _by_offset(ctx, node, origin, moves, (first, count), offsets)
-    raw = origin.raw(Tabled(ctx.builder.constant(table, name), rows, count))
+    folded = folded_streams(ctx, name)
+    if folded is not None:
+        table = folded.once(ctx, node, table)
+    value = ctx.builder.constant(table, name)
+    if folded is not None:
+        value = folded.spread(ctx, value, table.shape, merged=traits(origin.product[0].op).axes == "einsum")
+    raw = origin.raw(Tabled(value, rows, count))
     return _skew(ctx, raw, origin.sizes, row, rows.frames, cols.frames)
 
 
@@ -63,14 +71,14 @@ def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
         )
     (rows, cols), b = windows, ctx.builder
     name = origin.product[0].inputs[origin.product[1]]
-    places = lengths_and_places(ctx, node, origin, moves, (-LOOKED, ahead))
-    everywhere(ctx, node, origin, moves, (-LOOKED, ahead), places)
+    shown = rows_shown(ctx, node, origin, moves, (-LOOKED, ahead))
+    everywhere(ctx, node, origin, moves, (-LOOKED, ahead), shown.places)
     one, zero = b.ints(1), b.ints(0)
     count = b.op("Add", ctx.clock.grown[cols], b.ints(rows.frames - 1))
     last = cols.end - 1 - rows.start
     up = b.op("Range", *(b.reshape(v, []) for v in (zero, count, one)))
     offsets = b.op("Add", b.op("Sub", up, count), b.ints(last + 1))
-    table = by_offset(ctx, node, name, {s: p for s, p in places.items() if len(p) > LOOKED}, offsets)
+    table = by_offset(ctx, node, name, shown, LOOKED, offsets)
     raw = origin.raw(Tabled(table, rows, -1))
     r, axis = rows.frames, origin.sides[0].axis
     if r == 1:
@@ -103,18 +111,12 @@ def _by_offset(
     axis = ctx.ask.time_axes(name)[0]
     lo, hi = max(offsets[0], wanted[0]), min(offsets[1], wanted[0] + wanted[1] - 1)
     rows: dict[int, Array] = {}  # by offset
-    for s, places in lengths_and_places(ctx, node, origin, moves, (lo, hi)).items():
-        table = known_at(ctx.ask, name, s).array if places else None
-        for offset, place in places.items():
-            assert table is not None
-            row = table.take(place, axis)
-            if not _alike(row, rows.setdefault(offset, row), table):
-                ctx.ask.refuse(
-                    node,
-                    "its relative positions depend on the length of the stream",
-                    "index them by the offset j - i",
-                    kind=Kind.ATTENTION,
-                )
+    shown = rows_shown(ctx, node, origin, moves, (lo, hi))
+    for s, places in sorted(shown.places.items(), key=lambda item: -len(item[1])):
+        if len(rows) == hi - lo + 1:
+            break  # they are the same at every length
+        table = known_at(ctx.ask, name, s).array if places else np.zeros(0)
+        rows = {offset: np.asarray(table.take(place, axis)) for offset, place in places.items()} | rows
     if len(rows) < hi - lo + 1:
         raise Unclear(
             "its relative positions reach further than was looked",
@@ -125,9 +127,3 @@ def _by_offset(
         )
     zero = np.zeros_like(rows[lo])
     return np.stack([rows.get(wanted[0] + n, zero) for n in range(wanted[1])], axis)
-
-
-def _alike(a: Array, b: Array, table: Array) -> bool:
-    """The same but for the rounding of tables that are worked out: small beside the table itself."""
-    scale = float(np.abs(table).max(initial=0, where=np.isfinite(table)))
-    return np.allclose(a, b, rtol=1e-5, atol=1e-6 * scale)

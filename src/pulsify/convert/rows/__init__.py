@@ -1,0 +1,1 @@
+"""Rows of known tables, followed like frames of a stream: see `walk`."""
