@@ -37,6 +37,7 @@ class Running:
 
     def __init__(self, path: Path, *arguments: str) -> None:
         onnx.save(PROTO, path)
+        self.head: dict[str, str] = {}  # of requests that need a token
         command = [sys.executable, "-m", "pulsify", "serve", f"m={path}@100", "-p", "4", "--no-verify", "--port", "0"]
         self.log = path.with_suffix(".log")
         self.temporary = path.parent / "temporary"
@@ -57,7 +58,7 @@ class Running:
         return [int(pid) for pid in listed.split()]
 
     def figures(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        text = httpx.get(f"http://{self.where}/metrics", timeout=20).text
+        text = httpx.get(f"http://{self.where}/metrics", headers=self.head, timeout=20).text
         return {
             (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)
@@ -270,3 +271,26 @@ def test_a_stream_through_either_worker_is_exact(two: Running) -> None:
 
     two.until(2)
     asyncio.run(several())
+
+
+def test_files_that_are_broken_when_a_worker_is_started_again_cost_that_worker_only(tmp_path: Path) -> None:
+    """And no worker starts without a token where the others ask for one."""
+    config, head = tmp_path / "server.toml", {"Authorization": "Bearer s3cret"}
+    config.write_text('token = "s3cret"\n')
+    server = Running(tmp_path / "m.onnx", "--workers", "2", "--config", str(config))
+    server.head = head
+    try:
+        server.until(2)
+        config.write_text("")
+        os.kill(server.pids()[0], signal.SIGKILL)
+        end = time.monotonic() + 60
+        while "cannot start" not in server.log.read_text():
+            assert time.monotonic() < end and server.process.poll() is None
+            time.sleep(0.05)
+        for _ in range(5):
+            assert httpx.get(f"http://{server.where}/v1/models", headers=head).status_code == 200
+            assert httpx.get(f"http://{server.where}/v1/models").status_code == 401
+    finally:
+        server.process.kill()
+        server.process.wait(10)
+    assert "there is no token any more" in server.log.read_text()

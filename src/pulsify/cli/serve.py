@@ -57,8 +57,8 @@ from pulsify.core.errors import InvalidArgument
               help="Seconds without a message after which a stream ends.")  # fmt: skip
 @click.option("--longest", type=click.FloatRange(min=0.1), default=14400, show_default=True, metavar="S",
               help="Seconds a stream may last.")  # fmt: skip
-@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate, for wss.")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its private key.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate, for wss.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               show_default=True, help="Least severe messages that are logged, on stderr.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -171,7 +171,10 @@ def _many(count: int | None, given: dict[str, Any], where: Any, listening: Any, 
 def _worker(sources: tuple[str, ...], given: dict[str, Any], where: Any, link: Any) -> None:
     from pulsify.serve.running import run_worker
 
-    run_worker(_service(sources, given, link), where, link, _read_tokens())
+    service = _service(sources, given, link)
+    if link.guarded and not service.tokens:
+        raise InvalidArgument("there is no token any more, and everyone could come")
+    run_worker(service, where, link, _read_tokens())
 
 
 def _read_tokens() -> Any:

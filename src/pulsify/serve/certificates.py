@@ -24,9 +24,11 @@ class Certificates:
             raise InvalidArgument(f"no certificate with its key is in {files}: {_why(error)}") from error
         return context
 
-    def serve(self, context: ssl.SSLContext) -> None:
-        """From now on a handshake that begins with this context is made with the one that is current then."""
+    def served(self) -> ssl.SSLContext:
+        """For a server: each handshake is made with the context that is current then."""
+        context = self.context
         context.sni_callback = self._choose
+        return context
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self.context

@@ -49,8 +49,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._certificates is not None:
-            assert self.config.ssl is not None
-            self._certificates.serve(self.config.ssl)
+            self.config.ssl = self._certificates.served()  # its files are read once, there
         await super().startup(sockets)
         loop = asyncio.get_running_loop()
         HANGUPS.tell(partial(loop.call_soon_threadsafe, self._hung_up))
@@ -98,8 +97,6 @@ def server(service: Service, options: Options, read: ReadTokens | None = None) -
         Application(service),
         host=options.host,
         port=options.port,
-        ssl_certfile=options.tls_cert,
-        ssl_keyfile=options.tls_key,
         ws=partial(Wire, service),  # type: ignore[arg-type]
         http=partial(Door, service),  # type: ignore[arg-type]
         h11_max_incomplete_event_size=HEAD_BYTES,

@@ -47,6 +47,7 @@ class Link:
     part: Part
     key: bytes  # signs snapshots, if none was given
     folder: Path  # converted models, for all workers
+    guarded: bool  # other workers ask for a token
 
 
 def link() -> Link | None:
@@ -58,7 +59,7 @@ def link() -> Link | None:
     hello = receive_now(own)
     return Link(
         own, socket.socket(fileno=clients), InParent(Connection(snapshots)), Part(**hello["part"]),
-        bytes.fromhex(hello["key"]), Path(hello["folder"]),
+        bytes.fromhex(hello["key"]), Path(hello["folder"]), hello["guarded"],
     )  # fmt: skip
 
 
@@ -80,7 +81,8 @@ class Siblings:
     async def join(self, server: Server) -> None:
         """On the loop that serves, once that is ready for clients."""
         self._server, self._channel = server, await Channel.over(self._link.control)
-        self._channel.send("joined", models=[*self._service.models, *self._service.starting])
+        models = [*self._service.models, *self._service.starting]
+        self._channel.send("joined", models=models, guarded=bool(self._service.tokens))
         self._link.clients.setblocking(False)
         asyncio.get_running_loop().add_reader(self._link.clients.fileno(), self._take)
         for each in (self._listen(), self._report()):

@@ -42,6 +42,8 @@ PATIENCE = 1.0  # seconds for figures of a worker
 GRACE = 20.0  # seconds beyond those of a drain after which workers are killed
 LAST = 255  # turns of a client that is not handed on any more
 NO_CLIENTS = 0.2  # seconds, if a client cannot be accepted: too many open files
+REPAIR = 2.0  # seconds after which files are looked at again that a worker cannot start with
+USAGE = 2  # of one that was given what it cannot take
 BUG = 70  # the exit code of a worker that was killed while it opened its models
 log = logging.getLogger("pulsify.serve")
 
@@ -101,6 +103,7 @@ class Parent:
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._past: list[Family] = []  # counters of workers that are gone
         self._restarts = self._code = 0
+        self._guarded = False  # workers ask for a token
         self._ending = asyncio.Event()
         self._accepting = False
         self._asked: dict[int, tuple[Worker, asyncio.Future[list[Family]]]] = {}
@@ -154,6 +157,11 @@ class Parent:
             crashes = 1 if lived >= STEADY else crashes + 1
             if not opened:  # it has said why
                 self._fail(code if code > 0 else BUG, None if code > 0 else f"a worker {_how(code)} as it started")
+            elif code == USAGE:  # files that it reads are broken by now; the others have what they read before
+                log.error("worker %d cannot start; tried again in %g s, the others go on", index, REPAIR)
+                crashes = 0
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), REPAIR)
             elif crashes >= CRASHES:
                 self._fail(BUG, f"worker {index} {_how(code)} after {lived:.1f} s, {crashes} times in a row")
             else:
@@ -175,7 +183,8 @@ class Parent:
         finally:
             for each in theirs:
                 each.close()
-        send_now(ours[0], "hello", part=asdict(self._part(index)), key=self._key.hex(), folder=str(self._folder))
+        send_now(ours[0], "hello", part=asdict(self._part(index)), key=self._key.hex(), folder=str(self._folder),
+                 guarded=self._guarded)  # fmt: skip
         ours[1].setblocking(False)
         snapshots = Connection(ours[2].detach())
         threading.Thread(target=answer, args=(snapshots, self._store), daemon=True).start()
@@ -212,6 +221,7 @@ class Parent:
 
     def _on_joined(self, worker: Worker, message: Message) -> None:
         worker.joined = True
+        self._guarded |= message["guarded"]
         self._call_once("joined", message)
         self._accept_if_any()
 
