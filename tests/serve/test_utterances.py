@@ -136,7 +136,7 @@ def test_a_stream_goes_on_after_a_cut_in_its_second_utterance(server: tuple[Serv
     url = f"ws://{server[1]}/v1/stream/recogniser"
 
     async def cut_in_the_second() -> tuple[list[Any], list[Any]]:
-        before, length = [], 0
+        before: list[Any] = []
         ws = await connect(url)
         token = (await opened(ws, format="pcm16", resume=True))["token"]
         await ws.send(first.tobytes())
@@ -151,16 +151,41 @@ def test_a_stream_goes_on_after_a_cut_in_its_second_utterance(server: tuple[Serv
         ws.transport.abort()
         length = sum(len(m["added"]) for m in told(before, "text"))
         async with connect(url) as ws:
-            ready = await opened(ws, resume=token, have={"text": length})
+            ready = await opened(ws, resume=token, have={"text": length, "utterances": 1})
             assert ready["received"] == acked["received"] and ready["utterances"] == 1
             await ws.send(second[ready["received"]["audio"] - len(first) :].tobytes())
             await ws.send(json.dumps({"type": "flush"}))
             return before, [json.loads(m) async for m in ws]
 
     before, after = asyncio.run(cut_in_the_second())
-    assert [m["text"] for m in told([*before, *after], "utterance", "done")] == [
-        speech.said(first),
-        speech.said(second),
-    ]
+    texts = [m["text"] for m in told([*before, *after], "utterance", "done")]
+    assert texts == [speech.said(first), speech.said(second)]
     want = offline(first) + offline(second, len(first) / 16000)
     assert [(w["word"], w["start"], w["end"]) for w in words_of([*before, *after])] == near(want)
+
+
+def test_an_end_of_an_utterance_that_arrived_is_not_said_again(server: tuple[Service, str]) -> None:
+    """The cut comes before any snapshot of what the client has seen."""
+    samples = speech.sound("numbers")
+    url = f"ws://{server[1]}/v1/stream/recogniser"
+
+    async def through() -> list[Any]:
+        ws, seen = await connect(url), list[Any]()
+        token = (await opened(ws, format="pcm16", resume=True))["token"]
+        await ws.send(samples.tobytes())
+        await ws.send(END)
+        while not told(seen, "utterance"):
+            seen.append(json.loads(await ws.recv()))
+        ws.transport.abort()
+        have = {"text": len(told(seen, "utterance")[0]["text"]), "utterances": 1}
+        async with connect(url) as ws:
+            ready = await opened(ws, resume=token, have=have)
+            await ws.send(samples[ready["received"]["audio"] :].tobytes())
+            if not ready.get("utterances"):
+                await ws.send(END)
+            await ws.send(json.dumps({"type": "flush"}))
+            return seen + [json.loads(m) async for m in ws]
+
+    made = asyncio.run(through())
+    assert [e["text"] for e in told(made, "utterance", "done")] == [speech.said(samples), ""]
+    assert [(w["word"], w["start"], w["end"]) for w in words_of(made)] == near(offline(samples))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pulsify.serve.service import Service
 
 PATIENCE = 5.0  # seconds for a client to take its last messages
+UTTERANCES = "utterances"  # how many ends of them a client has, among its outputs
 LONGEST_TEXT = 1 << 16  # characters
 BURST = 10  # seconds' worth of pings, peeks and acks that may come at once
 log = logging.getLogger("pulsify.serve")
@@ -298,6 +299,8 @@ class Connection:
         }
 
     def _uttered(self, news: Uttered) -> None:
+        if self.opened is not None and news.utterances <= self.opened.have.get(UTTERANCES, 0):
+            return  # the client has it from before a cut
         error = {} if news.error is None else {"error": {"code": news.error.code, "message": news.error.message}}
         self.span.event("utterance")
         self.peer.send(said("utterance", **_counts(news), **news.more, **error))
@@ -316,7 +319,7 @@ class Connection:
         """Into the store, and only then said."""
         assert self.live is not None
         try:
-            mark = await self.resumption.keep(news.sent, news.blob, self._given, self._wanted)
+            mark = await self.resumption.keep(_gone(news), news.blob, self._given, self._wanted)
         except Refused as refused:
             self.refuse(refused)
         except StoreFailed as error:
@@ -391,3 +394,8 @@ def _counts(news: Opened | Uttered | Snapped | Done) -> dict[str, Any]:
     """As messages say it. Utterances only if any has ended: most clients never end one."""
     ended = {"utterances": news.utterances} if news.utterances else {}
     return {"received": news.received, "sent": news.sent, **ended}
+
+
+def _gone(news: Snapped) -> dict[str, int]:
+    """What a client must have to go on from a snapshot: its outputs, and the ends of utterances."""
+    return {UTTERANCES: news.utterances, **news.sent} if news.utterances else news.sent
