@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import runpy
 import warnings
@@ -77,8 +78,11 @@ def test_the_module_is_left_as_it_was(capfd: pytest.CaptureFixture[str]) -> None
     assert not caught and capfd.readouterr() == ("", "") and logging.root.manager.disable == 0
 
 
-def test_what_exporters_print_is_kept_in_the_error(capfd: pytest.CaptureFixture[str]) -> None:
-    """The older one prints its graph, from C++."""
+def test_what_exporters_print_is_kept_in_the_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The older one prints its graph, from C++. The file that the message names has the same."""
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path))
 
     class Unknown(torch.nn.Module):
         def __init__(self) -> None:
@@ -94,6 +98,12 @@ def test_what_exporters_print_is_kept_in_the_error(capfd: pytest.CaptureFixture[
         pulsify.stream(Unknown(), example=torch.randn(1, 40, 4))
     assert capfd.readouterr() == ("", "")
     assert "Torch IR graph at exception" in error.value.log and "UnsupportedOperatorError" in error.value.log
+    kept = tmp_path / "pulsify" / "export.log"
+    assert f"what torch printed is in {kept})" in str(error.value) and kept.read_text("utf-8") == error.value.log
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(kept))  # a file, where nothing can be written
+    with pytest.raises(pulsify.InvalidModel) as unwritten:
+        pulsify.stream(Unknown(), example=torch.randn(1, 40, 4))
+    assert "printed" not in str(unwritten.value) and unwritten.value.log
 
 
 def test_no_rule_for_complex_numbers_needs_no_exporter_twice(monkeypatch: pytest.MonkeyPatch) -> None:

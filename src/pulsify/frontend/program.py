@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from pulsify.frontend.lines import keep_lines
 from pulsify.frontend.torch_call import Axes, Call, Slot, as_array, close
 from pulsify.frontend.torch_exporters import clean, name_by_module, own_weights, source_lines
 from pulsify.frontend.torch_judge import Untested, WrongLength, check_equal
-from pulsify.frontend.torch_manners import quiet, short
+from pulsify.frontend.torch_manners import keep_log, quiet, short
 from pulsify.frontend.torch_time import units_of
 
 SUFFIX = ".pt2"
@@ -47,11 +49,15 @@ def as_onnx(source: Any) -> ir.Model:
         except Exception as error:  # whatever is in the file
             raise InvalidModel(f"{name} is no program that torch.export.load reads ({short(error)})") from error
     tell("exporting with torch.onnx")
-    with quiet():
+    log = io.StringIO()
+    with quiet(log):
         try:
             made = torch.onnx.export(program, dynamo=True, verbose=False)
         except Exception as error:  # an exporter may raise anything
-            raise InvalidModel(f"torch could not turn {name} into ONNX ({short(error)})") from error
+            printed = "\n".join([log.getvalue(), *traceback.format_exception(error)])
+            problem = InvalidModel(f"torch could not turn {name} into ONNX ({short(error)}){keep_log(printed)}")
+            problem.log = printed
+            raise problem from error
         assert made is not None
         model: ir.Model = made.model
         name_by_module(model)

@@ -13,7 +13,7 @@ from pulsify.frontend.lines import line_of
 from pulsify.frontend.torch_call import Call, Units, as_array, close
 from pulsify.frontend.torch_exporters import Trace, numbers_fixed
 from pulsify.frontend.torch_judge import WrongLength
-from pulsify.frontend.torch_manners import quiet, short
+from pulsify.frontend.torch_manners import keep_log, quiet, short
 from pulsify.frontend.torch_time import other_lengths, resized
 
 if TYPE_CHECKING:
@@ -97,9 +97,11 @@ def _missing(call: Call, attempt: Attempt, operator: str, node: str) -> str:
 
 def blamed(cause: Cause, axes: str, attempts: list[Attempt]) -> InvalidModel:
     """The error that says what is in the way."""
-    text = cause.text or "; ".join(dict.fromkeys(_told(a) for a in attempts)) + f"; {EXPORT_YOURSELF}"
+    log = "\n".join(f"---- {a.exporter}\n{a.trace.log.getvalue()}\n{_trail(a.error)}" for a in attempts)
+    told = "; ".join(dict.fromkeys(_told(a) for a in attempts))
+    text = cause.text or f"{told}; {EXPORT_YOURSELF}{keep_log(log)}"
     error = InvalidModel(f"torch could not export the module with {axes} as a dynamic time axis: {text}")
-    error.log = "\n".join(f"---- {a.exporter}\n{a.trace.log.getvalue()}\n{_trail(a.error)}" for a in attempts)
+    error.log = log
     error.__cause__ = attempts[-1].error if attempts else None
     return error
 

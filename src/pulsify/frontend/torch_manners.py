@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from pulsify.core.cache import user_cache
+
 MOST_LOG = 1 << 20  # characters kept of what exporters say
 
 
@@ -115,6 +117,17 @@ def _descriptors(log: TextIO) -> Iterator[None]:
                 os.close(copy)
             file.seek(0)
             log.write(file.read(MOST_LOG).decode(errors="replace"))
+
+
+def keep_log(text: str) -> str:
+    """Where it can be read: in the user's cache, until the next one. Empty if it cannot be written there."""
+    try:
+        path = user_cache() / "export.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text[-MOST_LOG:], "utf-8", errors="replace")
+    except (OSError, RuntimeError):  # no room, no rights, no home
+        return ""
+    return f" (what torch printed is in {path})"
 
 
 def short(error: BaseException) -> str:
