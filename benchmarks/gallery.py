@@ -1,4 +1,4 @@
-"""The figures of docs/gallery.md: ten architectures as streams, on one machine in one go.
+"""The figures of docs/gallery.md: eleven architectures as streams, on one machine in one go.
 
 python -m benchmarks.gallery [--seconds 1] [--only NAME ...]
 
@@ -18,6 +18,7 @@ import pulsify
 from benchmarks.cases import CASES, prepare
 from benchmarks.runners import endless, warmed
 from benchmarks.turns import Run, measure
+from pulsify.demo.model import HOP, enhancer
 
 CHOSEN = (
     "amp_once_8", "tcn", "gtcrn", "dtln", "fastconformer_112", "codec_encoder", "logmel_stft"
@@ -45,6 +46,7 @@ def _pooled(name: str) -> pulsify.Stream:
 
 MODELS: dict[str, Callable[[], pulsify.Stream]] = {
     **{name: lambda name=name: _case(name) for name in CHOSEN},  # type: ignore[misc]
+    "enhancer": lambda: pulsify.stream(enhancer(), pulse=HOP),
     "masked_encoder": _masked,
     **{name: lambda name=name: _pooled(name) for name in ("keywords", "speaker", "x-vector")},  # type: ignore[misc]
 }

@@ -3,9 +3,9 @@
 import numpy as np
 
 import pulsify
-from pulsify.demo.model import build
+from pulsify.demo.model import enhancer
 
-model = build()  # any batch model with a time axis: a path, bytes, an onnx or onnx_ir model, a torch module
+model = enhancer()  # any batch model with a time axis: a path, bytes, an onnx or onnx_ir model, a torch module
 stream = pulsify.stream(model, pulse=160)
 session, x = stream.session(), np.random.default_rng(0).standard_normal((1, 1, 16000), np.float32)
 parts = [session.push(chunk) for chunk in np.array_split(x, 77, axis=2)]  # chunks of any size

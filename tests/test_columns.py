@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pulsify.cli.main import main
-from pulsify.demo.model import build
+from pulsify.demo.model import enhancer
 from pulsify.report.render import port_table, state_table, summary
 from pulsify.report.render_speed import bench_table, picture, sweep_table
 from pulsify.report.sheet import Column, Sheet, shortened
@@ -90,9 +90,9 @@ def test_small_sheets() -> None:
     assert lines(picture([("pulse 0", "#" * 60, "160 in, 88 out")]), 40) == [f" pulse 0 {'#' * 60} 160 in, 88 out"]
 
 
-@pytest.mark.parametrize("command", ["inspect", "bench --seconds 0", "bench -p 16 --seconds 0"])
+@pytest.mark.parametrize("command", ["inspect", "bench --seconds 0", "bench -p 320 --seconds 0"])
 def test_commands_fit(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx.save(build(), tmp_path / "m.onnx")
+    onnx.save(enhancer(), tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
     name, *rest = command.split()
     result = CliRunner(env={"COLUMNS": "80"}).invoke(main, [name, "m.onnx", "--sample-rate", "16000", *rest])

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 import pulsify
-from pulsify.demo.model import build
+from pulsify.demo.model import enhancer
 from pulsify.serve.sources import of_stream
 from tests.serve.live import serving
 
@@ -22,7 +22,7 @@ def test_the_python_client_gets_what_the_batch_model_gives() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     found: dict[str, Any] = {}
     exec(code, found)
-    proto = build()
+    proto = enhancer()
     samples = np.random.default_rng(0).standard_normal(16000).astype(np.float32) * np.float32(0.1)
     with serving([of_stream("enhancer", pulsify.stream(proto, 320, verify=False), 16000)]) as (_, where):
         got = asyncio.run(found["clean"](samples, f"ws://{where}/v1/stream/enhancer"))

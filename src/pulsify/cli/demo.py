@@ -25,16 +25,16 @@ def demo(pulse: int, save: str | None, as_json: bool) -> None:
     pulsify demo
     pulsify demo --save demo.onnx && pulsify inspect demo.onnx --stage windows -p 160
     """
-    with working("building a model", as_json) as say:
+    with working("reading the model", as_json) as say:
         from pulsify.demo.figures import demo_figures
-        from pulsify.demo.model import build
+        from pulsify.demo.model import enhancer
 
         facts = demo_figures(pulse, 0.4, say)
         facts["saved"] = save
         if save is not None:
             import onnx
 
-            onnx.save(build(), save)
+            onnx.save(enhancer(), save)
     if as_json:
         print_json(facts)
     else:
@@ -67,8 +67,8 @@ def _show(facts: dict[str, Any]) -> None:
 
     made, bench, drawn = facts["stream"], facts["bench"], facts["timeline"]
     head = (
-        f"A speech enhancer of {facts['batch_nodes']} nodes, written for whole recordings (16 kHz): a strided conv, "
-        "positions, dilated residual blocks of which two look ahead, and a transposed conv back to sound. "
+        f"A speech enhancer of {facts['batch_nodes']} nodes, written for whole recordings (16 kHz): a spectrum every "
+        "10 ms, a convolution that looks a frame ahead, two GRU layers, a mask, and overlap-add back to sound. "
         f"Here it runs as a stream, {made['pulse']} samples at a time."
     )
     parts: list[Any] = [head, summary(stream_lines(made))]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BUILT_IN = Path(__file__).parent.parent / "demo" / "recogniser" / "model.toml"
+FEW_WORDS = 200
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SHARED_BYTES = 256 << 20  # of a model file, up to which its stream is left for other processes
 GIVEN = re.compile(r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=)?(?P<path>.+?)(?:@(?P<rate>\d+(\.\d+)?))?")
@@ -91,7 +92,17 @@ class Served:
             "latency": self.latency,
             "latency_seconds": self.latency / rate if rate else None,
             "sound": {"input": self.hears, "output": self.sounds},
+            **({"vocabulary": self.vocabulary} if self.vocabulary else {}),
         }
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """All words that a recogniser of whole words knows, if they are few."""
+        if self.recogniser is None or not self.recogniser.vocabulary.words:
+            return []
+        units = self.recogniser.vocabulary.units
+        words = [unit for index, unit in enumerate(units) if unit and index != self.recogniser.vocabulary.blank]
+        return words if len(words) <= FEW_WORDS else []
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ def of_recogniser(name: str, recogniser: Recogniser) -> Served:
 
 
 def built_in(verify: bool = False) -> list[Served]:
-    """The recogniser and the enhancer of `pulsify demo`."""
+    """The recogniser and the enhancer that come with pulsify."""
     return [source.open() for source in built_in_sources(verify)]
 
 
@@ -230,9 +241,9 @@ def _built_in_recogniser(verify: bool) -> Served:
 
 
 def _built_in_enhancer(verify: bool) -> Served:
-    from pulsify.demo.model import SAMPLE_RATE, build
+    from pulsify.demo.model import HOP, SAMPLE_RATE, enhancer
 
-    return of_stream("enhancer", convert(build(), 320, verify=verify), SAMPLE_RATE)
+    return of_stream("enhancer", convert(enhancer(), HOP, verify=verify), SAMPLE_RATE)
 
 
 def port_facts(port: Input | Output) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 import pulsify
 from pulsify.asr.wav import write_wav
 from pulsify.core.errors import CompileFailed, InvalidArgument, NotSupported
-from pulsify.demo.model import build
+from pulsify.demo.model import enhancer
 from pulsify.export import wasm
 from pulsify.export.web import runtime_files
 from tests import models
@@ -119,10 +119,10 @@ def of_a_file(page: Any, path: Path, output: str) -> Array:
 @pytest.mark.parametrize("native", [False, True], ids=["ort", "native"])
 def test_the_page_hears_a_file_and_the_microphone(native: bool, browser: Any, tmp_path: Path) -> None:
     """Sound in by both ways; of a file all frames that come out are the batch model's."""
-    stream = pulsify.stream(build(), pulse=160, sample_rate=16000, verify=False)
+    stream = pulsify.stream(enhancer(), pulse=160, sample_rate=16000, verify=False)
     exported(stream, tmp_path / "web", native)
     x = (frames(1, 1, 4000) * 0.1).astype(np.float32)
-    want = run_batch(build(), x)["clean"]
+    want = run_batch(enhancer(), x)["clean"]
     write_wav(str(tmp_path / "a.wav"), x.reshape(-1), 16000)
     with shown(browser, tmp_path / "web") as page:
         for realtime in (False, True):  # native: in the worker, then in the audio thread
