@@ -50,7 +50,7 @@ class Tab:
         self._expect(self.page.locator("#go")).to_be_enabled(timeout=30_000)
         return self
 
-    def choose(self, model: str, source: str = "Built-in", **more: str) -> Tab:
+    def choose(self, model: str, source: str = "Sample", **more: str) -> Tab:
         """A model and a sound; more: selects by their id."""
         self.is_ready()
         self.page.get_by_label("Model", exact=True).select_option(model)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +16,18 @@ import onnxruntime as ort
 import pytest
 
 import pulsify
-from pulsify.demo.model import build
+from pulsify.demo.model import enhancer
 from pulsify.serve import page
 from pulsify.serve.service import Service, Settings
 from pulsify.serve.sound import resampler
-from pulsify.serve.sources import built_in, of_stream
+from pulsify.serve.sources import ModelSource, Served, built_in, of_stream
 from pulsify.serve.store import Memory
 from pulsify.serve.tokens import tokens
 from tests.models import look_ahead, model, node, weights
 from tests.serve.browser import Proxy, Tab, chromium, read_wav, write_wav
 from tests.serve.live import Array, serving
 
-SOUND = page.SOUNDS / "lights.wav"
+SOUND, NOISY = page.SOUNDS[0] / "lights.wav", page.SOUNDS[1] / "noisy.wav"
 SAID = "light on play music louder"
 CLASSIFIER = model(  # probabilities by frame, and something about all of it
     [
@@ -69,6 +72,10 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+def small() -> Served:
+    return of_stream("small", pulsify.stream(SMALL, 160, verify=False), 16000)
+
+
 def batch(proto: Any, x: Array) -> Array:
     session = ort.InferenceSession(proto.SerializeToString())
     (y,) = session.run(None, {session.get_inputs()[0].name: x})
@@ -77,7 +84,7 @@ def batch(proto: Any, x: Array) -> Array:
 
 def cleaned(samples: Array) -> Array:
     """By the batch model, all of it."""
-    return batch(build(), samples[None, None])[0, 0]
+    return batch(enhancer(), samples[None, None])[0, 0]
 
 
 def alike(got: Array, want: Array) -> None:
@@ -89,14 +96,19 @@ def lights() -> Array:
     return read_wav(SOUND.read_bytes())[0]
 
 
+def noisy() -> Array:
+    """The sample that models of sound begin with."""
+    return read_wav(NOISY.read_bytes())[0]
+
+
 def test_sound_goes_through_a_small_model_and_comes_out_as_batch_makes_it(browser: Any) -> None:
-    with serving([of_stream("small", pulsify.stream(SMALL, 160, verify=False), 16000)]) as (_, where):
+    with serving([small()]) as (_, where):
         tab = Tab(browser, where).choose("small", speed="fast")
         tab.press()
         assert tab.ended() == "done"
         samples, rate = tab.tape("out")
         assert rate == 16000
-        alike(samples, batch(SMALL, lights()[None, None])[0, 0])
+        alike(samples, batch(SMALL, noisy()[None, None])[0, 0])
         assert tab.wrong == []
         assert all(url.startswith((f"http://{where}/", f"blob:http://{where}/")) for url in tab.asked)
 
@@ -115,7 +127,7 @@ def test_the_built_in_words_are_shown_and_the_clean_sound_is_the_batch_models(
     assert tab.ended() == "done"
     samples, rate = tab.tape("out")
     assert rate == 16000
-    alike(samples, cleaned(lights()))
+    alike(samples, cleaned(noisy()))
     assert tab.wrong == []
 
 
@@ -128,6 +140,8 @@ def test_the_microphone_is_heard_from_its_first_moment(server: tuple[Service, st
     tab.press()
     assert tab.ended() == "done"
     assert tab.text("#transcript") == SAID
+    assert tab.text("#seen-label") == "End of word to text"
+    assert re.fullmatch(r"[\d.]+ m?s", tab.text("#f-seen"))
     assert tab.wrong == []
 
 
@@ -155,7 +169,7 @@ def test_a_stream_survives_cut_connections(served: list[Any], browser: Any, name
             tab.waits("#f-counts", re.compile(rf"({moment}|{moment + 0.1:.1f}|[1-9]\.[{int(moment * 10) % 10}-9]) s.*"))
             proxy.shut.set()
             assert proxy.cut()
-            tab.waits("#status", "Connection lost, coming back…")
+            tab.waits("#status", "Connection lost, reconnecting…")
             time.sleep(0.3 * turn)
             proxy.shut.clear()
             tab.waits("#f-lost", str(turn + 1))
@@ -164,7 +178,7 @@ def test_a_stream_survives_cut_connections(served: list[Any], browser: Any, name
         if name == "recogniser":
             assert tab.text("#transcript") == SAID
         else:
-            alike(tab.tape("out")[0], cleaned(lights()))
+            alike(tab.tape("out")[0], cleaned(noisy()))
         proxy.close()
 
 
@@ -179,7 +193,7 @@ def test_a_stream_goes_on_at_another_server(served: list[Any], browser: Any) -> 
         proxy.goes_to(there)
         assert proxy.cut()
         assert tab.ended() == "done"
-        alike(tab.tape("out")[0], cleaned(lights()))
+        alike(tab.tape("out")[0], cleaned(noisy()))
         assert second.figures.ended["enhancer", "done"] == 1 and not first.figures.ended["enhancer", "done"]
         proxy.close()
 
@@ -204,7 +218,7 @@ def test_curves_and_results_about_the_whole_are_shown(server: tuple[Service, str
 def test_a_model_of_which_nobody_said_the_rate_is_shown_too(server: tuple[Service, str], browser: Any) -> None:
     """At 25 pulses a second, sent whole: a pulse of 4 frames and a delay of 3 are 70 ms; what is seen is no less."""
     tab = Tab(browser, server[1]).choose("plain")
-    assert "25 pulses a second" in tab.text("#controls")
+    assert "25 pulses per second" in tab.text("#controls")
     tab.press()
     tab.waits("#f-counts", re.compile(r"[1-9]\.\d s.*"))
     tab.press()
@@ -229,7 +243,7 @@ def test_files_of_many_kinds_are_heard(server: tuple[Service, str], browser: Any
     (tmp_path / "no.mp3").write_bytes(b"no sound")
     tab.page.locator("#file").set_input_files(tmp_path / "no.mp3")
     tab.press()
-    assert tab.ended() == "failed: This file has no sound that this browser can read."
+    assert tab.ended() == "failed: This browser cannot decode any audio in this file."
 
 
 @pytest.mark.slow
@@ -254,10 +268,12 @@ def test_stop_ends_a_stream_early_and_the_rest_comes_out(
 def test_a_token_is_asked_for_and_kept_from_view(served: list[Any], browser: Any) -> None:
     with serving(served, Settings(tokens=tokens(["ünsaid"]))) as (_, where):
         tab = Tab(browser, where)
-        tab.waits("#status", "This server wants a token")
-        tab.page.get_by_label("Token of this server").fill("wrong")
+        tab.waits("#status", "This server requires an access token")
+        assert tab.text("#token-wrong") == ""
+        tab.page.get_by_label("Access token").fill("wrong")
         tab.page.keyboard.press("Enter")
-        tab.page.get_by_label("Token of this server").fill("ünsaid")
+        tab.waits("#token-wrong", "The server rejected this token.")
+        tab.page.get_by_label("Access token").fill("ünsaid")
         tab.page.keyboard.press("Enter")
         tab.choose("recogniser", speed="fast").press()
         assert tab.ended() == "done" and tab.text("#transcript") == SAID
@@ -266,12 +282,64 @@ def test_a_token_is_asked_for_and_kept_from_view(served: list[Any], browser: Any
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [320, 768, 1280])
+def test_the_form_for_the_token_stands_alone_and_nothing_overlaps(browser: Any, width: int) -> None:
+    with serving([small()], Settings(tokens=tokens(["unsaid"]))) as (_, where):
+        tab = Tab(browser, where, viewport={"width": width, "height": 740})
+        tab.waits("#status", "This server requires an access token")
+        boxes = [tab.page.locator(f"#access {each}").bounding_box() for each in ("input", "button")]
+        (left, right) = [(b["x"], b["y"], b["x"] + b["width"], b["y"] + b["height"]) for b in boxes if b]
+        assert left[2] <= right[0] or left[3] <= right[1]
+        assert not tab.page.locator("#controls").is_visible() and not tab.page.locator("#results").is_visible()
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+        tab.page.get_by_label("Access token").fill("unsaid")
+        tab.page.get_by_role("button", name="Connect").click()
+        assert tab.is_ready().page.locator("#results").is_visible()
+
+
+def test_models_that_are_not_open_yet_are_waited_for(browser: Any) -> None:
+    """One that is opened later joins the menu, and leaves a run alone that is shown."""
+    first, second = threading.Event(), threading.Event()
+
+    def opens(may: threading.Event, name: str) -> Served:
+        assert may.wait(60)
+        return replace(small(), name=name)
+
+    sources = [ModelSource(n, partial(opens, may, n)) for n, may in (("one", first), ("two", second))]
+    with serving(sources) as (_, where):
+        try:
+            tab = Tab(browser, where)
+            tab.waits("#status", "Opening one, two…")
+            assert not tab.page.locator("#controls").is_visible()
+            first.set()
+            tab.choose("one", speed="fast").press()
+            assert tab.ended() == "done"
+            second.set()
+            tab.waits("#model", "one (sound)two (sound)")
+            assert tab.ended() == "done" and len(tab.tape("out")[0]) == len(noisy())
+            tab.choose("two").press()
+            assert tab.ended() == "done" and tab.wrong == []
+        finally:
+            first.set()
+            second.set()
+
+
+@pytest.mark.slow
+def test_the_words_of_a_small_vocabulary_are_listed(server: tuple[Service, str], browser: Any) -> None:
+    tab = Tab(browser, server[1]).choose("recogniser")
+    words = (page.SOUNDS[0] / "vocabulary.txt").read_text().split()
+    assert tab.text("#vocabulary") == f"This recogniser knows only these 30 words: {', '.join(words)}."
+    tab.choose("enhancer")
+    assert not tab.page.locator("#vocabulary").is_visible()
+
+
+@pytest.mark.slow
 def test_a_full_server_says_so(served: list[Any], browser: Any) -> None:
     with serving(served) as (service, where):
         service.draining = True
         tab = Tab(browser, where).choose("enhancer")
         tab.press()
-        assert tab.ended() == "failed: The server takes no streams now; try again later."
+        assert tab.ended() == "failed: The server accepts no streams at the moment; try again later."
 
 
 @pytest.mark.slow
@@ -292,11 +360,11 @@ def test_it_is_used_by_keyboard_alone_and_everything_has_a_name(server: tuple[Se
     tree = tab.page.locator("body").aria_snapshot()
     for role, name in (
         ("combobox", "Model"),
-        ("radio", "Built-in"),
+        ("radio", "Sample"),
         ("radio", "Microphone"),
         ("button", "Start"),
-        ("img", "In: the spectrum over time"),
-        ("checkbox", "show what is still held back, in grey"),
+        ("img", "Input: spectrogram over time"),
+        ("checkbox", "preview words that are not final, in grey"),
         ("status", ""),
     ):
         assert f'{role} "{name}"' in tree if name else role in tree

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 HERE = Path(__file__).parent
-SOUNDS = HERE.parent.parent / "demo" / "recogniser"
+SOUNDS = [HERE.parent.parent / "demo" / folder for folder in ("recogniser", "enhancer")]
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -44,10 +44,10 @@ HEADERS = {
 
 
 def files() -> dict[str, Path]:
-    """What there is, by the path it is asked for."""
-    found = {f"/{each.name}": each for each in sorted(HERE.iterdir()) if each.suffix in KINDS}
-    found |= {f"/sounds/{each.name}": each for each in sorted(SOUNDS.glob("*.wav"))}
-    return {"/": found["/index.html"], **found}
+    """The files of the page, by path of the URL."""
+    paths = {f"/{each.name}": each for each in sorted(HERE.iterdir()) if each.suffix in KINDS}
+    paths |= {f"/sounds/{each.name}": each for folder in SOUNDS for each in sorted(folder.glob("*.wav"))}
+    return {"/": paths["/index.html"], **paths}
 
 
 def routes() -> list[Route]:

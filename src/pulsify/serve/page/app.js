@@ -1,4 +1,4 @@
-// The page: what was chosen, what runs, and what is shown of it.
+// The page: the choices, the run, and what is shown of it.
 
 import {get, load} from "./client.js";
 import {drawAxis, drawStrip, theme} from "./draw.js";
@@ -8,41 +8,63 @@ import {Player, TYPES, decode, microphone, recording, waves} from "./sound.js";
 
 const $ = id => document.getElementById(id);
 const LOAD = 2000;
-const FRAME = 30; // milliseconds between pictures, at the least: sound comes first
-const SPAN = {wide: 8, narrow: 4}; // seconds on the screen
-const WHOLE = 30; // at the end: all of it, if it is no longer
-const SAID = {
+const STARTING = 1000; // milliseconds between questions while the server opens its models
+const FRAME = 30; // milliseconds between two frames, at least: sound comes first
+const SPAN = {wide: 8, narrow: 4}; // seconds shown
+const WHOLE = 30; // seconds up to which all of a finished run is shown
+const STATES = {
   connecting: "Connecting…",
   live: "Live",
-  lost: "Connection lost, coming back…",
-  ending: "The rest comes out…",
-  done: "Done: every frame is out",
+  lost: "Connection lost, reconnecting…",
+  ending: "Finishing…",
+  done: "Done: all output received",
   failed: "Failed",
-  abandoned: "Left",
+  abandoned: "Cancelled",
 };
 
 const HINT = $("hint").textContent;
 
 let models = [], session = null, rows = [], colours = theme(), dirty = true, drawn = -FRAME, turns = 0, mayLeave = 0;
+let sampleChosen = false;
 let token = sessionStorage.getItem("pulsify.token") ?? "";
 
 // ---- models
 
 async function findModels() {
+  let starting;
   try {
-    models = (await get("v1/models", token)).models;
+    ({models, starting} = await get("v1/models", token));
   } catch (error) {
-    $("token-row").hidden = error.status !== 401;
-    say("failed", error.status === 401 ? "This server wants a token" : "The server does not answer");
-    if (error.status === 401) $("token").focus();
+    if (error.status === 401) askForToken();
+    else say("failed", "The server does not respond");
     return;
   }
   sessionStorage.setItem("pulsify.token", token);
-  $("token-row").hidden = true;
-  const wanted = new URLSearchParams(location.search).get("model");
+  $("access").hidden = true;
+  $("controls").hidden = $("results").hidden = !models.length;
+  if (starting?.length) {
+    setTimeout(findModels, STARTING);
+    if (!models.length) say("connecting", `Opening ${starting.join(", ")}…`);
+  }
+  if (same(models)) return;
+  const wanted = chosen()?.model ?? new URLSearchParams(location.search).get("model");
   const option = each => new Option(`${each.model} (${gives(each)})`, each.model, false, each.model === wanted);
   $("model").replaceChildren(...models.map(option));
-  chooseModel();
+  if (!session && $("go").dataset.running !== "true") chooseModel();
+}
+
+/** Are these the models of the menu? */
+const same = models => models.map(each => each.model).join() === [...$("model").options].map(each => each.value).join();
+
+function askForToken() {
+  const wrong = token !== "";
+  say(wrong ? "failed" : "idle", "This server requires an access token");
+  $("access").hidden = false;
+  $("controls").hidden = $("results").hidden = true;
+  put("token-wrong", wrong ? "The server rejected this token." : "");
+  $("token").setAttribute("aria-invalid", wrong);
+  $("token").select();
+  $("token").focus();
 }
 
 function gives(model) {
@@ -69,13 +91,15 @@ function chooseModel() {
   for (const id of ["sources", "speed-row", "listen-row"]) $(id).hidden = !hears;
   listen.options[2].hidden = listen.options[2].disabled = !model.sound.output;
   if (!model.sound.output && listen.value === "out") listen.value = "none";
-  const pace = model.sample_rate ? "" : `, ${Math.round(clock(model) / model.pulse)} pulses a second`;
+  const pace = model.sample_rate ? "" : `, ${Math.round(clock(model) / model.pulse)} pulses per second`;
   $("waves-row").hidden = hears;
-  put("waves-row", `It hears no sound: the page makes up slow waves${pace}.`);
+  put("waves-row", `This model takes no audio: the page sends slow test waves${pace}.`);
   const odd = hears ? undefined : model.inputs.find(port => !TYPES[port.dtype]);
-  if (odd) notice(`The page can make no frames of ${odd.dtype}, as ${odd.name} has them.`);
+  if (odd) notice(`The page cannot generate input of type ${odd.dtype} (${odd.name}).`);
   $("go").disabled = Boolean(odd);
+  if (!sampleChosen) $("built-in").value = model.sound.output ? "noisy.wav" : "lights.wav";
   legend(model);
+  vocabulary(model);
   chooseSource();
   showFigures();
   dirty = true;
@@ -83,9 +107,17 @@ function chooseModel() {
 
 function legend(model) {
   const [out, , held, fill] = $("legend").children;
-  out.lastChild.textContent = model.kind === "text" ? "words of it are out, or in grey" : "has come out";
-  held.lastChild.textContent = model.kind === "text" ? "may be held back" : "held back: the delay";
+  out.lastChild.textContent = model.kind === "text" ? "transcribed" : "output received";
+  held.lastChild.textContent = model.kind === "text" ? "may be pending" : "model delay";
   fill.hidden = model.kind === "text";
+  put("seen-label", model.kind === "text" ? "End of word to text" : "Measured latency");
+}
+
+/** A small one is listed: other words are not recognised. */
+function vocabulary(model) {
+  const words = model.vocabulary ?? [];
+  $("vocabulary").hidden = !words.length;
+  put("vocabulary", `This recogniser knows only these ${words.length} words: ${words.join(", ")}.`);
 }
 
 const source = () => document.querySelector("[name=source]:checked").value;
@@ -114,14 +146,14 @@ async function start() {
   notice("");
   chooseModel();
   running(true);
-  say("connecting", SAID.connecting);
-  const deaf = error => notice(`This cannot be played: ${error.message}`);
+  say("connecting", STATES.connecting);
+  const deaf = error => notice(`Playback failed: ${error.message}`);
   const players = $("listen").value === "out" ? {out: new Player(model.sample_rate, deaf)} : {};
   const turn = ++turns;
   try {
     const opened = await openSource(model);
     if (turn !== turns) {
-      opened.close(); // somebody pressed Stop meanwhile
+      opened.close(); // Stop was pressed in the meantime
       return;
     }
     session = new Session(model, opened, token, {
@@ -140,16 +172,16 @@ async function start() {
     players.out?.close();
     if (turn !== turns) return;
     running(false);
-    say("failed", "Not started");
+    say("failed", "Could not start");
     notice(sentence(error.message));
   }
 }
 
 function changed(state, why) {
-  say(state, SAID[state]);
+  say(state, STATES[state]);
   if (state === "ending") {
-    $("go").firstChild.textContent = "Leave";
-    mayLeave = performance.now() + 1000; // a Stop that comes too late is no Leave
+    $("go").firstChild.textContent = "Cancel";
+    mayLeave = performance.now() + 1000; // a second click on Stop does not cancel
   }
   if (["done", "failed", "abandoned"].includes(state)) {
     running(false);
@@ -162,11 +194,11 @@ function changed(state, why) {
 
 function grow(added) {
   $("hint").hidden = true;
-  $("transcript").append(added); // a piece of its own: a screen reader says what is new
+  $("transcript").append(added); // a text node of its own: a screen reader reads only what is new
 }
 
 function finish() {
-  if (!$("transcript").textContent) put("hint", "No word that the model knows.");
+  if (!$("transcript").textContent) put("hint", "No known word was recognised.");
   for (const side of ["in", "out"]) {
     const tape = session[side].tape, audio = $(`tape-${side}`), link = $(`save-${side}`);
     if (audio.src) URL.revokeObjectURL(audio.src);
@@ -194,7 +226,7 @@ function press() {
   else if (performance.now() > mayLeave) session.abandon();
 }
 
-// ---- what is said and shown
+// ---- status and figures
 
 function say(state, text) {
   $("status").dataset.state = state;
@@ -221,8 +253,9 @@ function showFigures() {
   const latency = session?.latency ?? model.latency_seconds;
   put("f-model", latency === null ? `${model.latency} frames` : ms(latency));
   const seen = session?.seen.map(each => each[1]).sort((a, b) => a - b) ?? [];
+  $("seen-row").hidden = model.kind === "text" && !seen.length;
   put("f-seen", seen.length ? ms(seen[seen.length >> 1] / 1000) : "–");
-  put("f-worst", seen.length ? `worst ${ms(seen.at(-1) / 1000)}` : "");
+  put("f-worst", seen.length ? `maximum ${ms(seen.at(-1) / 1000)}` : "");
   const trips = [...(session?.stream.trips ?? [])].sort((a, b) => a - b);
   put("f-trip", trips.length ? ms(trips[trips.length >> 1] / 1000) : "–");
   put("f-lost", String(session?.stream.resumed ?? 0));
@@ -265,14 +298,14 @@ function draw(when = 0) {
   showFigures();
 }
 
-/** Close enough that single pulses are seen. */
+/** Narrow enough to see single pulses. */
 function strip(model, now) {
   const pulse = session?.pulse ?? model.pulse_seconds ?? model.pulse / clock(model);
   const late = session?.latency ?? model.latency_seconds ?? pulse;
   const span = Math.max($("strip").clientWidth < 640 ? 0.4 : 0.8, 5 * late, 5 * pulse);
   const least = Math.max(now, span);
   drawStrip($("strip"), {pulse, now: least, parts: session?.parts ?? [], span}, colours);
-  put("strip-span", `a pulse is ${ms(pulse)}, the last ${ms(span)} are shown`);
+  put("strip-span", `pulse ${ms(pulse)}, last ${ms(span)} shown`);
 }
 
 // ---- begin
@@ -281,7 +314,7 @@ function begin() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (given) {
     token = decodeURIComponent(given[1]);
-    history.replaceState(null, "", location.pathname + location.search); // a token is not for those who look on
+    history.replaceState(null, "", location.pathname + location.search); // the token must not stay visible
   }
   $("controls").onsubmit = event => {
     event.preventDefault();
@@ -290,18 +323,18 @@ function begin() {
   $("model").onchange = chooseModel;
   for (const each of document.querySelectorAll("[name=source]")) {
     each.onchange = () => {
-      if (source() === "microphone") $("listen").value = "none"; // it would hear itself
+      if (source() === "microphone") $("listen").value = "none"; // feedback
       chooseSource();
     };
   }
+  $("built-in").onchange = () => (sampleChosen = true);
   $("listen").onchange = () => session?.relisten();
   $("peek").onchange = () => ($("ahead").textContent = "");
-  const useToken = () => {
+  $("access").onsubmit = event => {
+    event.preventDefault();
     token = $("token").value.trim();
     findModels();
   };
-  $("token-ok").onclick = useToken;
-  $("token").onkeydown = event => event.key === "Enter" && (event.preventDefault(), useToken());
   const recolour = () => ((colours = theme()), (dirty = true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   new ResizeObserver(() => (dirty = true)).observe(document.body);

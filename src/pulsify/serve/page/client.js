@@ -1,16 +1,16 @@
-// One stream of docs/serve.md, through as many connections as it takes: what the server has not acknowledged is kept,
-// what has arrived is counted, and after a cut the stream goes on exactly. Nothing of the page is known here.
+// A client of docs/serve.md: one stream over as many connections as needed. Input is kept until the server
+// acknowledges it, output is counted, and after a lost connection the stream continues exactly. Independent of the page.
 
 const KEPT = 48 << 20; // bytes of input that may wait for an acknowledgement
 const AHEAD = 1 << 18; // bytes that may wait in the socket
-const PIECE = 1 << 16; // bytes a message, where a chunk is larger
+const PIECE = 1 << 16; // bytes per message, if a chunk is larger
 const PING = 2000;
-const SILENCE = 9000; // milliseconds without a word, though we asked
+const SILENCE = 9000; // milliseconds without an answer to a ping
 const TRIES = [100, 300, 700, 1500, 3000, 5000]; // milliseconds between them; the last for ever
-const WIDTH = {float64: 8, int64: 8, uint64: 8, float32: 4, int32: 4, uint32: 4}; // bytes a number
+const WIDTH = {float64: 8, int64: 8, uint64: 8, float32: 4, int32: 4, uint32: 4}; // bytes per number
 Object.assign(WIDTH, {float16: 2, int16: 2, uint16: 2, int8: 1, uint8: 1, bool: 1});
 
-/** How the frames of a port lie in a message: [outer, frames, inner] of `width` bytes each. */
+/** The layout of a port's frames in a message: [outer, frames, inner] of `width` bytes each. */
 export function layout(port, sound) {
   if (sound) return {outer: 1, inner: 1, width: 4, dtype: "float32", channels: 1};
   const size = dims => dims.reduce((all, d) => all * (typeof d === "number" ? d : 1), 1);
@@ -23,14 +23,14 @@ export function headers(token) {
   return token ? {Authorization: `Bearer ${token}`} : {};
 }
 
-/** GET, as JSON or text; an Error with `status` if it is refused. */
+/** GET, as JSON or text; an Error with `status` if it is rejected. */
 export async function get(path, token, as = "json") {
   const reply = await fetch(new URL(path, document.baseURI), {headers: headers(token), cache: "no-store"});
   if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), {status: reply.status});
   return reply[as]();
 }
 
-/** What /metrics says, by name and model. */
+/** The figures of /metrics, by name and model. */
 export async function load(token) {
   const out = {};
   for (const line of (await get("metrics", token, "text")).split("\n")) {
@@ -41,14 +41,14 @@ export async function load(token) {
 }
 
 export class Stream {
-  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added), peek(message, chunks),
+  // on: state(name, why), ready(facts), frames(output, bytes, layout), text(added, words), peek(message, chunks),
   // done(message), warning(message)
-  // covered(frames): all that follows from so much of the input has been told, or stands in the peek that comes next
+  // covered(frames): all output for so much of the input has arrived, or is in the next peek
   constructor(model, token, opening, on) {
     this.model = model;
     this.on = on;
     this.have = {};
-    this.trips = []; // milliseconds there and back
+    this.trips = []; // round trips in milliseconds
     this.resumed = 0;
     this.state = "connecting";
     this._access = token;
@@ -56,7 +56,7 @@ export class Stream {
     this._token = null;
     this._kept = []; // chunks: input, start, frames, data
     this._bytes = 0;
-    this._next = 0; // the first of them that is to be sent
+    this._next = 0; // the first chunk to be sent
     this._given = model.inputs.map(() => 0);
     this._in = model.inputs.map(port => layout(port, opening.format));
     this._out = model.kind === "text" ? [] : model.outputs.map(port => layout(port, opening.output?.format));
@@ -67,9 +67,9 @@ export class Stream {
     this._connect();
   }
 
-  // ---- what the page says
+  // ---- calls
 
-  /** Frames of an input, as a typed array; they are kept until the server has them for good. */
+  /** Frames of an input, as a typed array; they are kept until the server has them in a snapshot. */
   send(array, frames, input = 0) {
     if (this._flushed || this.over) return;
     const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
@@ -87,7 +87,7 @@ export class Stream {
     this._given[input] += frames;
     this._bytes += data.byteLength;
     while (this._bytes > KEPT && this._next > 0) this._forget();
-    if (this._bytes > KEPT) this._end("failed", "more waits to be sent than is kept");
+    if (this._bytes > KEPT) this._end("failed", "too much input is waiting to be sent");
   }
 
   _forget() {
@@ -95,7 +95,7 @@ export class Stream {
     this._next -= 1;
   }
 
-  /** Input frames that were given, and how many of them wait here, unsent. */
+  /** Input frames so far, and how many of them are not sent yet. */
   get given() {
     return this._given[0];
   }
@@ -118,7 +118,7 @@ export class Stream {
     }
   }
 
-  /** Leave without a result. */
+  /** End the stream without waiting for its output. */
   abandon() {
     this._end("abandoned");
   }
@@ -147,7 +147,7 @@ export class Stream {
     this._watch = setInterval(() => this._check(), PING);
   }
 
-  /** Is anybody there? A cable that was pulled closes nothing. */
+  /** A broken network closes no connection: only missing answers show it. */
   _check() {
     if (performance.now() - this._heard > SILENCE) this._lost();
     else if (this._open) this._ws.send(JSON.stringify({type: "ping", id: Math.round(performance.now() * 1000)}));
@@ -173,15 +173,15 @@ export class Stream {
     this._timer = setTimeout(() => this._connect(), TRIES[Math.min(this._failures++, TRIES.length - 1)]);
   }
 
-  /** A browser does not tell why a websocket was refused; HTTP does. */
+  /** Browsers do not report why a websocket was rejected; HTTP does. */
   async _why() {
     try {
       await get("v1/models", this._access);
       await get("ready", this._access, "text");
-      return "the server took no stream: it may be full; try again later";
+      return "the server accepted no stream; it may be full, try again later";
     } catch (error) {
-      if (error.status === 401) return "the server wants a token";
-      return error.status === 503 ? "the server takes no streams now; try again later" : "the server cannot be reached";
+      if (error.status === 401) return "the server requires an access token";
+      return error.status === 503 ? "the server accepts no streams at the moment; try again later" : "the server cannot be reached";
     }
   }
 
@@ -201,7 +201,7 @@ export class Stream {
     this._drop();
   }
 
-  // ---- what the server says
+  // ---- messages from the server
 
   _received(data) {
     this._heard = performance.now();
@@ -234,7 +234,7 @@ export class Stream {
     this._pump();
   }
 
-  /** The server has so much of the input; everything from there on is sent, again if need be. */
+  /** The server has so much of the input; everything after it is sent (again). */
   _rewind(received) {
     const has = this.model.inputs.map(port => received[port.name] ?? 0);
     this._next = this._kept.findIndex(c => c.start + c.frames > has[c.input]);
@@ -250,7 +250,7 @@ export class Stream {
     }
     const starts = [...this._given];
     for (const chunk of this._kept.slice(this._next).reverse()) starts[chunk.input] = chunk.start;
-    if (starts.some((start, input) => start > has[input])) this._end("failed", "the server is behind what was kept");
+    if (starts.some((start, input) => start > has[input])) this._end("failed", "the server lost more of the stream than this page has kept");
   }
 
   _pump() {
@@ -279,7 +279,7 @@ export class Stream {
 
   _on_text(message) {
     this.have.text += [...message.added].length; // the server counts characters, not UTF-16
-    this.on.text?.(message.added);
+    this.on.text?.(message.added, message.words ?? []);
   }
 
   _on_pong(message) {
@@ -308,9 +308,10 @@ export class Stream {
   }
 
   _on_done(message) {
+    if (message.words) this.on.text?.("", message.words);
     this.on.done?.(message);
     const ws = this._ws;
-    ws.onclose = null; // the server closes, and the stream is forgotten there once we have answered
+    ws.onclose = null; // the server closes and forgets the stream once it has the answer
     this._end("done");
   }
 }

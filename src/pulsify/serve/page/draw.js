@@ -1,9 +1,9 @@
-// Rows of the time line, on canvases. All of them share a time axis, and its right edge is now.
+// Rows of the timeline, on canvases. They share a time axis; its right edge is now.
 
 const FONT = '11px ui-monospace, "SF Mono", Menlo, Consolas, monospace';
-const LINES = 8; // channels that are drawn as lines; more are a picture
+const LINES = 8; // channels drawn as lines; more are drawn as a picture
 
-/** The page's own colours, so that light and dark are the style sheet's alone. */
+/** The colours of the style sheet, which alone defines light and dark. */
 export function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = name => style.getPropertyValue(`--${name}`).trim();
@@ -69,7 +69,7 @@ export function drawWave(canvas, envelope, view, colours, colour) {
   edge(pen, x(envelope.end), height, colour, envelope.count);
 }
 
-/** Where a row ends for now. */
+/** The current end of a row. */
 function edge(pen, x, height, colour, any) {
   if (!any) return;
   pen.fillStyle = colour;
@@ -78,7 +78,7 @@ function edge(pen, x, height, colour, any) {
   pen.globalAlpha = 1;
 }
 
-/** Columns of bytes as a picture that goes round; those that are new are painted, all of them when colours change. */
+/** Columns of bytes as a circular picture. New columns are painted, and all of them when colours change. */
 class Picture {
   constructor(size, rows) {
     this.canvas = new OffscreenCanvas(Math.min(size, 4000), rows);
@@ -138,7 +138,7 @@ export function drawSpectrum(canvas, spectrum, view, colours) {
   label(pen, said, 3, 11, colours);
 }
 
-/** Values one beside the other, from zero. */
+/** Values as bars from zero. */
 export function drawBars(canvas, values, colours) {
   const {pen, width, height} = prepared(canvas), each = Math.min(60, width / Math.max(1, values.length));
   const low = Math.min(0, ...values), high = Math.max(low + 1e-9, 0, ...values);
@@ -186,12 +186,12 @@ function drawHeat(canvas, curves, view, colours) {
   image.draw(pen, first, curves.count, t => x(t / curves.rate), height);
 }
 
-/** Words where the sound was when they were told: [{at, text}]. Each stands left of its mark: it was said before. */
+/** Words at the time they were output: [{at, text}]. Each is drawn left of its mark, as it was spoken before. */
 export function drawWords(canvas, words, view, colours) {
   const {pen, width, height} = prepared(canvas), x = across(view, width);
   grid(pen, width, height, view, colours);
   pen.font = '14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
-  const lane = (height - 8) / 2, free = [-Infinity, -Infinity]; // two lines, taken by turns where words are close
+  const lane = (height - 8) / 2, free = [-Infinity, -Infinity]; // two lines, used in turn if words are close
   for (const {at, text} of words) {
     const right = x(at), long = pen.measureText(text).width;
     let row = free.findIndex(end => end < right - long - 8);
@@ -219,7 +219,7 @@ export function drawAxis(canvas, view, colours) {
   }
 }
 
-/** The last moments, close up: pulses as boxes, and how far each has come. parts: [{from, to, kind}] in seconds. */
+/** The last moments: pulses as boxes, and the progress of each. parts: [{from, to, kind}] in seconds. */
 export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
   const {pen, width, height} = prepared(canvas), view = {from: now - span, to: now}, x = across(view, width);
   const top = 4, tall = height - 22;
@@ -229,7 +229,7 @@ export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
     const left = Math.max(0, x(Math.max(0, from))), right = Math.min(width, x(to));
     if (right <= left) continue;
     pen.fillStyle = {out: colours.out, way: colours.wait, held: colours.held, fill: colours.in}[kind];
-    pen.globalAlpha = kind === "out" ? 0.3 : 1; // what is held back is what this row is about
+    pen.globalAlpha = kind === "out" ? 0.3 : 1; // the delay is the subject of this row
     pen.fillRect(left, top, right - left, tall);
     pen.globalAlpha = 1;
     if (kind === "out") pen.fillRect(left, top + tall - 3, right - left, 3);
@@ -251,7 +251,7 @@ export function drawStrip(canvas, {pulse, now, parts, span}, colours) {
   }
 }
 
-/** So that the parts can be told apart without colours. */
+/** Patterns distinguish the parts without colours. */
 function hatch(pen, left, top, width, height, colour, kind) {
   pen.save();
   pen.beginPath();

@@ -1,8 +1,8 @@
-// The rows of the time line, as they fit a model: made once a model, drawn whenever something has come.
+// The rows of the timeline for a model: created once per model, drawn after every change.
 
 import {drawBars, drawCurves, drawSpectrum, drawWave, drawWords} from "./draw.js";
 
-const NAMED = 8; // channels whose values stand beside the row
+const NAMED = 8; // channels whose values are shown beside the row
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -26,8 +26,8 @@ export function rowsFor(model) {
   const sound = (side, title) => {
     const wave = (canvas, s, view, look) => drawWave(canvas, s?.[side].wave ?? NOTHING, view, look, look[side]);
     const spectrum = (canvas, s, view, look) => drawSpectrum(canvas, s?.[side].spectrum ?? NOTHING, view, look);
-    out.push(row(title, "wave", `${title}: the wave over time`, "", wave));
-    out.push(row(title, "spectrum", `${title}: the spectrum over time`, "tall", spectrum));
+    out.push(row(title, "waveform", `${title}: waveform over time`, "", wave));
+    out.push(row(title, "spectrogram", `${title}: spectrogram over time`, "tall", spectrum));
   };
   const curves = (side, port, at) => {
     const lines = (canvas, s, view, colours, values) => {
@@ -35,14 +35,14 @@ export function rowsFor(model) {
       drawCurves(canvas, found ?? NOTHING, view, colours, colours[side]);
       if (found) tell(values, found, colours);
     };
-    out.push(row(port.name, side, `${port.name}: its values over time`, "tall", lines));
+    out.push(row(port.name, side === "in" ? "input" : "output", `${port.name}: its values over time`, "tall", lines));
   };
-  if (model.sound.input) sound("in", "In");
+  if (model.sound.input) sound("in", "Input");
   else model.inputs.forEach((port, at) => curves("in", port, at));
   if (model.kind === "text") {
     const words = (canvas, s, view, colours) => drawWords(canvas, s?.words ?? [], view, colours);
-    out.push(row("Words", "when told", "Words, at the time they were told", "words-row", words));
-  } else if (model.sound.output) sound("out", "Out");
+    out.push(row("Words", "when output", "Words, at the time they were output", "words-row", words));
+  } else if (model.sound.output) sound("out", "Output");
   else model.outputs.forEach((port, at) => (port.axis === null ? out.push(whole(port)) : curves("out", port, at)));
   return out;
 }
@@ -59,8 +59,8 @@ function tell(values, curves, colours) {
 
 /** A result about the whole stream: what it would be if the stream ended now. */
 function whole(port) {
-  const about = `${port.name}: about the whole stream`;
-  return row(port.name, "of all so far", about, "", (canvas, s, view, colours, values) => {
+  const about = `${port.name}: of the whole stream`;
+  return row(port.name, "whole stream so far", about, "", (canvas, s, view, colours, values) => {
     const found = s?.out.values[port.name] ?? [];
     drawBars(canvas, found, colours);
     values.textContent = found.slice(0, 4).map(v => v.toPrecision(3)).join(" ") + (found.length > 4 ? " …" : "");

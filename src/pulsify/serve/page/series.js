@@ -1,7 +1,7 @@
-// What was seen lately, by time: envelopes of sound, spectra, curves. Nothing is drawn here.
+// Recent data by time: envelopes of sound, spectra, curves. Nothing is drawn here.
 
-const STEP = 0.01; // seconds a column of a spectrum
-const FINE = 0.004; // and of an envelope
+const STEP = 0.01; // seconds per column of a spectrum
+const FINE = 0.004; // seconds per column of an envelope
 
 /** Least and greatest sample of each column. */
 export class Envelope {
@@ -45,7 +45,7 @@ export class Spectrum {
     this.count = this.columns = 0;
     this.top = Math.min(8000, rate / 2);
     this.points = 2 ** Math.max(6, Math.round(Math.log2(rate * 0.03)));
-    this._held = new Float32Array(this.points); // the last samples, in a circle
+    this._held = new Float32Array(this.points); // the last samples, in a circular buffer
     const hann = (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / this.points);
     this._window = Float32Array.from({length: this.points}, hann);
     this._edges = mel(bands, this.top).map(hz => (hz * this.points) / rate);
@@ -72,7 +72,7 @@ export class Spectrum {
       const from = this._edges[b], to = Math.max(this._edges[b + 1], from + 1);
       let power = 0;
       for (let k = Math.floor(from); k < to; k++) power = Math.max(power, this._re[k] ** 2 + this._im[k] ** 2);
-      const decibel = 10 * Math.log10(power / (n * n) * 16 + 1e-12); // 0: a sine of full size
+      const decibel = 10 * Math.log10(power / (n * n) * 16 + 1e-12); // 0 dB: a sine of amplitude 1
       this.values[at + b] = Math.max(0, Math.min(255, ((decibel + 90) / 75) * 255));
     }
     this.columns += 1;
@@ -88,7 +88,7 @@ export class Curves {
   constructor(name, channels, rate, seconds = 60) {
     this.name = name;
     this.channels = channels;
-    this.rate = rate; // frames a second
+    this.rate = rate; // frames per second
     this.size = Math.max(2, Math.min(Math.ceil(seconds * rate), 1 << 16));
     this.values = new Float32Array(this.size * channels);
     this.count = 0;
@@ -118,7 +118,7 @@ export class Curves {
     return this.count ? this.values[((this.count - 1) % this.size) * this.channels + channel] : NaN;
   }
 
-  /** What the axis shows: 0 to 1 for probabilities. */
+  /** The range of the axis: 0 to 1 for probabilities. */
   get range() {
     if (this.low > this.high) return [0, 1];
     if (this.low >= -0.001 && this.high <= 1.001) return [0, 1];

@@ -1,27 +1,29 @@
-// One run: sound from its source through a stream, everything that is seen of it, and how late it was.
+// One run: input from its source through a stream, everything that is shown of it, and the latency measured.
 
 import {Stream} from "./client.js";
 import {Curves, Envelope, Spectrum} from "./series.js";
 import {Player, TYPES, Tape} from "./sound.js";
 
-const NOBODY = 25; // pulses a second, for a model of which nobody said how fast its time is
-const LATELY = 5000; // milliseconds over which latency is seen
+const UNKNOWN = 25; // pulses per second, for a model whose rate is unknown
+const LATELY = {frames: 5000, text: 30000}; // milliseconds over which latency is shown
+const REMEMBERED = 60; // seconds of speech whose words may still come
 const PEEK = 300;
 
-/** Units of a model's time a second. */
-export const clock = model => model.sample_rate ?? NOBODY * model.pulse;
+/** Units of a model's time per second. */
+export const clock = model => model.sample_rate ?? UNKNOWN * model.pulse;
 const ratio = text => text.split("/").map(Number).reduce((a, b) => a / b);
 
 export class Session {
-  // listen(), peek(): what is chosen. players: those that were made already. on: state(name, why),
-  // text(added), ahead(text), deaf(error), warning(message)
+  // listen(), peek(): the current choices. players: existing ones. on: state(name, why), text(added), ahead(text),
+  // deaf(error), warning(message)
   constructor(model, source, token, {listen, peek, players, on}) {
     Object.assign(this, {model, source, listen, peek, on, _players: players});
     this.words = [];
     this.seen = []; // [when, milliseconds]
-    this._sent = []; // [end in seconds, when]: what was said when
-    this._until = 0; // seconds of output that were here before
-    this._covered = 0; // seconds of input that the server is known to be through with
+    this._sent = []; // [end in seconds, when]: when input was sent
+    this._letters = []; // [letters, when]: text that arrived, not yet known as words
+    this._until = 0; // seconds of output before the current message
+    this._covered = 0; // seconds of input whose output is known to be complete
     this._makeSeries();
     const sound = model.sound.input ? {format: "float32", rate: source.rate} : {};
     const opening = model.sound.output ? {...sound, output: {format: "float32"}} : sound;
@@ -29,7 +31,7 @@ export class Session {
       state: (state, why) => this._state(state, why),
       ready: facts => (this.facts = facts),
       frames: (at, body, lay) => this._frames(at, body, lay),
-      text: added => this._text(added),
+      text: (added, words) => this._text(added, words),
       peek: (message, chunks) => this._peeked(message, chunks),
       warning: message => this.on.warning(message),
       covered: frames => (this._covered = Math.max(this._covered, frames / this._inRate)),
@@ -48,7 +50,7 @@ export class Session {
     this.out.curves = model.outputs.map(port => (port.axis === null ? null : curves(port)));
   }
 
-  // ---- in
+  // ---- input
 
   _start() {
     const chunk = (array, frames, input) => this._chunk(array, frames, input);
@@ -63,7 +65,9 @@ export class Session {
       this.in.curves[input].add(array, lay);
     }
     this.stream.send(array, frames, input);
-    if (!input) this._sent.push([this.inSeconds, performance.now()]);
+    if (input) return;
+    this._sent.push([this.inSeconds, performance.now()]);
+    if (this.model.kind === "text" && this._sent[0][0] < this.inSeconds - REMEMBERED) this._sent.shift();
   }
 
   _hear(side, samples) {
@@ -79,7 +83,7 @@ export class Session {
     return tape && (this._players[side] ??= new Player(tape.rate, this.on.deaf));
   }
 
-  /** Somebody chose something else to listen to. */
+  /** Another choice of what to listen to. */
   relisten() {
     for (const [side, player] of Object.entries(this._players)) {
       if (side === this.listen()) continue;
@@ -89,7 +93,7 @@ export class Session {
     if (!this.over) this._player(this.listen());
   }
 
-  /** No more goes in: the rest comes out. */
+  /** End of input: the remaining output follows. */
   stop() {
     if (this.stream._flushed || this.over) return;
     this._stopSource?.();
@@ -101,7 +105,7 @@ export class Session {
     this.stream.abandon();
   }
 
-  // ---- out
+  // ---- output
 
   _state(state, why) {
     if (state === "live" && !this._stopSource) this._start();
@@ -124,25 +128,50 @@ export class Session {
     this._until = this.outSeconds;
   }
 
-  /** The first output that has a time. */
+  /** The first output with a time axis. */
   get _timed() {
     return this.model.outputs.findIndex(port => port.axis !== null);
   }
 
-  /** How long ago the oldest of these frames was heard. */
+  /** The age of the oldest of the frames that arrived. */
   _saw(start) {
     while (this._sent.length > 1 && this._sent[0][0] <= start) this._sent.shift();
     if (!this._sent.length || !this.source.live) return;
     const [end, when] = this._sent[0], now = performance.now();
-    this.seen.push([now, now - when + (end - start) * 1000]);
-    while (this.seen[0][0] < now - LATELY) this.seen.shift();
+    this._measured(now - when + (end - start) * 1000);
   }
 
-  _text(added) {
-    this.words.push({at: this.inSeconds, text: added.trim()});
-    if (this.words.length > 500) this.words.shift();
-    this.on.ahead("");
-    this.on.text(added);
+  _measured(milliseconds) {
+    const now = performance.now();
+    this.seen.push([now, milliseconds]);
+    while (this.seen[0][0] < now - LATELY[this.model.kind]) this.seen.shift();
+  }
+
+  /** added: text; words: those known to be complete, with the seconds of sound at which they begin and end. */
+  _text(added, words) {
+    if (added) {
+      this._letters.push([letters(added), performance.now()]);
+      this.words.push({at: this.inSeconds, text: added.trim()});
+      if (this.words.length > 500) this.words.shift();
+      this.on.ahead("");
+      this.on.text(added);
+    }
+    for (const word of words) this._spoken(word);
+  }
+
+  /** The time from a word's end to its last letters. */
+  _spoken({word, end}) {
+    let left = letters(word), arrived = null;
+    while (left > 0 && this._letters.length) {
+      const first = this._letters[0], count = Math.min(left, first[0]);
+      left -= count;
+      first[0] -= count;
+      arrived = first[1];
+      if (!first[0]) this._letters.shift();
+    }
+    const sent = this._sent.find(each => each[0] >= end);
+    if (arrived === null || !sent || !this.source.live) return;
+    this._measured(arrived - sent[1] + (sent[0] - end) * 1000);
   }
 
   _peek() {
@@ -161,7 +190,7 @@ export class Session {
     }
   }
 
-  // ---- how it stands
+  // ---- progress
 
   get over() {
     return this.stream.over;
@@ -179,13 +208,13 @@ export class Session {
     return this.model.sound.input ? this.source.rate : ratio(this.model.inputs[0].rate) * clock(this.model);
   }
 
-  /** Up to where results may still be missing: of frames it is known, of a text the server's answers tell. */
+  /** Seconds of input whose output may be missing: known for frames, for text from the server's answers. */
   get heldSeconds() {
     if (this.done) return 0;
     return this.inSeconds - (this.outSeconds ?? Math.max(0, this._covered - this.latency));
   }
 
-  /** Up to where in time results are here; of a text it is known at the end only. */
+  /** Seconds of output that arrived; null for text until the end. */
   get outSeconds() {
     const port = this.model.outputs[this._timed];
     if (!port || this.model.kind === "text") return this.done ? this.inSeconds : null;
@@ -200,15 +229,15 @@ export class Session {
     return this.facts?.latency_seconds ?? this.model.latency_seconds ?? this.model.latency / clock(this.model);
   }
 
-  /** The parts of the strip, oldest first: what is out, on its way, held back by the model, not a whole pulse yet. */
+  /** The parts of the strip, oldest first: output received, in transit, model delay, next pulse. */
   get parts() {
     const now = this.inSeconds, out = this.outSeconds;
     if (this.done) return [{from: 0, to: now, kind: "out"}];
     if (out === null) {
-      const there = this._covered, told = now - this.heldSeconds;
+      const there = this._covered, known = now - this.heldSeconds;
       return [
-        {from: 0, to: told, kind: "out"},
-        {from: told, to: there, kind: "held"},
+        {from: 0, to: known, kind: "out"},
+        {from: known, to: there, kind: "held"},
         {from: there, to: now, kind: "way"},
       ];
     }
@@ -222,6 +251,8 @@ export class Session {
     ];
   }
 }
+
+const letters = text => [...text].filter(each => each.trim()).length;
 
 function channels(port) {
   return port.dims.reduce((all, d, i) => all * (i !== port.axis && typeof d === "number" ? d : 1), 1);

@@ -1,30 +1,30 @@
-// Where sound comes from (microphone, files, test frames) and where it goes: players, recordings.
+// Sources (microphone, files, test frames) and sinks (players, recordings).
 
 import {layout} from "./client.js";
 
-const CHUNK = 0.02; // seconds a message
-const BEFORE = 0.08; // seconds of sound before a player begins
+const CHUNK = 0.02; // seconds per message
+const BEFORE = 0.08; // seconds of sound buffered before a player starts
 
 // ---- sources: start(onChunk, onEnd) -> stop(). A chunk is a Float32Array, one channel, at `rate`
 
-/** The microphone as it is: what a browser does to voices would be heard by the model too. */
+/** The microphone without the browser's voice processing, which would change the model's input. */
 export async function microphone() {
   if (!navigator.mediaDevices?.getUserMedia) {
-    throw new Error("a browser gives the microphone to pages at localhost or over https only (--tls-cert)");
+    throw new Error("browsers allow the microphone only at localhost or over https (--tls-cert)");
   }
   const wanted = {channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false};
-  // all is ready before the microphone is: what is said first is heard
+  // set up before the microphone opens, so that its first moments are not lost
   const context = await opened(new AudioContext({latencyHint: "interactive"}));
   const media = await navigator.mediaDevices.getUserMedia({audio: wanted}).catch(error => {
     context.close();
-    const why = {NotAllowedError: "the microphone was not allowed", NotFoundError: "there is no microphone"};
+    const why = {NotAllowedError: "access to the microphone was denied", NotFoundError: "no microphone was found"};
     throw new Error(why[error.name] ?? `the microphone cannot be opened (${error.name})`);
   });
   const rate = context.sampleRate;
   return {
     rate,
     live: true,
-    now: true, // who speaks does not wait for the stream to be ready
+    now: true, // recording starts before the stream is ready
     start(onChunk, onEnd) {
       const processorOptions = {size: Math.round(rate * CHUNK)};
       const tap = new AudioWorkletNode(context, "tap", {numberOfOutputs: 0, processorOptions});
@@ -44,7 +44,7 @@ export async function microphone() {
   };
 }
 
-/** Sound that is there already, as it is spoken or as fast as it goes. `ahead`: how much waits to be sent. */
+/** A recording, in real time or as fast as possible. `ahead`: how much is waiting to be sent. */
 export function recording({samples, rate}, fast, ahead = () => 0) {
   return {
     rate,
@@ -69,7 +69,7 @@ export function recording({samples, rate}, fast, ahead = () => 0) {
   };
 }
 
-/** Frames for a model whose input is no sound: slow waves, each channel its own. */
+/** Frames for a model whose input is not audio: slow waves, different in each channel. */
 export function waves(model, rate) {
   const chunk = model.pulse, lays = model.inputs.map(port => layout(port));
   return {
@@ -114,7 +114,7 @@ export const TYPES = {
 
 // ---- files
 
-/** Samples of a file, one channel. A .wav is read to the bit; all else by the browser, at the rate that is wanted. */
+/** Samples of a file, one channel. A .wav is read exactly; other files are decoded by the browser at the given rate. */
 export async function decode(buffer, wanted) {
   const read = wav(buffer);
   if (read) return read;
@@ -123,7 +123,7 @@ export async function decode(buffer, wanted) {
     const channels = Array.from({length: audio.numberOfChannels}, (_, i) => audio.getChannelData(i));
     return {samples: mixed(channels), rate: audio.sampleRate};
   } catch {
-    throw new Error("this file has no sound that this browser can read");
+    throw new Error("this browser cannot decode any audio in this file");
   }
 }
 
@@ -138,7 +138,7 @@ function mixed(channels) {
   return out;
 }
 
-/** A RIFF file of 16, 24 or 32 bits or float32; null if it is none of these. */
+/** A RIFF file of 16, 24 or 32 bits or float32; null for any other. */
 export function wav(buffer) {
   const view = new DataView(buffer);
   const name = at => (at + 4 <= view.byteLength ? String.fromCharCode(...new Uint8Array(buffer, at, 4)) : "");
@@ -179,9 +179,9 @@ function samplesOf(view, start, size, {code, channels, rate, bits}) {
   return {samples: mixed(rows), rate};
 }
 
-// ---- what was heard and made, to keep
+// ---- recordings and players
 
-/** All of it, up to so many seconds: the newest. */
+/** The newest samples, up to so many seconds. */
 export class Tape {
   constructor(rate, most = 300) {
     this.rate = rate;
@@ -196,7 +196,7 @@ export class Tape {
     while (this.length - this._chunks[0].length > this._most) this.length -= this._chunks.shift().length;
   }
 
-  /** A .wav file of float32: nothing is rounded. */
+  /** A .wav file of float32, without rounding. */
   file() {
     const head = new DataView(new ArrayBuffer(44)), bytes = this.length * 4;
     const text = (at, word) => [...word].forEach((c, i) => head.setUint8(at + i, c.charCodeAt(0)));
@@ -216,7 +216,7 @@ export class Tape {
   }
 }
 
-/** Plays chunks one after the other, with no gap while they come in time. Make it at a click: phones want that. */
+/** Plays chunks without gaps while they arrive in time. Create it in a click handler: phones require that. */
 export class Player {
   constructor(rate, onError) {
     this._line = [];
@@ -236,7 +236,7 @@ export class Player {
     this._node ? this._node.port.postMessage(samples) : this._line.push(samples);
   }
 
-  /** Nothing more comes: the rest is played. */
+  /** End of the sound: the remaining chunks are played. */
   end() {
     this.push("end");
   }
@@ -248,7 +248,7 @@ export class Player {
 }
 
 async function opened(context) {
-  const running = context.resume(); // at once, while the click still counts
+  const running = context.resume(); // immediately, within the click
   await context.audioWorklet.addModule(new URL("./worklet.js", import.meta.url));
   await running;
   return context;

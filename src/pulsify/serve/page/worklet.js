@@ -1,4 +1,4 @@
-// In the thread of sound: "tap" passes on what it hears, "player" plays what it is given as soon as enough is there.
+// In the audio thread: "tap" forwards its input, "player" plays chunks once enough of them are buffered.
 
 class Tap extends AudioWorkletProcessor {
   constructor({processorOptions}) {
@@ -26,7 +26,7 @@ class Tap extends AudioWorkletProcessor {
 class Player extends AudioWorkletProcessor {
   constructor({processorOptions}) {
     super();
-    this.before = processorOptions.before; // samples that must be there to begin, and again after a gap
+    this.before = processorOptions.before; // samples to buffer before starting, and after a gap
     this.line = [];
     this.at = this.there = 0;
     this.playing = this.last = false;
