@@ -34,7 +34,7 @@ def product(sizes: Sequence[Series]) -> Product:
         if size.constant:
             factor *= int(size.item)
             continue
-        common = math.gcd(int(size.growth), *(int(v) for v in size.values))
+        common = math.gcd(int(size.growth), int(np.gcd.reduce(np.abs(size.values))))
         factor *= common
         growing[signature(replace(size, values=size.values // common, growth=size.growth / common))] += 1
     return Product(factor, tuple(sorted(growing.items(), key=hash)))

@@ -38,6 +38,7 @@ from pulsify.trace.traced import Array, CannotRun, known
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
 MOST_BEFORE = 64  # lengths before the first that counts
 MOST_KINDS = 2_000  # of lengths
+MOST_AT_ONCE = 2_000_000  # cells that are compared in one go
 BEHIND = 3  # sizes of a table behind its end that are tried
 TRIED = (2, 4, 8)  # times the longest length that was traced
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
@@ -360,27 +361,39 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
         moved = evaluator.run(move, inputs)[0]
     row, col = (side.axis for side in origin.sides)
     heads = np.moveaxis(moved, (row, col), (-2, -1)).reshape(-1, moved.shape[row], moved.shape[col])
-    places = {}
-    for offset in range(lo, hi + 1):
-        cells = np.diagonal(heads, offset, 1, 2)  # [heads, cells]
-        if not cells.shape[1]:
-            continue
-        where = np.unravel_index(np.maximum(cells, 0), dims)
-        i, found = np.arange(cells.shape[1]) + max(-offset, 0), where[col]
-        lead = [w for k, w in enumerate(where) if k not in (row, col)]
-        head = np.ravel_multi_index(lead, _lead(dims, row, col)) if lead else np.zeros_like(cells)
-        elsewhere = (
-            _lead(dims, row, col) != _lead(moved.shape, row, col) or (head != np.arange(len(heads))[:, None]).any()
-        )
-        if elsewhere or (cells < 0).any() or not (where[row] == i).all() or not (found == found[0, 0]).all():
+    block, places = max(MOST_AT_ONCE // max(heads[:, :, :1].size, 1), 1), dict[int, int]()
+    for first in range(lo, hi + 1, block):
+        shown = _shown_cells(heads, dims, (row, col), (first, min(first + block - 1, hi)))
+        if shown is None or (shown and _lead(dims, row, col) != _lead(moved.shape, row, col)):
             ctx.ask.refuse(
                 node,
                 "attention scores are moved about in a way that is no relative-position shift",
                 "use the usual relative-position shift",
                 kind=Kind.ATTENTION,
             )
-        places[offset] = int(found[0, 0])
+        places |= shown
     return places
+
+
+def _shown_cells(heads: Array, dims: tuple[int, ...], axes: tuple[int, int], offsets: tuple[int, int]) -> Places | None:
+    """For every offset there is, the column that all cells (i, i + offset) were moved from; None if they differ.
+
+    heads: for every cell, the place of the cell that it shows, counted through an array of these dims.
+    """
+    row, col = axes
+    wanted, i = np.arange(offsets[0], offsets[1] + 1), np.arange(heads.shape[1])
+    j = i + wanted[:, None]
+    there = (j >= 0) & (j < heads.shape[2])  # [offsets, rows]
+    wanted, j, there = (x[there.any(1)] for x in (wanted, j, there))
+    cells = heads[:, i[None], np.clip(j, 0, heads.shape[2] - 1)]
+    where = np.unravel_index(np.maximum(cells, 0), dims)
+    lead = [w for k, w in enumerate(where) if k not in (row, col)]
+    head = np.ravel_multi_index(lead, _lead(dims, row, col)) if lead else np.zeros_like(cells)
+    columns = where[col][0, np.arange(len(wanted)), there.argmax(1)] if len(wanted) else wanted
+    moved = (head != np.arange(len(heads))[:, None, None]) | (cells < 0) | (where[row] != i)
+    if ((moved | (where[col] != columns[None, :, None])) & there).any():
+        return None
+    return dict(zip(wanted.tolist(), columns.tolist(), strict=True))
 
 
 def _lead(dims: tuple[int, ...], row: int, col: int) -> tuple[int, ...]:
