@@ -224,7 +224,8 @@ def test_all_workers_let_streams_end(tmp_path: Path) -> None:
         for ws in streams:
             await opened(ws)
             await ws.send(np.ascontiguousarray(x[:, :, :30]).tobytes())
-        made.process.send_signal(signal.SIGTERM)
+        for pid in (made.process.pid, *made.pids()):  # as systemd does
+            os.kill(pid, signal.SIGTERM)
         out = []
         for ws in streams:
             got = []

@@ -69,6 +69,8 @@ class Server(uvicorn.Server):
             self.handle_exit(signal.SIGTERM, None)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
+        if self._draining and self._service.siblings is not None:
+            return  # a second one is the parent's to tell: systemd signals all processes of a service
         if self._draining or sig not in (signal.SIGTERM, signal.SIGINT):
             super().handle_exit(sig, frame)
             return

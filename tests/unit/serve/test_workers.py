@@ -58,14 +58,21 @@ def test_as_many_as_pay_off(cost: Cost, cores: float, free: int | None, count: i
 
 
 def test_a_container_has_the_cores_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(counts, "CGROUPS", tmp_path)
+    monkeypatch.setattr(counts, "OWN_CGROUP", tmp_path / "own")
     every = counts.cores()
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert counts.cores() == every >= 1
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    (tmp_path / "cpu.max").write_text("75000 100000\n")
+    assert counts.cores() == 0.75
+    service = tmp_path / "system.slice" / "pulsify.service"
+    service.mkdir(parents=True)
+    (tmp_path / "own").write_text("1:cpu:/nothing\n0::/system.slice/pulsify.service\n")
+    assert counts.cores() == 0.75, "that of the outermost group"
+    (service / "cpu.max").write_text("50000 100000\n")
     assert counts.cores() == 0.5
     (tmp_path / "cpu.max").write_text("nonsense")
-    assert counts.cores() == every
+    assert counts.cores() == 0.5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CGROUP = Path("/sys/fs/cgroup/cpu.max")
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 MEMINFO = Path("/proc/meminfo")
 OWN_THREAD = ("ort", "native", "reference")  # back ends that compute in the thread that calls them
 SPARE = 0.8  # of the memory that is free, for more workers
@@ -69,11 +69,21 @@ def worth(cost: Cost, cores: float, free: int | None) -> tuple[int, str]:
 def cores() -> float:
     """Those that this process may use."""
     count = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    with suppress(OSError, ValueError):
-        quota, period = CGROUP.read_text().split()
-        if quota != "max":
-            count = min(count, max(int(quota) / int(period), 0.1))
+    for group in _groups():
+        with suppress(OSError, ValueError):
+            quota, period = (CGROUPS / group / "cpu.max").read_text().split()
+            if quota != "max":
+                count = min(count, max(int(quota) / int(period), 0.1))
     return count
+
+
+def _groups() -> list[Path]:
+    """Control groups that this process is in, relative to the outermost one, which is that of a container."""
+    with suppress(OSError, StopIteration):
+        lines = OWN_CGROUP.read_text().splitlines()
+        own = Path(next(line[3:] for line in lines if line.startswith("0::")).strip("/"))
+        return [own, *own.parents]
+    return [Path()]
 
 
 def free_memory() -> int | None:
