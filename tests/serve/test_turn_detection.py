@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -206,3 +207,30 @@ def test_settings_that_cannot_be(server: tuple[Service, str]) -> None:
             return [event["error"]["code"] for event in one.of("error")]
 
     assert asyncio.run(through()) == ["unsupported"] * 7 + ["bad_message"]
+
+
+def test_turn_detection_takes_a_share_of_the_time(server: tuple[Service, str]) -> None:
+    """As long as there is a session that wants it."""
+
+    async def through() -> list[int]:
+        seen = []
+        async with session(server[1], "model=gpt-4o-transcribe") as one:
+            await configure(one)
+            await one.append(talk()[:40000].tobytes())
+            await one.kind("speech_started")
+            seen.append(server[0].listeners)
+            await one.say("input_audio_buffer.clear")
+            await one.format(16000)
+            await one.until(lambda e: e["type"] == "session.updated", 2 - len(one.of("session.updated")))
+            seen.append(server[0].listeners)
+            await configure(one)
+            await one.kind("session.updated")
+            await one.append(talk()[:40000].tobytes())
+            await one.kind("speech_started")
+        return seen
+
+    assert asyncio.run(through()) == [1, 0]
+    end = time.monotonic() + 10
+    while server[0].listeners and time.monotonic() < end:
+        time.sleep(0.02)
+    assert server[0].listeners == 0 and server[0]._listening() == 0

@@ -180,7 +180,7 @@ class Service:
         deliver = partial(self._deliver, name)
         hosted = await in_thread(lambda: Hosted(source.open(), machine, deliver), f"pulsify-open-{name}")
         hosted.scheduler.start()
-        log.info("%s", hosted.summary)
+        log.info("%s", hosted.summary.rpartition(", up to")[0])  # as many as sessions: it is no model of its own
         return hosted
 
     async def stop(self) -> None:
@@ -283,9 +283,12 @@ class Service:
         return hosted
 
     def _listening(self) -> float:
-        """The share of time that turn detection takes."""
-        done = self._detector is not None and self._detector.done() and self._detector.exception() is None
-        return self.listeners * self._detector.result().share if done and self._detector is not None else 0.0
+        """The share of time that turn detection takes. Its messages are those of the recogniser's streams."""
+        if not self.listeners or self._detector is None:
+            return 0.0
+        hosted = self._detector.result()
+        slowdown = hosted.scheduler.meter.pace.slowdown
+        return self.listeners * replace(hosted.capacity, message=0.0).share(slowdown)
 
     @property
     def used(self) -> float:
