@@ -177,3 +177,16 @@ def test_modules_with_numbers_that_sound_like_lengths() -> None:
     for prompt in (0, 4, 12):
         got = prompts.run({"x": x.numpy(), "prompt_length": np.array([prompt])}, 2)
         np.testing.assert_allclose(got, Prompted()(x, torch.tensor([prompt])).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [(2, "T"), ("T", 2), ("T", "B")], ids=str)
+def test_a_length_a_stream_of_a_fixed_number_of_streams(dims: tuple[int | str, ...]) -> None:
+    """Time may come first, and the batch after it."""
+    batch = next(d for d in dims if d != "T")
+    first = [] if dims[0] == "T" else [node("Transpose", "x", "t", perm=[1, 0, 2])]
+    nodes = [*first, node("RNN", f"{'t' if first else 'x'} w r _ x_lens", "all", hidden_size=2)]
+    nodes += [node("Squeeze", "all one", "y")]
+    known = {"w": weights(1, 2, 2), "r": weights(1, 2, 2, seed=1), "one": np.array([1])}
+    proto = model(nodes, {"x": [*dims, 2], "x_lens": [batch]}, ["y"], known, dtypes={"x_lens": np.int32})
+    stream = pulsify.stream(proto, pulse=3)
+    assert [b.name for b in stream.bindings] == ["x_lens"] and pulsify.verify(proto, stream).ok

@@ -58,3 +58,21 @@ def test_a_scripted_loop_streams(name: str, free: bool) -> None:
             for backend in ("ort", "native", "torch", "reference"):
                 got = streamed(stream, x, cuts, backend=backend, padding=math.nan)["y"]
                 np.testing.assert_allclose(got, want, atol=1e-6, rtol=1e-6, err_msg=f"{backend} {length} {cuts}")
+
+
+@torch.jit.script
+def begun_empty(x: torch.Tensor) -> torch.Tensor:
+    out = x[:, :0]
+    state = torch.zeros_like(x[:, 0])
+    for t in range(x.shape[1]):
+        state = 0.5 * state + x[:, t]
+        out = torch.cat([out, state.unsqueeze(1)], 1)
+    return out
+
+
+def test_an_empty_tensor_to_begin_with_is_refused_as_such() -> None:
+    """The model runs at every length: nothing else may be said of it."""
+    proto = exported(Alone(begun_empty), (2, "T", 3), free=False)
+    with pytest.raises(pulsify.NotStreamable, match="no entries, whatever the length") as refused:
+        pulsify.stream(proto, pulse=2)
+    assert refused.value.op == "Slice" and "collect frames in a list" in refused.value.hint

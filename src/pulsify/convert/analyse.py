@@ -35,6 +35,7 @@ LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length inc
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
 LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not converted
+MOST_STEPS, TIMES = 40_000, 30  # nodes looked at, or times the model's own, after which no longer streams are
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
 Outputs = list[tuple[Output, ir.Value]]
@@ -72,7 +73,10 @@ def analyse(
             ctx.release()
             raise
 
+    most_steps = tracer.evaluator.steps + max(MOST_STEPS, TIMES * len(tracer.model.nodes))
     for _ in range(LOOKS):
+        if problem is not None and tracer.evaluator.steps > most_steps:
+            break
         try:
             traces = choose(tracer, at_least)
         except NotStreamable as error:

@@ -261,7 +261,7 @@ def _may_be_length(port: Port, model: Model) -> bool:
         return False
     if port.dims and not any(len(p.dims) > 1 or p.dtype != port.dtype for p in model.inputs):
         return False  # it is all there is
-    batches = {1, *(p.dims[0] for p in model.inputs if len(p.dims) > 1)}
+    batches = {1, *(d for p in model.inputs if len(p.dims) > 1 for d in p.dims[:2])}  # time may come first
     return not port.dims or not isinstance(port.dims[0], int) or port.dims[0] in batches
 
 

@@ -29,7 +29,7 @@ from pulsify.frontend.model import Body, Model, Node
 from pulsify.trace.one_node import CLAMPED, alike, alone, runner_of
 from pulsify.trace.shapes import check_shapes, no_larger, own_shape, pooled
 from pulsify.trace.tied import too_deep
-from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, TooLarge, Traced, known, lazy, unknown
+from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, Empty, TooLarge, Traced, known, lazy, unknown
 
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 MOST_DEPTH = 200  # of values that are made when asked for: Python calls no deeper than four times that
@@ -77,6 +77,7 @@ class Evaluator:
     """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
 
     model: Model
+    steps: int = 0  # nodes that were looked at, at all lengths together
     _runners: dict[tuple[Any, ...], Callable[[list[Array | None]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
     _inexact: dict[str, bool] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class Evaluator:
 
     def step(self, node: Node, values: dict[str, Traced]) -> None:
         """Adds the outputs of one node to `values`."""
+        self.steps += 1
         ins = [values[i] if i else None for i in node.inputs]
         try:
             with processing(node):
@@ -287,8 +289,10 @@ class Evaluator:
                     kind=Kind.DATA,
                 )
             dims = pooled(node, ins, dims)
-            if min(dims, default=1) < 0 or (0 in dims and not self._idle(name)):
+            if min(dims, default=1) < 0:
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
+            if 0 in dims and not self._idle(name):
+                raise Empty(node, dims)
             if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
                 raise CannotRun(node, f"its input of shape {list(ins[0].dims)} has no shape {list(dims)}")
             out[name] = (ir.DataType(t.elem_type), dims)

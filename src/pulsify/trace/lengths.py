@@ -18,7 +18,7 @@ from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
-from pulsify.trace.tied import sizes_read, tied
+from pulsify.trace.tied import sizes_read, tied, without_entries
 from pulsify.trace.traced import RECENT, CannotRun, Traced, known
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
@@ -237,6 +237,8 @@ def _traces(tracer: Tracer, base: int, step: int) -> Traces:
 
 def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
     problem = tracer.problem(scale)
+    if (refusal := without_entries(problem, tracer.problem(2 * scale))) is not None:
+        return refusal
     if problem is not None:
         return NotStreamable(
             f"the model runs at none of {len(tracer.failed)} lengths tried, from {min(tracer.failed)} to "

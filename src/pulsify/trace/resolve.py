@@ -24,7 +24,7 @@ from pulsify.frontend.model import Decision, Model, Node, make_node
 from pulsify.frontend.time import Lengths, TimeSpec
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
-from pulsify.trace.tied import tied
+from pulsify.trace.tied import tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
 from pulsify.trace.unroll import first_turn, unrolled
 
@@ -55,15 +55,17 @@ class Walk:
 
 def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()) -> Walk:
     """A walk at the first length that works."""
-    problem: CannotRun | None = None
+    problems = list[CannotRun]()
     for tries, length in enumerate(_lengths(scales, time.lengths)):
         try:
             return _walk(model, time, length, unroll)
         except CannotRun as error:
-            problem = error
+            problems.append(error)
         if not tries and (refusal := tied(lambda n, _: _walk(model, time, n, unroll), time.step, (1,))):
             raise refusal
-    assert problem is not None
+    if (refusal := without_entries(*problems)) is not None:
+        raise refusal
+    problem = problems[-1]
     raise NotStreamable(
         f"the model runs at no length tried: {problem.reason}",
         node=problem.node.name,

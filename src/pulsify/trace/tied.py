@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import Kind, fix_batch
-from pulsify.trace.traced import CannotRun
+from pulsify.trace.traced import CannotRun, Empty
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
 WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT", "Pad")  # they may just need more frames
@@ -37,6 +37,20 @@ def too_deep(node: str, op: str) -> NotStreamable:
         node=node,
         op=op,
         hint=HINT,
+        kind=Kind.EXPORT,
+    )
+
+
+def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
+    """The refusal of a value that has no entries at any of the lengths tried: the model may well run."""
+    first = problems[0]
+    if not isinstance(first, Empty) or any(not isinstance(p, Empty) or p.dims != first.dims for p in problems):
+        return None
+    return NotStreamable(
+        f"its output has no entries, whatever the length (shape {list(first.dims)}), and such values are not followed",
+        node=first.node.name,
+        op=first.node.op,
+        hint="begin with the first frame instead of with an empty tensor, or collect frames in a list",
         kind=Kind.EXPORT,
     )
 

@@ -24,6 +24,14 @@ class CannotRun(Exception):
         super().__init__(f"{node.op} '{node.name}': {reason}")
 
 
+class Empty(CannotRun):
+    """It may well run there: a value without entries, which is not followed."""
+
+    def __init__(self, node: Node, dims: tuple[int, ...]) -> None:
+        self.dims = dims
+        super().__init__(node, f"the output would have shape {list(dims)}")
+
+
 class TooLarge(CannotRun):
     """It may well run there, but not here."""
 

@@ -67,7 +67,7 @@ def make_inputs(
             feeds[port.name] = np.full(sizes, f.value, f.dtype)
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
-            feeds[port.name] = np.full([1 if isinstance(d, int) else streams for d in port.shape], length, dtype)
+            feeds[port.name] = np.full([d if isinstance(d, int) else streams for d in port.shape], length, dtype)
     return feeds
 
 

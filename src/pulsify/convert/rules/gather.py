@@ -18,6 +18,7 @@ from pulsify.convert.primitives.boundary import Fill, gather_frames, overrun
 from pulsify.convert.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
 from pulsify.convert.proof.numbers import follower, runs_from, size_length, uncertain
 from pulsify.convert.proof.values import known_at, perhaps_empty
+from pulsify.convert.questions import Unclear
 from pulsify.convert.rules.axes import guard
 from pulsify.convert.rules.conv import comes_sooner
 from pulsify.convert.rules.pointwise import pointwise
@@ -249,6 +250,7 @@ def _mirrored(
     begin = len(longest) // 3 // step.denominator * step.denominator
     inside = longest[begin : 2 * len(longest) // 3 + 1]  # far from both ends
     reach = _cover(inside - begin // step.denominator * step.numerator, step)
+    _check_seen(node, longest, reach)
     table = replace(_read(longest, reach, at), early=longest[:0], clipped=False)
 
     def places(run: Trace) -> Array:
@@ -294,6 +296,7 @@ def _index_table(ctx: Context, node: Node, index: str, at: int, length: Length, 
             kind=Kind.LENGTH,
         )
     longest = rows(ctx.ask.traces.longest)
+    _check_seen(node, longest, reaches[0])
     table = _early_unused(ctx, node, _read(longest, reaches[0], at), longest, axis + at)
     if not table.clipped and not holds_everywhere(ctx.ask, _regular(node, rows, table, length, axis)):
         table = replace(table, clipped=True)  # at other residues the end is
@@ -379,6 +382,17 @@ def _rows(node: Node, table: Array, frames: int, at: int) -> Array:
 def _cover(rows: Array, step: Fraction) -> Reach:
     flat = rows.reshape(len(rows), -1)
     return fit(flat.min(1).tolist(), flat.max(1).tolist(), step)
+
+
+def _check_seen(node: Node, rows: Array, reach: Reach) -> None:
+    """All places of a table are read off as many rows as it repeats after."""
+    if len(rows) // 2 // reach.den * reach.den + reach.den > len(rows):
+        raise Unclear(
+            f"its index table repeats after {reach.den} frames, and no more than {len(rows)} were looked at",
+            node=node.name,
+            op=node.op,
+            hint="take frames by a step that repeats sooner",
+        )
 
 
 def _read(rows: Array, reach: Reach, at: int) -> IndexTable:
