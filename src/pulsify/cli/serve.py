@@ -96,21 +96,24 @@ def serve(sources: tuple[str, ...], as_json: bool, **given: Any) -> None:
     from pulsify.serve.workers import child
 
     HANGUPS.catch()
-    if os.environ.get("PULSIFY_TOKEN", "x").strip() == "":
-        raise InvalidArgument("PULSIFY_TOKEN is set but empty: everyone could come; unset it, or put a token there")
-    where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
-    link = child.link()
-    if link is not None:
+    try:
+        if os.environ.get("PULSIFY_TOKEN", "x").strip() == "":
+            raise InvalidArgument("PULSIFY_TOKEN is set but empty: everyone could come; unset it, or put a token there")
+        where = Options(given["host"], given["port"], given["tls_cert"], given["tls_key"])
+        link = child.link()
+        if link is not None:
+            logs.configure(given["log_level"], given["log_format"])
+            _worker(sources, given, where, link)
+            return
+        count = _wanted(sources, given)
+        listening = bound(where)
         logs.configure(given["log_level"], given["log_format"])
-        _worker(sources, given, where, link)
-        return
-    count = _wanted(sources, given)
-    listening = bound(where)
-    logs.configure(given["log_level"], given["log_format"])
-    if count == 1:
-        _alone(sources, given, where, listening, as_json)
-    else:
-        _many(count, given, where, listening, as_json)
+        if count == 1:
+            _alone(sources, given, where, listening, as_json)
+        else:
+            _many(count, given, where, listening, as_json)
+    finally:
+        HANGUPS.ignore()
 
 
 def _wanted(sources: tuple[str, ...], given: dict[str, Any]) -> int | None:

@@ -39,6 +39,11 @@ class Hangups:
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGHUP, self._signalled)
 
+    def ignore(self) -> None:
+        """The process ends: a late one must not be taken for the reason."""
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
     def tell(self, call: Callable[[], object]) -> None:
         """Call it at every one of them, and now if there was one already. call: as a signal handler."""
         self._call = call
