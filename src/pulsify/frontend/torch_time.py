@@ -185,9 +185,19 @@ def _separate(call: Call, units: Units) -> bool:
 
 def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
     """Three streams for the example's one, if the module computes each as if it were alone."""
+    first = _batch_axes(call, units)
+    states = {n: 1 for n, t in call.tensors.items() if n not in units.axes and t.dim() > 2}  # [layers, batch, size]
+    choices = (first, first | states) if states else (first,)
+    return next((wide for axes in choices if (wide := _batched(call, units, axes)) is not None), None)
+
+
+def _batch_axes(call: Call, units: Units) -> Axes:
+    return {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
+
+
+def _batched(call: Call, units: Units, axes: Axes) -> tuple[Call, Units] | None:
     import torch
 
-    axes = {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
     if not axes or any(call.tensors[n].dim() <= a or call.tensors[n].shape[a] != 1 for n, a in axes.items()):
         return None
     rows = [call.tensors, *(dict(call.tensors) for _ in range(2))]
@@ -212,7 +222,7 @@ def batched(call: Call, units: Units) -> tuple[Call, Units] | None:
 
 def mixed(call: Call, units: Units) -> str:
     """Why `batched` has nothing."""
-    axes = {n: 1 if units.axes.get(n) == 0 else 0 for n, t in call.tensors.items() if t.dim()}
+    axes = _batch_axes(call, units)
     single = [n for n, a in axes.items() if call.tensors[n].dim() <= a]
     if single:
         return f"{', '.join(single)} has no batch axis"

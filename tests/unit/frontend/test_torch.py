@@ -152,6 +152,15 @@ def test_streams_that_do_not_mix_leave_the_batch_free() -> None:
     assert batched(several, units_of(several, {"input": 2})) is None
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_state_of_a_recurrence_has_its_batch_behind_its_layers(layers: int) -> None:
+    gru = torch.nn.GRU(4, 3, layers, batch_first=True).eval()
+    call = called(Calling(lambda x, h: gru(x, h)[0]), (torch.randn(1, 9, 4), torch.randn(layers, 1, 3)))
+    found = batched(call, units_of(call, {"x": 1}))
+    assert found is not None and found[1].batch == {"x": 0, "y": 1}
+    assert {n: list(t.shape) for n, t in found[0].tensors.items()} == {"x": [3, 9, 4], "y": [layers, 3, 3]}
+
+
 def test_the_batch_is_not_called_what_time_is_called() -> None:
     assert batch_symbol("T") == "B" and batch_symbol("B") == "N"
     assert Units({"x": 1}, {"x": 1}, 9, {"x": 0}).names("B") == {"x": {0: "N", 1: "B"}}
