@@ -161,7 +161,11 @@ class Scheduler:
 
         With utterance (it ends here), peek and acked: what the client's message costs.
         """
-        live.inbox.append((kind, value, time.monotonic()))
+        item = kind, value, time.monotonic()
+        if kind == "close":  # whoever comes next may be let in for its place: what waits before it is nobody's any more
+            live.inbox.appendleft(item)
+        else:
+            live.inbox.append(item)
         if not live.queued:
             live.queued = True
             self._line.put(live)
@@ -213,7 +217,7 @@ class Scheduler:
         live.queued = False  # from here on whoever posts puts it back in line
         inbox = live.inbox
         for _ in range(most):
-            if not inbox or live.ending:
+            if not inbox or (live.ending and inbox[0][0] != "close"):
                 return True
             self._handle(live, *inbox.popleft())
         if inbox and not live.queued:
@@ -234,7 +238,7 @@ class Scheduler:
             time.sleep(left)
 
     def _handle(self, live: Live, kind: str, value: Any, when: float) -> None:
-        if live.over or (live.flow is None and kind != "open"):
+        if live.over or (live.flow is None and kind not in ("open", "close")):
             return
         try:
             self._on[kind](live, value, when)

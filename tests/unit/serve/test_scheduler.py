@@ -12,7 +12,7 @@ import pulsify
 from pulsify.serve import scheduler as module
 from pulsify.serve.hosted import STRETCH, Hosted, Machine
 from pulsify.serve.protocol import Sound
-from pulsify.serve.scheduler import EASY, FULL, Live, Peeked, Scheduler
+from pulsify.serve.scheduler import EASY, FULL, Live, Opened, Peeked, Scheduler
 from pulsify.serve.sources import of_stream
 from tests.models import frames, look_ahead, run_batch
 
@@ -95,3 +95,30 @@ def test_a_peek_that_a_flush_overtakes_is_answered() -> None:
         made._handle(live, kind, value, time.monotonic())
     (peeked,) = (news for news in made._news[live] if isinstance(news, Peeked))
     assert peeked.error is not None and not made._peeking
+
+
+@pytest.mark.parametrize("messages", [0, 3, 600])
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_place_is_free_before_the_next_stream_wants_it(messages: int, opened: bool) -> None:
+    """However much of the stream that has left is still waiting; and if it left before it had its place."""
+    told: dict[Live, list[Any]] = {}
+    stream = pulsify.stream(look_ahead("B"), 4, verify=False)
+    hosted = Hosted(of_stream("m", stream, None), Machine(most=1, calibrate=False), lambda batch: None)
+    made, chain = hosted.scheduler, hosted.chain(Sound(), Sound())
+    made._deliver = lambda batch: [told.setdefault(live, []).extend(news) for live, news in batch]
+    first, second = Live(chain), Live(chain)
+    made.post(first, "open")
+    if opened:
+        made._drain()
+    for _ in range(messages):
+        made.post(first, "data", frames(1, 2, 2).tobytes())
+    made.post(first, "utterance", 256)
+    if opened:
+        made._drain()
+    made.post(first, "close")
+    made.post(second, "open")
+    while made._line.qsize():
+        made._drain()
+    made._hand_out()
+    assert [type(news) for news in told[second]] == [Opened] and len(made) == 1 and first.over
+    assert hosted._stages[0].seats == 1
