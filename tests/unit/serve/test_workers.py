@@ -174,8 +174,10 @@ hello = channel.receive_now(control)
 index, fate = hello["part"]["index"], sys.argv[1]
 if fate == "at once":
     sys.exit(5)
-channel.send_now(control, "joined", models=["m"])
+channel.send_now(control, "joined", models=["m"], guarded=False)
 channel.send_now(control, "opened", models=[{"model": "m"}], most=8, streams=[2], elsewhere=False, memory=0)
+if fate == "nonsense":
+    channel.send_now(control, "status")
 if fate == "soon" and index == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if fate == "deaf":
@@ -231,6 +233,13 @@ def test_a_worker_that_ends_again_and_again_ends_the_server(quick: None, caplog:
     assert "worker 1 was ended by signal 9" in said[-1] and said[-1].endswith("5 times in a row: the server ends")
     assert run.joined == [["m"]] and run.opened == [[{"model": "m"}]], "said once"
     assert not Path(run.parent._folder).exists()
+
+
+@unix
+def test_a_bug_in_the_parent_ends_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    """Rather than leave a worker without anyone to restart it."""
+    assert Run("nonsense", 1)() == parent.BUG
+    assert any(record.exc_info for record in caplog.records)
 
 
 @unix

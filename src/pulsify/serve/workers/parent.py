@@ -143,7 +143,15 @@ class Parent:
     # ---- processes
 
     def _slot(self, index: int) -> None:
-        self._slots[index] = asyncio.create_task(self._keep(index))
+        self._slots[index] = asyncio.create_task(self._kept(index))
+
+    async def _kept(self, index: int) -> None:
+        try:
+            await self._keep(index)
+        except Exception:  # a bug, and nobody would start this worker again
+            log.exception("worker %d", index)
+            self._fail(BUG, "a fault of the parent process")
+            self._kill()
 
     async def _keep(self, index: int) -> None:
         """A worker with this number, again and again."""
