@@ -93,3 +93,17 @@ def test_a_bug_in_the_middle_of_a_stream_names_it(
         stream = asyncio.run(one(where))
     (about,) = lines(caplog, "data of a stream of m")
     assert about["stream"] == stream and about["client"].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("ws", [None, "websockets-sansio"])
+def test_the_address_behind_a_proxy_of_this_machine(ws: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    async def one(where: str) -> None:
+        head = [("Authorization", f"Bearer {SECRET}"), *[("X-Forwarded-For", f"10.0.0.{n}") for n in (7, 9)]]
+        async with connect(f"ws://{where}/v1/stream/m", additional_headers=head) as ws:
+            await opened(ws)
+
+    caplog.set_level(logging.INFO, "pulsify")
+    with serving([of_stream("m", STREAM, None)], SETTINGS, ws=ws) as (_, where):
+        asyncio.run(one(where))
+    (ended,) = lines(caplog, "stream ended")
+    assert ended["client"] == "10.0.0.9"

@@ -14,6 +14,7 @@ from pulsify.serve.protocol import SUBPROTOCOL, TOKEN_PREFIX, Refused
 from pulsify.serve.tokens import Tokens
 
 OPENAI_PREFIX = "openai-insecure-api-key."
+PROXIES = 20  # one behind the other
 SPOKEN = (SUBPROTOCOL, "realtime")  # subprotocols that are answered
 
 
@@ -34,7 +35,38 @@ def address(client: Any) -> str | None:
     if not isinstance(client, (tuple, list)) or len(client) < 2:
         return None  # a socket of this machine's file system
     host, port = client[0], client[1]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    shown = f"[{host}]" if ":" in str(host) else f"{host}"
+    return f"{shown}:{port}" if port else shown  # a proxy knows the host only
+
+
+def behind_proxies(peer: Any, forwarded: str | None, trusted: Iterable[str]) -> Any:
+    """The client, if its peer is a proxy that is believed: the last address in `X-Forwarded-For` that is none of those.
+
+    trusted: addresses and networks, or "*", which believes all that is said.
+    """
+    known = list(trusted)
+    if forwarded is None or not isinstance(peer, tuple) or not _is_among(str(peer[0]), known):
+        return peer
+    for host in reversed([each.strip() for each in forwarded.split(",")][-PROXIES:]):
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:  # whatever a client made up
+            return peer
+        peer = host, 0
+        if not _is_among(host, known):
+            break
+    return peer
+
+
+def _is_among(host: str, known: Iterable[str]) -> bool:
+    for each in known:
+        try:
+            if each == "*" or ipaddress.ip_address(host) in ipaddress.ip_network(each, strict=False):
+                return True
+        except ValueError:  # a name, or a socket of the file system
+            if each == host:
+                return True
+    return False
 
 
 def host(address: str | None) -> str:

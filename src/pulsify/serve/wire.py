@@ -47,6 +47,8 @@ class Wire(asyncio.Protocol):
         limits = service.settings.limits
         self._service, self._largest = service, limits.message_bytes
         self._all, self._root = server_state.connections, config.root_path
+        believed = config.forwarded_allow_ips
+        self._proxies = [each.strip() for each in believed.split(",")] if isinstance(believed, str) else believed
         self._handler: Any = None
         self._rest = bytearray()  # of a frame that is not whole, or whose turn has not come
         self._need = 2
@@ -342,9 +344,10 @@ class Wire(asyncio.Protocol):
     def _scope(self, request: Request) -> dict[str, Any]:
         """As an ASGI server says it, as far as it is asked for."""
         path, _, query = request.path.partition("?")
+        said = ",".join(request.headers.get_all("X-Forwarded-For")) or None
         offered = [n.strip() for h in request.headers.get_all("Sec-WebSocket-Protocol") for n in h.split(",")]
         return {
-            "client": self._transport.get_extra_info("peername"),
+            "client": access.behind_proxies(self._transport.get_extra_info("peername"), said, self._proxies),
             "headers": [(k.encode(), v.encode("latin-1", "replace")) for k, v in request.headers.raw_items()],
             "subprotocols": offered,
             "root_path": self._root,

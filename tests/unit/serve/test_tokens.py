@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from pulsify.cli.serve import serve
 from pulsify.core.errors import InvalidArgument
-from pulsify.serve.access import check_token
+from pulsify.serve.access import address, behind_proxies, check_token
 from pulsify.serve.listening import Options
 from pulsify.serve.protocol import Refused
 from pulsify.serve.running import warn_if_open
@@ -95,6 +96,25 @@ def test_a_server_that_everyone_may_use_says_so(
 def test_a_variable_that_is_empty_does_not_open_the_server_to_everyone(empty: str) -> None:
     done = CliRunner().invoke(serve, ["m.onnx", "--port", "0"], env={"PULSIFY_TOKEN": empty})
     assert done.exit_code == 2 and "PULSIFY_TOKEN is set but empty" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "trusted", "client"),
+    [
+        (("127.0.0.1", 5), "10.0.0.9", ["127.0.0.1"], "10.0.0.9"),
+        (("127.0.0.1", 5), None, ["127.0.0.1"], "127.0.0.1:5"),
+        (("10.1.1.1", 5), "6.6.6.6", ["127.0.0.1"], "10.1.1.1:5"),  # nobody's proxy
+        (("127.0.0.1", 5), "6.6.6.6, 10.0.0.9, 10.2.0.1", ["127.0.0.1", "10.2.0.0/16"], "10.0.0.9"),
+        (("127.0.0.1", 5), "6.6.6.6, 10.0.0.9", ["*"], "6.6.6.6"),
+        (("127.0.0.1", 5), "a\nb", ["127.0.0.1"], "127.0.0.1:5"),
+        (("::1", 5, 0, 0), "2001:db8::7", ["::1"], "[2001:db8::7]"),
+        (("127.0.0.1", 5), ", ".join(["127.0.0.1"] * 100), ["127.0.0.1"], "127.0.0.1"),
+        ("", "6.6.6.6", ["*"], None),
+        (None, "6.6.6.6", ["*"], None),
+    ],
+)
+def test_addresses_behind_proxies(peer: Any, header: str | None, trusted: list[str], client: str | None) -> None:
+    assert address(behind_proxies(peer, header, trusted)) == client
 
 
 def test_a_token_that_is_not_ascii_may_be_sent_in_both_ways() -> None:
