@@ -25,6 +25,7 @@ RULES: dict[str, Callable[[Sequence[float]], float]] = {
     "pulsify_ready": max,
     "pulsify_store_up": min,
     "process_max_fds": min,
+    "process_open_fds": max,
     "process_start_time_seconds": min,
     "python_info": max,
 }  # by sample; all others add up
