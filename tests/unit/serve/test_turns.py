@@ -91,7 +91,10 @@ class Handler:
 def connected(most: int = 1 << 30, limits: Limits | None = None) -> tuple[Wire, Handler, Transport]:
     service: Any = SimpleNamespace(settings=SimpleNamespace(limits=limits or Limits()), turns=Turns())
     state = SimpleNamespace(connections=set())
-    made, transport = Wire(service, SimpleNamespace(root_path=""), state, {}), Transport()
+    made, transport = (
+        Wire(service, SimpleNamespace(root_path="", forwarded_allow_ips="127.0.0.1"), state, {}),
+        Transport(),
+    )
     made.connection_made(transport)  # type: ignore[arg-type]
     made._handler = handler = Handler(made, most)
     return made, handler, transport
