@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pulsify.serve import detectors
 from pulsify.serve.hosted import Machine
+from pulsify.serve.scheduler import Scheduler
 from pulsify.serve.service import Limits, Service, Settings
 from tests.serve import speech
 from tests.serve.live import Array, serving
@@ -142,6 +144,23 @@ def test_the_client_may_commit_clear_and_update_as_well(server: tuple[Service, s
     start = first.of("speech_started")[0]["audio_start_ms"]
     assert first.of(".completed")[0]["transcript"] == speech.said(samples[start * 16 : at])
     assert len(first.of("committed")) == len(first.of("speech_started")) - 1 >= 5
+
+
+def test_sound_in_crumbs_is_heard_alike(server: tuple[Service, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of three samples reach the detector together: none has a place of its own in its line."""
+    samples, posted = talk()[20000:62000], list[int]()
+    feed = Scheduler.post
+
+    def post(self: Scheduler, live: Any, kind: str, value: Any = None) -> None:
+        if kind == "data" and self.name == detectors.NAME:
+            posted.append(len(value))
+        feed(self, live, kind, value)
+
+    monkeypatch.setattr(Scheduler, "post", post)
+    ones = [asyncio.run(listened(server[1], samples, 16000, size)) for size in (6, 9600)]
+    assert utterances(ones[0])[0][1:3] == utterances(ones[1])[0][1:3]
+    assert [e["transcript"] for e in ones[0].of(".completed")] == [e["transcript"] for e in ones[1].of(".completed")]
+    assert sum(size < 256 for size in posted) <= 2
 
 
 def test_sessions_of_a_full_server_hear_alike(server: tuple[Service, str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pulsify.serve.detectors import frame_samples
 from pulsify.serve.protocol import Refused, Sound
-from pulsify.serve.scheduler import Live, News
+from pulsify.serve.scheduler import LEAST, Live, News
 
 if TYPE_CHECKING:
     from pulsify.serve.flow import Chain
@@ -95,6 +95,7 @@ class Detector:
         self._live: Live | None = None
         self._hosted: Hosted | None = None
         self._early: list[bytes] = []
+        self._small = bytearray()  # pieces that are too small for a message of their own
         self._over = False
         task = asyncio.ensure_future(self._open())
         session.service.tasks.add(task)
@@ -130,6 +131,13 @@ class Detector:
 
     def feed(self, data: bytes, samples: int) -> None:
         self.samples += samples
+        self._small += data
+        if len(self._small) >= LEAST:
+            self._post()
+
+    def _post(self) -> None:
+        data = bytes(self._small)
+        self._small.clear()
         if self._live is None or self._hosted is None:
             self._early.append(data)
         else:
@@ -139,6 +147,8 @@ class Detector:
         """Is there a verdict on all that has one without more sound?"""
         if not self.samples:
             return True
+        if self._small:
+            self._post()
         if self._live is None or self.listening is None:
             return False
         frames = self.samples
