@@ -28,12 +28,16 @@ from tests.serve.hostile import Hostile, Target
 
 @dataclass(frozen=True)
 class Row:
-    """One behaviour. p50, p99, longest: in pulses; health: seconds at the most; cores: of the server."""
+    """One behaviour. p50, p99, longest: in pulses; health: seconds at the most; cores: of the server.
+
+    machine: by how much the live streams' own clock was late, at 99 %, in pulses: that is not the server's doing.
+    """
 
     name: str
     p50: float
     p99: float
     longest: float
+    machine: float
     exact: bool
     health: float
     megabytes: float
@@ -84,7 +88,8 @@ def _standing_by(where: str, streams: int, seconds: float, pipe: Any) -> None:
     except AssertionError as error:
         exact = False
         print(str(error)[:300])
-    pipe.send((percentile(bystanders, 0.5), percentile(bystanders, 0.99), percentile(bystanders, 1.0), exact, health))
+    seconds_of = [percentile(bystanders, share) for share in (0.5, 0.99, 1.0)]
+    pipe.send((*seconds_of, percentile(bystanders, 0.99, late=True), exact, health))
 
 
 def _attacking(hostile: str, where: str, seconds: float, pipe: Any) -> None:
@@ -118,17 +123,19 @@ def one(apart: Apart, hostile: Hostile | None, streams: int, seconds: float) -> 
         most = max(most, apart.figures()["rss"])
         time.sleep(0.2)
     after = apart.figures()
-    p50, p99, longest, exact, health = pipes[0].recv()
+    *latencies, exact, health = pipes[0].recv()
     for process in processes:
         process.join(5)
         process.kill()
     cores = (after["cpu"] - before["cpu"]) / seconds
     name = "peace" if hostile is None else hostile.name
-    return Row(name, p50 / LASTS, p99 / LASTS, longest / LASTS, exact, health, most / 2**20, cores)
+    return Row(name, *(each / LASTS for each in latencies), exact, health, most / 2**20, cores)
 
 
 def shown(row: Row) -> str:
-    figures = f"{row.p50:11.2f} {row.p99:7.2f} {row.longest:8.2f}  {row.exact!s:5}  {row.health:9.3f}"
+    figures = (
+        f"{row.p50:11.2f} {row.p99:7.2f} {row.longest:8.2f} {row.machine:8.2f}  {row.exact!s:5}  {row.health:9.3f}"
+    )
     return f"{row.name:44} {figures} {row.megabytes:6.0f}  {row.cores:5.2f}"
 
 
@@ -138,6 +145,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--all", action="store_true", help="the invented behaviours as well")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--tries", type=int, default=1, help="of each row the one in which the machine was least busy")
     parser.add_argument("--fresh", action="store_true", help="a new server for each row")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -145,14 +153,15 @@ def main() -> None:
     if given.only:
         chosen = [h for h in chosen if h.name in given.only]
     rows: list[Row] = []
-    print(f"{'':44} p50, pulses     p99  longest  exact  health, s    MiB  cores")
+    print(f"{'':44} p50, pulses     p99  longest  machine  exact  health, s    MiB  cores")
     with ExitStack() as stack:
         apart = stack.enter_context(serving_apart())
         for hostile in (None, *chosen):
             if given.fresh and rows:
                 stack.close()
                 apart = stack.enter_context(serving_apart())
-            row = one(apart, hostile, given.streams, given.seconds)
+            tries = [one(apart, hostile, given.streams, given.seconds) for _ in range(given.tries)]
+            row = min(tries, key=lambda each: each.machine)
             rows.append(row)
             print(shown(row), flush=True)
     worst = max(row.p99 for row in rows)

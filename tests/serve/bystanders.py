@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.models import model, node, weights
 PULSE, RATE = 512, 16000
 LASTS = PULSE / RATE  # seconds
 LONG = 0.02  # seconds
+MOST = 1000  # pulses of a stream
 NAME = "detector"
 spawn = multiprocessing.get_context("spawn")
 Facts = dict[str, Any]
@@ -86,12 +88,15 @@ def _serve(settings: Facts, turns: bool, pipe: Any) -> None:
     timed, errors = Turns(), Errors()
     logging.getLogger().addHandler(errors)
 
+    loop_clock = time.pthread_getcpuclockid(threading.get_ident())
+
     def answer() -> None:
         while pipe.recv() != "stop":
             usage = resource.getrusage(resource.RUSAGE_SELF)
             pipe.send({
-                "cpu": usage.ru_utime + usage.ru_stime, "rss": _resident(), "streams": len(service.connections),
-                "turn": timed.longest, "turns": timed.longer, "errors": errors.said,
+                "cpu": usage.ru_utime + usage.ru_stime, "loop": time.clock_gettime(loop_clock), "rss": _resident(),
+                "streams": len(service.connections), "turn": timed.longest, "turns": timed.longer,
+                "errors": errors.said,
             })  # fmt: skip
             timed.longest, timed.longer = 0.0, 0
         os._exit(0)
@@ -118,9 +123,10 @@ class Apart:
     where: str
 
     def figures(self) -> Facts:
-        """cpu: seconds; rss: bytes; streams: that are open; errors: lines of the log.
+        """cpu: seconds; loop: of them, in the event loop's thread; rss: bytes; streams: that are open.
 
-        turn: the longest one of the event loop since the last time; turns: how many were longer than `LONG`.
+        turn: the longest of the event loop since the last time; turns: how many were longer than `LONG`; errors: lines
+        of the log.
         """
         self.pipe.send("figures")
         out: Facts = self.pipe.recv()
@@ -151,27 +157,30 @@ class Bystander:
     seed: int
     sent: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)  # by how much it sent too late itself, on a busy machine
     got: bytearray = field(default_factory=bytearray)
     last: Facts = field(default_factory=dict)
     counted: int = 0  # the first of those latencies that count
 
-    def sound(self, pulses: int) -> Any:
-        return np.random.default_rng(self.seed).standard_normal((1, 1, pulses * PULSE)).astype(np.float32)
+    @cached_property
+    def sound(self) -> Any:
+        return np.random.default_rng(self.seed).standard_normal((1, 1, MOST * PULSE)).astype(np.float32)
 
     async def live(self, where: str, stop: asyncio.Event) -> None:
         """A pulse whenever it would have been heard, until told to stop; then to the end."""
-        x = self.sound(4000)
+        x = self.sound
         async with connect(f"ws://{where}/v1/stream/{NAME}", compression=None, max_size=None, ping_interval=None) as ws:
             await ws.send('{"type": "open"}')
             assert json.loads(await ws.recv())["type"] == "ready"
             reading = asyncio.create_task(self._read(ws))
             start = time.perf_counter() + self.seed % 16 * LASTS / 16
-            while not stop.is_set() and not reading.done() and len(self.sent) < 4000:
+            while not stop.is_set() and not reading.done() and len(self.sent) < MOST:
                 number = len(self.sent)
                 left = start + number * LASTS - time.perf_counter()
                 if left > 0:
                     await asyncio.sleep(left)
                 self.sent.append(time.perf_counter())
+                self.late.append(self.sent[-1] - start - number * LASTS)
                 await ws.send(x[:, :, number * PULSE : (number + 1) * PULSE].tobytes())
             await ws.send('{"type": "flush"}')
             await reading
@@ -190,11 +199,11 @@ class Bystander:
         """What it got is what the batch model makes of what it sent, every frame."""
         assert self.last.get("type") == "done", self.last
         got = np.frombuffer(bytes(self.got), "<f4").reshape(1, 1, -1)
-        np.testing.assert_allclose(got, batch.run(None, {"x": self.sound(4000)[:, :, : got.shape[2]]})[0], atol=1e-4)
+        np.testing.assert_allclose(got, batch.run(None, {"x": self.sound[:, :, : got.shape[2]]})[0], atol=1e-4)
         assert got.shape[2] == len(self.sent) * PULSE
 
 
-def percentile(bystanders: list[Bystander], share: float) -> float:
-    """Seconds."""
-    latencies = sorted(each for b in bystanders for each in b.latencies[b.counted :])
-    return latencies[min(int(share * len(latencies)), len(latencies) - 1)]
+def percentile(bystanders: list[Bystander], share: float, late: bool = False) -> float:
+    """Of latencies, or of how late they sent; seconds."""
+    every = sorted(each for b in bystanders for each in (b.late if late else b.latencies)[b.counted :])
+    return every[min(int(share * len(every)), len(every) - 1)]

@@ -300,7 +300,7 @@ def _routes(service: Service) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _body(service: Service, name: str, request: Request, held: Held) -> bytearray:
+async def _body(service: Service, name: str, request: Request, held: Held) -> memoryview:
     """A file that comes takes a stream's place already: it waits here until it is whole."""
     service.admit(name)
     service.uploads.models[name] += 1

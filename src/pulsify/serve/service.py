@@ -355,6 +355,7 @@ class Service:
 
     def _delivered(self, model: str, computed: float, batch: list[tuple[Live, list[News]]]) -> None:
         traffic = self.figures.of(model)
+        self.turns.begin()
         for live, news in batch:
             try:
                 live.peer.hear(news)

@@ -58,6 +58,7 @@ class Turns:
         self._owed = 0.0  # seconds of work that a slice has only begun
         self._requests = Allowance(RATE, BURST)
         self._last: list[Callable[[], None]] = []
+        self._begun = False
 
     def join(self, work: Work) -> None:
         """Call it in its turn, again and again until it says that nothing is left."""
@@ -83,12 +84,17 @@ class Turns:
 
     def last(self, call: Callable[[], None]) -> None:
         """Call it once, when everything that is happening in this turn of the loop has happened."""
-        if not self._last:
+        if not self._last and not self._begun:
             asyncio.get_running_loop().call_soon(self.finish)
         self._last.append(call)
 
+    def begin(self) -> None:
+        """What happens from here to `finish` belongs together."""
+        self._begun = True
+
     def finish(self) -> None:
-        """Now."""
+        """Everything has happened."""
+        self._begun = False
         calls, self._last = self._last, []
         for call in calls:
             call()

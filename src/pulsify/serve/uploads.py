@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pulsify.serve.protocol import Refused
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class Held:
         self.size += size
 
 
-async def body(parts: AsyncIterator[bytes], declared: str | None, limits: Limits, held: Held) -> bytearray:
+async def body(parts: AsyncIterator[bytes], declared: str | None, limits: Limits, held: Held) -> memoryview:
     """All of a file, if it is not too large and does not come too slowly. declared: its length, as the client says."""
     largest, began = limits.run_bytes, time.monotonic()
     too_large = Refused("too_large", f"a file has {largest} bytes at the most")
@@ -83,7 +85,7 @@ async def body(parts: AsyncIterator[bytes], declared: str | None, limits: Limits
     if size > largest:
         raise too_large
     held.add(size)
-    out, filled = bytearray(size), 0
+    out, filled = np.empty(size or largest, np.uint8).data, 0  # memory is taken as it is filled
     while True:
         left = min(GRACE + filled / SLOWEST, limits.run_seconds) - (time.monotonic() - began)
         try:
@@ -96,8 +98,9 @@ async def body(parts: AsyncIterator[bytes], declared: str | None, limits: Limits
         if end > largest:
             raise too_large
         if end > len(out):
-            held.add(end - len(out))
+            raise Refused("bad_message", "the file is longer than its Content-Length")
+        if not size:
+            held.add(len(part))
         out[filled:end] = part
         filled = end
-    del out[filled:]
-    return out
+    return out[:filled]

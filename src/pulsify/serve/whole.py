@@ -92,7 +92,7 @@ class Reply(Response):
 
 
 async def run_whole(
-    service: Service, name: str, body: bytearray, kind: str, query: Mapping[str, str], client: Client, held: Held
+    service: Service, name: str, body: memoryview, kind: str, query: Mapping[str, str], client: Client, held: Held
 ) -> Response | list[bytes | memoryview]:
     """The reply to POST /v1/run/NAME, or what it consists of."""
     hosted = service.admit(name)
@@ -132,7 +132,7 @@ async def collected(
     return peer
 
 
-def _pieces(served: Served, data: bytearray, sound: bool) -> Iterator[bytes]:
+def _pieces(served: Served, data: memoryview, sound: bool) -> Iterator[bytes]:
     """The file in chunks: of its bytes if it is sound, else of the array it is, along its time."""
     if sound:
         yield from (bytes(data[at : at + CHUNK]) for at in range(0, len(data), CHUNK))
@@ -166,12 +166,12 @@ def _joined(served: Served, frames: list[bytes]) -> list[bytes | memoryview]:
 
 
 def _sound(
-    served: Served, body: bytearray, kind: str, query: Mapping[str, str]
+    served: Served, body: memoryview, kind: str, query: Mapping[str, str]
 ) -> tuple[dict[str, object], Iterator[bytes]]:
     """`open`, and what is sent then."""
     if unknown := set(query) - {"format", "rate"}:
         raise Refused("bad_message", f"unknown: {sorted(unknown)[0][:80]!r}; there are format and rate")
-    if "wav" in kind or body[:4] == b"RIFF":
+    if "wav" in kind or bytes(body[:4]) == b"RIFF":
         file = wav.read(body)
         return file.opening, file.pieces(CHUNK)
     opening: dict[str, object] = {}

@@ -31,6 +31,7 @@ from pulsify.serve.turns import Allowance
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 WRONG, NOT_TEXT = 1002, 1007
 LONGEST_CONTROL = 125
+NOTHING: list[bytes] = []  # stays so
 RATE, BURST = 1000, 64  # frames a second, and at once, that are handled as they come
 A_TURN = 16  # frames of one connection in line, before the next one has its turn
 CONTROLS = 10  # seconds' worth of control frames that may come at once
@@ -58,7 +59,7 @@ class Wire(asyncio.Protocol):
         self._frames, self._controls = Allowance(RATE, BURST), Allowance(limits.controls, CONTROLS * limits.controls)
         self._closing = self._heard_close = self._ended = self._quiet = self._lost = False
         self._paused = self._in_line = self._reads_not = False  # by the handler, by others, and so in all
-        self._out: list[bytes] = []  # to be written at the end of this turn
+        self._out = NOTHING  # to be written at the end of this turn
         self._pong: bytes | None = None
         self._transport: asyncio.Transport
 
@@ -258,13 +259,15 @@ class Wire(asyncio.Protocol):
             head = struct.pack("!BBH", 0x80 | kind, 126, size)
         else:
             head = struct.pack("!BBQ", 0x80 | kind, 127, size)
-        if not self._out:
+        if self._out:
+            self._out.append(head + data)
+        else:
+            self._out = [head + data]
             self._service.turns.last(self.written)
-        self._out.append(head + data)
 
     def written(self) -> None:
         """Everything that was said in this turn, in one call."""
-        out, self._out = self._out, []
+        out, self._out = self._out, NOTHING
         if out and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
