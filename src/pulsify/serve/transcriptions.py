@@ -38,7 +38,7 @@ class Form:
         return self.fields.get(name, [usual])[-1]
 
 
-def read_form(body: bytearray, kind: str) -> Form:
+def read_form(body: bytearray | memoryview, kind: str) -> Form:
     """multipart/form-data; Refused if it is none. The file stays where it is."""
     head = Message()
     head["content-type"] = kind
@@ -46,22 +46,32 @@ def read_form(body: bytearray, kind: str) -> Form:
     if head.get_content_type() != "multipart/form-data" or not boundary:
         raise Refused("unsupported", "expected multipart/form-data with a file")
     mark, fields, file = b"--" + boundary.encode("latin-1", "replace"), dict[str, list[str]](), None
-    at = 0 if body.startswith(mark) else body.find(b"\r\n" + mark) + 2
+    view = memoryview(body)
+    at = 0 if bytes(view[: len(mark)]) == mark else _place(view, b"\r\n" + mark) + 2
     for _ in range(PARTS):
         at += len(mark)
-        if body[at : at + 2] == b"--":
+        if bytes(view[at : at + 2]) == b"--":
             return Form(fields, file)
-        begins, ends = body.find(b"\r\n\r\n", at), body.find(b"\r\n" + mark, at)
+        begins, ends = _place(view, b"\r\n\r\n", at), _place(view, b"\r\n" + mark, at)
         if not 0 <= begins < ends or begins - at > LONGEST:
             break
-        about = _disposition(bytes(body[at:begins]))
-        name, value = about.get_param("name", header="content-disposition"), memoryview(body)[begins + 4 : ends]
+        about = _disposition(bytes(view[at:begins]))
+        name, value = about.get_param("name", header="content-disposition"), view[begins + 4 : ends]
         if name == "file":
             file = value
         elif isinstance(name, str) and len(value) <= LONGEST:
             fields.setdefault(name.removesuffix("[]"), []).append(bytes(value).decode("utf-8", "replace"))
         at = ends + 2
     raise Refused("bad_message", "the form is not whole, or has too many parts")
+
+
+def _place(view: memoryview, what: bytes, at: int = 0) -> int:
+    """Where it is found first, or -1. Piece by piece: nothing else runs while a search goes on."""
+    for start in range(at, len(view), CHUNK):
+        place = bytes(view[start : start + CHUNK + len(what) - 1]).find(what)
+        if place >= 0:
+            return start + place
+    return -1
 
 
 def _disposition(head: bytes) -> Message:
@@ -73,7 +83,7 @@ def _disposition(head: bytes) -> Message:
     return about
 
 
-async def transcribed(service: Service, body: bytearray, kind: str, client: Client, held: Held) -> Response:
+async def transcribed(service: Service, body: memoryview, kind: str, client: Client, held: Held) -> Response:
     """The reply."""
     form = await asyncio.to_thread(read_form, body, kind)
     model, shape = form.one("model"), form.one("response_format", "json")
