@@ -71,6 +71,11 @@ class Trace:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
+    @property
+    def nbytes(self) -> int:
+        """Of the known values that were computed."""
+        return sum(v.nbytes for v in self.values.values())
+
 
 @dataclass(eq=False)
 class Evaluator:

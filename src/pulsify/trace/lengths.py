@@ -25,6 +25,7 @@ SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 MOST_NODES = 60_000  # that are evaluated in vain to find a length that the model takes
 LIKELY = 64  # lengths that are tried before all others
 RESIDUES = 1024  # how many neighbouring lengths are tried where a model takes only some
+LARGE = 1 << 22  # bytes of known values: traces that only tell whether the model runs are kept up to this size
 BATCHES = (3, 2)  # two sizes, so that a batch axis shows; 3 is unlikely to be another dimension's factor by chance
 
 
@@ -39,7 +40,8 @@ class Tracer:
     spans: dict[Any, Any] = field(default_factory=dict)  # what rows of attention look at: by node and length
     cells: int = 0  # that were looked at for that, in all
     nodes: int = 0  # that were evaluated at lengths which the model does not take, in all
-    failed: set[int] = field(default_factory=set)  # lengths that it does not take
+    failed: dict[int, CannotRun] = field(default_factory=dict)  # lengths that it does not take, and why
+    taken: set[int] = field(default_factory=set)  # lengths that it takes; not all traces are kept
     _kept: dict[tuple[int, int], Trace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,12 +66,17 @@ class Tracer:
 
     def problem(self, length: int) -> CannotRun | None:
         """Why the model does not run at a length."""
+        if length in self.failed or length in self.taken:
+            return self.failed.get(length)
         try:
-            self.at(length)
+            trace = self.at(length)
         except CannotRun as problem:
-            self.failed.add(length)
+            self.failed[length] = problem.with_traceback(None)  # frames hold on to arrays
             self.nodes += next((i for i, n in enumerate(self.model.nodes) if n.name == problem.node.name), 0) + 1
             return problem
+        self.taken.add(length)
+        if trace.nbytes > LARGE:
+            del self._kept[length, trace.batch]
         return None
 
     @property

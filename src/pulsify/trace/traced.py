@@ -86,6 +86,11 @@ class Traced:
         return (self.array if found is None else found)[(slice(None),) * axis + (rows,)]
 
     @property
+    def nbytes(self) -> int:
+        """What is held; values that are computed when asked for take nothing."""
+        return 0 if self._array is None else self._array.nbytes
+
+    @property
     def array(self) -> Array:
         if self._array is not None:
             return self._array

@@ -22,6 +22,7 @@ from pulsify.core.length import LONGEST as LONGEST
 
 Array = np.ndarray[Any, Any]
 LONG = 1 << 20  # frames: what is exact for so long counts as exact, and has a limit
+BLOCK = 1 << 16  # floats that are taken apart at once
 DIGITS = {"FLOAT16": 11, "BFLOAT16": 8, "FLOAT": 24, "DOUBLE": 53}  # binary digits of the types of floats
 OF_SIZE = {2: 11, 4: 24, 8: 53}  # the same by bytes
 NUMPY = {11: np.float16, 24: np.float32, 53: np.float64}
@@ -173,11 +174,18 @@ def step_of(values: Array) -> Fraction | None:
         return Fraction(int(np.gcd.reduce(np.abs(x.astype(np.int64)).reshape(-1)))) if x.size else Fraction(0)
     if x.dtype.kind != "f" or not np.isfinite(x).all():
         return None
+    flat = x.reshape(-1)
+    powers = [_lowest_bit(flat[n : n + BLOCK]) for n in range(0, flat.size, BLOCK)]  # tables may be large
+    power = min((p for p in powers if p is not None), default=None)
+    return Fraction(0) if power is None else Fraction(2) ** power
+
+
+def _lowest_bit(x: Array) -> int | None:
+    """The power of two of the lowest bit that is set in any of some floats; None if they are all zero."""
     x = x.astype(np.float64)[x != 0]
     if not x.size:
-        return Fraction(0)
+        return None
     mantissa, exponent = np.frexp(x)
     bits = np.abs(mantissa * 2.0**53).astype(np.int64)
     lowest = np.log2((bits & -bits).astype(np.float64)).astype(np.int64)
-    power = int((exponent - 53 + lowest).min())
-    return Fraction(2) ** power
+    return int((exponent - 53 + lowest).min())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 Array = np.ndarray[Any, Any]
+BLOCK = 1 << 16  # entries that are looked at in one go
 CHANGES = "its rows change with the length of the stream"
 
 
@@ -169,9 +170,8 @@ class Rows:
 
     def _of_constant(self, value: Fixed, axis: int | None, place: Place | None) -> Row:
         array, zero = value.array(), self.constant(0)
-        is_whole = array.dtype.kind in "biu" or (array.dtype.kind == "f" and bool((array == np.round(array)).all()))
         row = Row(zero)
-        if is_whole and array.size and np.abs(array.astype(np.float64)).max() < EXACT:
+        if _is_whole(array) and array.size and np.abs(array.astype(np.float64)).max() < EXACT:
             row = Row(zero, self.constant(int(array.min())), self.constant(int(array.max())), True)
         if axis is None or place is None:
             return row
@@ -215,6 +215,14 @@ def _calm(row: Row, place: Place | None) -> Row:
         if still.shortest == row.shortest:
             return still
     return row
+
+
+def _is_whole(array: Array) -> bool:
+    """Are all entries whole numbers? Tables may be large, and mostly the first rows tell."""
+    if array.dtype.kind != "f":
+        return array.dtype.kind in "biu"
+    flat = array.reshape(-1)
+    return all((x == np.round(x)).all() for x in (flat[n : n + BLOCK] for n in range(0, flat.size, BLOCK)))
 
 
 def _even_step(array: Array, axis: int) -> int | None:
