@@ -20,6 +20,7 @@ from pulsify.core.errors import (
     Mismatch,
     NotStreamable,
 )
+from pulsify.core.refusal import Kind
 
 ERRORS: list[tuple[BaseException, int]] = [
     (Mismatch("no"), 1), (InvalidArgument("no"), 2), (NotStreamable("no"), 3), (InvalidPulse(3, 4), 4),
@@ -79,7 +80,7 @@ def test_hints_are_said_in_options(text: str, said: str) -> None:
 
 
 def test_a_refusal_says_where_why_and_what_would_help() -> None:
-    error = NotStreamable("it looks at all", node="n", op="Softmax", hint='pass unbounded="grow"')
+    error = NotStreamable("it looks at all", node="n", op="Softmax", hint='pass unbounded="grow"', kind=Kind.LOOK_BACK)
     assert click.unstyle(message(error)) == (
         "not streamable: Softmax node 'n'\n  it looks at all\n  hint: pass --unbounded grow"
     )
