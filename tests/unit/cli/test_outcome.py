@@ -85,8 +85,8 @@ def test_a_refusal_says_where_why_and_what_would_help() -> None:
         "not streamable: Softmax node 'n'\n  it looks at all\n  hint: pass --unbounded grow"
     )
     assert error_figures(error) == {
-        "kind": "NotStreamable", "exit_code": 3, "node": "n", "op": "Softmax", "reason": "it looks at all",
-        "hint": "pass --unbounded grow",
+        "kind": "NotStreamable", "exit_code": 3, "refusal": "look-back", "node": "n", "op": "Softmax",
+        "reason": "it looks at all", "hint": "pass --unbounded grow",
     }  # fmt: skip
     assert click.unstyle(message(FileNotFoundError(2, "No such file", "a.onnx"))) == "error: No such file: a.onnx"
 
