@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pulsify.core.errors import InvalidModel
 from pulsify.serve import detectors
 from pulsify.serve.hosted import Machine
 from pulsify.serve.scheduler import Scheduler
@@ -253,3 +254,25 @@ def test_turn_detection_takes_a_share_of_the_time(server: tuple[Service, str]) -
     while server[0].listeners and time.monotonic() < end:
         time.sleep(0.02)
     assert server[0].listeners == 0 and server[0]._listening() == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_server_stops_while_its_detector_is_opened(fails: bool) -> None:
+    """Slowly, or not at all."""
+
+    def opened() -> Any:
+        time.sleep(0.3)
+        if fails:
+            raise InvalidModel("no detector")
+        return detectors.detector_source().open()
+
+    async def through() -> int:
+        source = detectors.ModelSource(detectors.NAME, opened)
+        service = Service([speech.served()], Settings(Machine(most=1, calibrate=False), detector=source))
+        await service.start()
+        await asyncio.sleep(0.6 if fails else 0.05)
+        await asyncio.wait_for(service.stop(), 10)
+        assert service.opening is not None and service.opening.done()
+        return len(service.connections)
+
+    assert asyncio.run(through()) == 0

@@ -191,8 +191,11 @@ class Service:
             connection.refuse(Refused("going_away", "the server stops"))
         for hosted in self.models.values():
             await asyncio.to_thread(hosted.scheduler.stop)
-        if self._detector is not None and self._detector.done() and not self._detector.exception():
-            await asyncio.to_thread(self._detector.result().scheduler.stop)
+        if self._detector is not None:
+            self._detector.cancel()  # if it is still being opened
+            for opened in await asyncio.gather(self._detector, return_exceptions=True):
+                if isinstance(opened, Hosted):
+                    await asyncio.to_thread(opened.scheduler.stop)
         self.aside.shutdown(wait=True)
         self.vault.end()
         if self.traces.close is not None:
