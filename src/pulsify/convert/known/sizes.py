@@ -109,6 +109,11 @@ def _transposed(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     return tuple(sizes[0][p] for p in perm)
 
 
+def _picked(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    axis = node.attr("axis", 0) % len(sizes[0])
+    return (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
+
+
 def _same(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     return sizes[0]
 
@@ -118,6 +123,7 @@ OWN: dict[str, Callable[[Follower, Node, list[Sizes]], Sizes]] = {
     "Concat": _joined,
     "Pad": _padded,
     "Slice": _cut,
+    "Gather": _picked,
     "MatMul": _multiplied,
     "Einsum": _einsum,
     "Transpose": _transposed,

@@ -102,9 +102,29 @@ def _one_number(row: Row) -> bool:
 
 
 def _compared(rows: Sequence[Row], place: Place | None) -> Row:
-    both = alike(rows, place)
+    """Of rows that move alike; or one is always below the other, and the answer is the same throughout."""
+    try:
+        both = alike(rows, place)
+    except Unsure:
+        apart = [_below(a, b, place, strictly=True) for a, b in (rows, rows[::-1])]
+        since = next((n for n in apart if n is not None), None)
+        if since is None:
+            raise
+        both = together(rows, rows[0].move)
+        both = replace(both, shortest=max(both.shortest, since))
     zero, yes = (constant(n, both.move.unit) for n in (0, 1))
     return replace(both, move=zero, least=zero, most=yes)
+
+
+def _below(a: Row, b: Row, place: Place | None, strictly: bool = False) -> int | None:
+    """The shortest stream from which on no entry of a row is above any of another; None if that is unknown."""
+    if a.most is None or b.least is None:
+        return None
+    try:
+        holds, since = steady(one.compare(a.most, b.least, np.less if strictly else np.less_equal), place, "")
+    except Unsure:
+        return None
+    return since if holds else None
 
 
 def _chosen(rows: Sequence[Row], place: Place | None) -> Row:
@@ -114,14 +134,33 @@ def _chosen(rows: Sequence[Row], place: Place | None) -> Row:
 
 
 def _extreme(how: Fold) -> Law:
-    return lambda rows, place: _beside(rows, place, how, how)
+    def law(rows: Sequence[Row], place: Place | None) -> Row:
+        out = rows[0]
+        for row in rows[1:]:
+            out = _extreme_of(out, row, place, how)
+        return out
+
+    return law
+
+
+def _extreme_of(a: Row, b: Row, place: Place | None, how: Fold) -> Row:
+    """Of rows that move alike; or one is never above the other, and it is always that one, or the other."""
+    try:
+        return _beside([a, b], place, how, how)
+    except Unsure:
+        for low, high in ((a, b), (b, a)):
+            if (since := _below(low, high, place)) is not None:
+                wins = low if how is np.minimum else high
+                both = together([a, b], wins.move, wins.least, wins.most)
+                return replace(both, shortest=max(both.shortest, since))
+        raise
 
 
 def _clipped(rows: Sequence[Row], place: Place | None) -> Row:
-    """At bounds that move along; a row that stays as it is may be clipped at any that stay."""
+    """At bounds that move along, that are never reached, or always."""
     low, high = (*rows[1:], None, None)[:2]
-    made = rows[0] if low is None else _beside([rows[0], low], place, np.maximum, np.maximum)
-    return made if high is None else _beside([made, high], place, np.minimum, np.minimum)
+    made = rows[0] if low is None else _extreme_of(rows[0], low, place, np.maximum)
+    return made if high is None else _extreme_of(made, high, place, np.minimum)
 
 
 LAWS: dict[str, Law] = {

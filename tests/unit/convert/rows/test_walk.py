@@ -193,7 +193,19 @@ def picked_nd(b: Builder, t: str) -> str:
     return b.op("GatherND", b.weight(1023, 3), b.unsqueeze(b.op("Add", positions(b, t), b.scalar(511)), 1))
 
 
+def kept_below_length(b: Builder, t: str) -> str:
+    """Never more than T - 6, which long streams do not come to."""
+    return sinusoids(b, b.op("Min", positions(b, t), b.op("Sub", t, b.scalar(6))))
+
+
+def behind_the_first(b: Builder, t: str) -> str:
+    """1 for all rows but the first ten, which long streams do not read."""
+    late = b.cast(b.op("Greater", count(b, t), b.scalar(9)), np.int64)
+    return sinusoids(b, b.op("Add", positions(b, t), late))
+
+
 PINNED = [
+    kept_below_length, behind_the_first,
     difference, joined, flipped, every_other, buffer_cut, buffer_looked_up, clamped, compared, expanded, interleaved,
     heads, normalised, einsum, gemm, padded, convolved, pooled, regrouped, counted_from_the_end, picked_rows, picked_nd,
 ]  # fmt: skip
