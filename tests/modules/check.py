@@ -96,7 +96,7 @@ def _feeds(
 
     generator = torch.Generator().manual_seed(length)
     ports = {p.name: p for p in stream.inputs}
-    statics = {s.name for s in stream.statics}
+    statics = {s.name: s for s in stream.statics}
     leaves, spec = _pytree.tree_flatten(example if isinstance(example, (tuple, dict)) else (example,))
     names = {id(t): n for n, t in called(module, example).tensors.items()}
     values, feeds, fixed = [], {}, {}
@@ -108,7 +108,9 @@ def _feeds(
         port, shape = ports.get(name), list(leaf.shape)
         if port is not None:
             shape[port.axis] = int(length * port.rate)
-        if stream.spec.batch is not None and shape:
+        if name in statics:
+            shape = [batch if dim == stream.spec.batch else dim for dim in statics[name].dims]
+        elif stream.spec.batch is not None and shape:
             shape[0 if port is None or port.axis else 1] = batch
         if leaf.is_floating_point():
             value = (torch.randn(shape, generator=generator) * 0.5).to(leaf.dtype)

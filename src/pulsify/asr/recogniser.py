@@ -107,6 +107,7 @@ class Recogniser:
         return math.prod((stage.output.rate / stage.input.rate for stage in self.stages), start=Fraction(1))
 
     @property
+    @public
     def frame_seconds(self) -> float:
         """How long a frame of the encoder's output lasts."""
         return float(1 / (self._rate * self.sample_rate))

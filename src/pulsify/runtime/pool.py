@@ -154,6 +154,7 @@ class Pool:
         return placement_of(self._slots)
 
     @property
+    @public
     def settles(self) -> int:
         """Pulses of a new stream before it runs the form of the step that it runs all the time."""
         since = getattr(self._slots, "since", 0.0)
