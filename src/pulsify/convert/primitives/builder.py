@@ -13,6 +13,7 @@ CHOSEN_AS = {  # types that ONNX Runtime does not select from (Where), and those
     ir.DataType.BOOL: ir.DataType.UINT8,
     ir.DataType.INT16: ir.DataType.INT32,
     ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT64,  # ONNX Runtime 1.25 does not
     ir.DataType.UINT64: ir.DataType.INT64,
     ir.DataType.BFLOAT16: ir.DataType.FLOAT,
 }
