@@ -513,7 +513,7 @@ def test_demo_draws_what_happens() -> None:
 def test_a_bug_has_a_code_and_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from pulsify.convert.rules.registry import RULES
+    from pulsify.ops.registry import RULES
 
     def broken(ctx: Any, node: Any) -> None:
         raise IndexError("list index out of range")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pulsify.backends import registry as backends
-from pulsify.convert.rules.registry import RULES
 from pulsify.core.custom import CUSTOM, WHOLE
 from pulsify.export import registry as targets
+from pulsify.ops.registry import RULES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()

@@ -13,10 +13,10 @@ import pytest
 from onnx import helper
 
 import pulsify
-from pulsify.convert.rules.registry import RULES
 from pulsify.core.custom import CUSTOM, WHOLE
 from pulsify.core.reach import Reach
 from pulsify.extend import Context, Fill, Node, Plan, Read, Shaped, define, pointwise, rule
+from pulsify.ops.registry import RULES
 from tests.models import close, frames, model, node, run_batch, weights
 
 

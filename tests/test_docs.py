@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 
 import pulsify
-import pulsify.convert.rules
-from pulsify.convert.rules.registry import RULES
+import pulsify.ops
+from pulsify.ops.registry import RULES
 from pulsify.report.operators import markdown, without_rule
 from tests.models import model, node, weights
 

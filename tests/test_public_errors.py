@@ -23,9 +23,9 @@ import pulsify
 import pulsify.extend
 import pulsify.testing
 from pulsify.asr import Recogniser, Transcriber
-from pulsify.convert.rules.registry import RULES
 from pulsify.core import boundary
 from pulsify.core.custom import CUSTOM, WHOLE
+from pulsify.ops.registry import RULES
 from pulsify.runtime.lane import Lane
 from pulsify.runtime.streams import Streams
 from tests import models

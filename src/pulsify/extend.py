@@ -9,16 +9,16 @@ def boost(ctx: Context, node: Node) -> Plan | None:
 
 from __future__ import annotations
 
-import pulsify.convert.rules  # noqa: F401  the rules that are there come first
+import pulsify.ops  # noqa: F401  the rules that are there come first
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
-from pulsify.convert.rules.pointwise import clone, pointwise
-from pulsify.convert.rules.registry import rule
 from pulsify.core.custom import Shaped, define
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
+from pulsify.ops.pointwise import clone, pointwise
+from pulsify.ops.registry import rule
 
 __all__ = [
     "Context", "Fill", "Layout", "Node", "Plan", "Reach", "Read", "Shaped", "Window", "Wire", "clone", "define",

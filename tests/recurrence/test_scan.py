@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import pulsify
-from pulsify.convert.rules import scan as rule
+from pulsify.ops import scan as rule
 from pulsify.trace import unroll
 from tests.attention.check import TOLERANCE, Batch
 from tests.property.check import difference

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
+import pulsify.ops  # noqa: F401  fills the registry
+from pulsify.analysis.options import Options
+from pulsify.analysis.questions import Questions
 from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
-from pulsify.convert.options import Options
-from pulsify.convert.questions import Questions
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model
 from pulsify.frontend.load import load

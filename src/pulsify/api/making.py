@@ -69,8 +69,8 @@ def stream(
     time is said in ms too. verify: check against the batch model before returning.
     quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
+    from pulsify.analysis.options import Options
     from pulsify.convert.convert import convert
-    from pulsify.convert.options import Options
     from pulsify.convert.pulses import natural
     from pulsify.frontend.lines import naming_lines
     from pulsify.frontend.load import load as load_onnx
@@ -129,7 +129,7 @@ def _of_module(
     exported: Exported, convert_with: Callable[..., Stream], declared: dict[str, int | str], verify: bool
 ) -> Stream:
     """The stream of an exported module: of several streams at once or, if these are refused, of one."""
-    from pulsify.convert.questions import Undecided
+    from pulsify.analysis.questions import Undecided
 
     free = exported.batch if exported.batch not in declared else None
     try:

@@ -15,8 +15,8 @@ from pulsify.cli.screen import line, short, show, working
 from pulsify.core.errors import InvalidArgument, PulsifyError
 
 if TYPE_CHECKING:
+    from pulsify.analysis.options import Options
     from pulsify.api import Stream
-    from pulsify.convert.options import Options
     from pulsify.trace.lengths import Tracer
 
 Figures = dict[str, Any]
@@ -194,7 +194,7 @@ def _draw_batch(facts: Figures) -> None:
 
 
 def _options(meaning: Figures) -> Options:
-    from pulsify.convert.options import Options
+    from pulsify.analysis.options import Options
 
     return Options(meaning["unbounded"], meaning["proof"], meaning["opening"])
 

@@ -7,20 +7,17 @@ from contextlib import suppress
 
 import onnx_ir as ir
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
+import pulsify.ops  # noqa: F401  fills the registry
+from pulsify.analysis.options import DEFAULT, Options
+from pulsify.analysis.proof.batches import check_batches
+from pulsify.analysis.proof.decided import check_decisions
+from pulsify.analysis.proof.numbers import uncertain
+from pulsify.analysis.questions import Questions, Unclear, Undecided
 from pulsify.convert.context import Context
-from pulsify.convert.known.series import Unsure
 from pulsify.convert.known_facts import known_fact
-from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.ports import file_inputs, output
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.proof.batches import check_batches
-from pulsify.convert.proof.decided import check_decisions
-from pulsify.convert.proof.numbers import uncertain
-from pulsify.convert.questions import Questions, Unclear, Undecided
-from pulsify.convert.rules.latch import latched
-from pulsify.convert.rules.registry import apply_rule
 from pulsify.convert.shorter import first_change
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
@@ -29,6 +26,9 @@ from pulsify.core.refusal import Kind
 from pulsify.core.spec import Output
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
+from pulsify.lengths.series import Unsure
+from pulsify.ops.latch import latched
+from pulsify.ops.registry import apply_rule
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included

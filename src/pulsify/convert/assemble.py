@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Prefix, Window, Wire
 from pulsify.convert.audit import check_states
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Prefix, Window, Wire
 from pulsify.convert.primitives.builder import Builder, read_by
 from pulsify.convert.primitives.state import State
 from pulsify.convert.trail import Course

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.convert.facts import Final, Static, Varying
-from pulsify.convert.known import series as one
-from pulsify.convert.known.series import Series, Unsure
-from pulsify.convert.proof.numbers import length_of, numbers, same_series
+from pulsify.analysis.facts import Final, Static, Varying
+from pulsify.analysis.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.lengths import series as one
+from pulsify.lengths.series import Series, Unsure
 
 if TYPE_CHECKING:
     from pulsify.convert.context import Context

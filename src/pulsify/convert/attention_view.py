@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pulsify.analysis.facts import ALL, Offsets, Window
+from pulsify.analysis.proof.claims import Claim, critical_lengths
+from pulsify.analysis.proof.numbers import Looked, uncertain
+from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context, OutOfStep
-from pulsify.convert.facts import ALL, Offsets, Window
-from pulsify.convert.known.series import Unsure
-from pulsify.convert.proof.claims import Claim, critical_lengths
-from pulsify.convert.proof.numbers import Looked, uncertain
-from pulsify.convert.questions import Unclear
 from pulsify.convert.spans import Spans
 from pulsify.convert.trail import Span
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import KEEP_PAST, Kind, Remedies
 from pulsify.frontend.model import Node
+from pulsify.lengths.series import Unsure
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import CannotRun
 

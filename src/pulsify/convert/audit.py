@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from pulsify.convert.facts import Layout
+from pulsify.analysis.facts import Layout
 from pulsify.convert.primitives.state import State
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length

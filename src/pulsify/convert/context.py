@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.questions import Questions
 from pulsify.convert.audit import check_wire
-from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.primitives.buffer import Buffer
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.primitives.state import State
-from pulsify.convert.questions import Questions
 from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length

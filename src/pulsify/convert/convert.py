@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.ledger import shortest_length
+from pulsify.analysis.options import DEFAULT, Options
+from pulsify.analysis.proof.failing import turn_down
+from pulsify.analysis.questions import Undecided
 from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.assemble import assemble, course, position_state, probes
 from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.facts import Window, Wire
-from pulsify.convert.ledger import shortest_length
-from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.ports import static_input, stream_input
 from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
 from pulsify.convert.primitives.state import State
-from pulsify.convert.proof.failing import turn_down
 from pulsify.convert.pulses import Planned, natural_plan, planned, unfitting
-from pulsify.convert.questions import Undecided
 from pulsify.convert.shorter import declared
 from pulsify.convert.trail import Course
 from pulsify.core.boundary import node_of

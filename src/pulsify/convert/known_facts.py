@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.proof.batches import by_batch, one_number
+from pulsify.analysis.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
+from pulsify.analysis.proof.numbers import length_of, runs_from, size_length
+from pulsify.analysis.proof.values import known_at
 from pulsify.convert.primitives.boundary import along
-from pulsify.convert.proof.batches import by_batch, one_number
-from pulsify.convert.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
-from pulsify.convert.proof.numbers import length_of, runs_from, size_length
-from pulsify.convert.proof.values import known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.trace.evaluate import Trace

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import First, Layout, Static, Window, Wire
+from pulsify.analysis.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.convert.context import Context
-from pulsify.convert.facts import First, Layout, Static, Window, Wire
-from pulsify.convert.known.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
-from pulsify.convert.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.convert.trail import Trail, look
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths.series import Unsure, aligned, compare, constant, multiply, subtract
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,13 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.proof.batches import by_streams
+from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.convert.at_end import at_end, end_number, told
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
 from pulsify.convert.known_facts import counted, streams_in_step
 from pulsify.convert.primitives.boundary import after_first, aligned, waits
-from pulsify.convert.proof.batches import by_streams
-from pulsify.convert.proof.numbers import length_of, numbers, size_length
 from pulsify.convert.trail import Trail
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, constant

@@ -6,11 +6,11 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.analyse import Analysed, Outputs, analyse
 from pulsify.convert.assemble import course
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.opening import leads_to, pulses, sooner
-from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.primitives.known_start import fits
 from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from pulsify.convert.known.spread import ORIGIN, Spread
-from pulsify.convert.proof.numbers import SHORT
-from pulsify.convert.questions import Questions, Undecided
+from pulsify.analysis.proof.numbers import SHORT
+from pulsify.analysis.questions import Questions, Undecided
 from pulsify.core.errors import NotStreamable, PulsifyError
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import declare
+from pulsify.lengths.affine_array import ORIGIN, Spread
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.traced import CannotRun
 

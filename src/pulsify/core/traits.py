@@ -20,7 +20,7 @@ class Traits:
     """All of it is false of an operator that is not in the table."""
 
     elementwise: bool = False  # entry by entry, operands broadcast against each other
-    axes: Axes = ""  # where each axis of an input goes, see `convert/rules/axismap.py`
+    axes: Axes = ""  # where each axis of an input goes, see `ops/axismap.py`
     law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
     either: bool = True  # whichever operand it is; if not, only the first
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input

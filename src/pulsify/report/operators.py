@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from pulsify.convert.rules.registry import RULES, Entry
 from pulsify.frontend.fused import FUSED
 from pulsify.frontend.load import DROPPED
+from pulsify.ops.registry import RULES, Entry
 from pulsify.trace.resolve import DECIDED
 
 HEAD = """# Operators
 
 Made from the rule registry by `python -m pulsify.report.operators`; do not edit by hand.
 
-An operator is streamed by the rule in `src/pulsify/convert/rules/<family>.py`, or has no rule of its own because it is
+An operator is streamed by the rule in `src/pulsify/ops/<family>.py`, or has no rule of its own because it is
 replaced before any is asked ([below](#without-a-rule)). What depends on the length alone (shapes, ranges, masks,
 tables) is evaluated and needs none. Functions of the model are written out. Anything not listed here is refused by
 name; operators of other domains can be made known from outside (CONTRIBUTING.md of the repository).
@@ -52,7 +52,7 @@ def markdown() -> str:
 
 
 def main() -> None:
-    import pulsify.convert.rules  # noqa: F401  fills the registry
+    import pulsify.ops  # noqa: F401  fills the registry
 
     print(markdown(), end="")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.analysis.facts import Fact, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.bindings import bindings_of
 from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.facts import Fact, Prefix, Static, Varying, Window, Wire
-from pulsify.convert.options import DEFAULT, Options
 from pulsify.convert.pulses import Planned, natural, planned, unfitting
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load

@@ -1,7 +1,7 @@
 """Nodes that stand for other nodes are replaced by them: branches by the one taken, fused operators by their parts.
 
 One walk over the graph at a concrete length decides. What it decided is kept with the model: that it is decided so at
-every length is proven when all sizes are known (`convert/proof/decided.py`).
+every length is proven when all sizes are known (`analysis/proof/decided.py`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Window
 from pulsify.backends.seam import Own, StepProgram, Wired
-from pulsify.convert.facts import Window
 from pulsify.core.arrays import ArrayLike
 from pulsify.core.spec import Spec
 from pulsify.runtime.whole import Pushed

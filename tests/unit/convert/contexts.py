@@ -10,20 +10,20 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
+import pulsify.ops  # noqa: F401  fills the registry
+from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.questions import Questions
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window, Wire
 from pulsify.convert.known_facts import known_fact
 from pulsify.convert.plan import Plan
 from pulsify.convert.ports import file_inputs
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.primitives.state import State
-from pulsify.convert.questions import Questions
-from pulsify.convert.rules.registry import RULES, apply_rule
 from pulsify.core.errors import NotStreamable
 from pulsify.core.runner import open_model
 from pulsify.frontend.model import Node
+from pulsify.ops.registry import RULES, apply_rule
 from pulsify.trace.lengths import choose
 from tests.models import Array, Dims, frames, model, node
 from tests.unit.build import converting, traced

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from pulsify.analysis.facts import ALL, Window
+from pulsify.analysis.options import Options
 from pulsify.convert.attention_view import View, choose_view
 from pulsify.convert.context import Context
-from pulsify.convert.facts import ALL, Window
-from pulsify.convert.options import Options
 from pulsify.convert.spans import Spans, spans
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length

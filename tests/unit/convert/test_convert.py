@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.ledger import shortest_length
 from pulsify.convert.convert import convert
-from pulsify.convert.ledger import shortest_length
 from pulsify.convert.pulses import natural
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.length import Length

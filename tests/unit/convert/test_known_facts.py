@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.convert.facts import Static, Varying, Window
+from pulsify.analysis.facts import Static, Varying, Window
 from pulsify.convert.known_facts import known_fact
 from pulsify.core.errors import NotStreamable
 from tests.models import Array, model, node

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pulsify.analysis.options import Options
 from pulsify.convert.analyse import analyse
 from pulsify.convert.convert import convert
 from pulsify.convert.opening import LONGEST, leads_to, pulses, sooner
-from pulsify.convert.options import Options
 from pulsify.convert.pulses import planned
 from tests import models
 from tests.unit.build import traced

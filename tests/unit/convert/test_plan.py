@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.plan import Plan, Read, execute, settled
 from pulsify.convert.primitives.boundary import Fill, mirrored_wire
 from pulsify.core.errors import NotStreamable

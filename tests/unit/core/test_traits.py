@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.convert.rules.registry import RULES
+import pulsify.ops  # noqa: F401  fills the registry
 from pulsify.core.traits import ELEMENTWISE, NONE, TRAITS, traits
+from pulsify.ops.registry import RULES
 from tests.models import model, node
 
 LATEST = onnx.defs.onnx_opset_version()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pulsify.convert.options import Options
+from pulsify.analysis.options import Options
 from pulsify.core.errors import PulsifyError
 from pulsify.report.delays import delay_figures
 from pulsify.report.figures import Figures

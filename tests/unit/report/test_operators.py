@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-import pulsify.convert.rules  # noqa: F401  fills the registry
-from pulsify.convert.rules.registry import RULES
+import pulsify.ops  # noqa: F401  fills the registry
+from pulsify.ops.registry import RULES
 from pulsify.report.operators import main, markdown, without_rule
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import Window
 from pulsify.api import Stream
-from pulsify.convert.facts import Window
 from pulsify.verify.divergence import first_departure
 from tests.models import model, node, weights
 from tests.unit.graphs import graph

@@ -11,9 +11,9 @@ import onnx
 import pytest
 
 import pulsify
-from pulsify.convert.rules import prefix
 from pulsify.core.errors import Mismatch
 from pulsify.core.spec import Proof
+from pulsify.ops import prefix
 from pulsify.report.figures import verified_figures
 from pulsify.verify.check import quick, verify
 from pulsify.verify.distance import Run, Seen

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.facts import First, Layout, Mirror, Window, Wire
+from pulsify.analysis.facts import First, Layout, Mirror, Window, Wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable

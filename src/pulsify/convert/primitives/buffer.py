@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pulsify.convert.facts import Layout, Window
+from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.state import State, from_state, state_shape, to_state
 from pulsify.core.errors import NotStreamable

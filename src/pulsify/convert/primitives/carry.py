@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Window
+from pulsify.analysis.proof.claims import always_zero
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.primitives.state import Sizes, State, batch_axis, from_state, state_shape, to_state
-from pulsify.convert.proof.claims import always_zero
 from pulsify.core.length import Length
 from pulsify.core.spec import Kind
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.facts import Window
+from pulsify.analysis.facts import Window
 from pulsify.convert.primitives.builder import Builder
 from pulsify.core.length import Length
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window
 from pulsify.convert.primitives.boundary import along, gather_frames, real_frames
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.primitives.carry import Carry, carry, per_stream

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from pulsify.convert.facts import Layout, Window
+from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.primitives.boundary import along
 from pulsify.convert.primitives.buffer import Buffer
 from pulsify.convert.primitives.builder import choose, read_by

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.facts import Window, Wire
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window, Wire
 from pulsify.convert.primitives.boundary import along, gather_frames
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.primitives.carry import carry

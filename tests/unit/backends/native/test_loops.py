@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes.common import ShapeInferencePass
 
-from pulsify.convert.rules import scan as rule
+from pulsify.ops import scan as rule
 from tests.models import model, node, weights
 from tests.recurrence import check
 from tests.recurrence.build import built

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import pulsify
-import pulsify.convert.rules.scan as rule
+import pulsify.ops.scan as rule
 from pulsify.backends.reference.rewritten import rewrite
 from pulsify.core.errors import NotSupported
 from tests.models import close, frames

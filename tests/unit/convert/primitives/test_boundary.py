@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window, Wire
 from pulsify.convert.primitives.boundary import (
     Fill,
     along,

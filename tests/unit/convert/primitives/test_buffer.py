@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import ALL, Layout, Window
 from pulsify.convert.context import Context
-from pulsify.convert.facts import ALL, Layout, Window
 from pulsify.convert.primitives.buffer import Buffer
 from pulsify.convert.primitives.state import State
 from pulsify.core.errors import NotStreamable

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import Window
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Window
 from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
 from pulsify.core.length import Length
 from tests.models import model, node

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pulsify.analysis.facts import ALL, Window
 from pulsify.convert.context import Context
-from pulsify.convert.facts import ALL, Window
 from pulsify.core.length import Length, Table, constant
 from tests.unit.convert.contexts import Steps, opened, wire_model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pulsify.convert.facts import First, Window
+from pulsify.analysis.facts import First, Window
 from pulsify.convert.primitives.boundary import after_first
 from pulsify.convert.primitives.fold import DOUBLE, Fold, neutral
 from pulsify.convert.primitives.latch import latch

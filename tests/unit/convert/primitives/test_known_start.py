@@ -7,8 +7,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.context import Context
-from pulsify.convert.facts import Layout, Window
 from pulsify.convert.primitives.known_start import at_least, frames_of, holds, made_of, wishes
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, Table

@@ -1,0 +1,1 @@
+"""Facts about the batch model that hold at every pulse."""

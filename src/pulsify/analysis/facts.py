@@ -1,0 +1,284 @@
+"""What is known of a wire of the batch model, and where it can be had in the streaming graph.
+
+At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
+
+    frames   ... | . . . . | . . . . | . . . . | ...       p = 4
+    pulse n                [ - - - - )                     start 0, end 4: no delay
+    pulse n            [ - - - - )                         start -2, end 2: delay 2
+    pulse n              [ - - - - - - )                   start -1, end 5: a window wider than the pulse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import onnx_ir as ir
+
+from pulsify.analysis.mask_cells import Cells
+from pulsify.core.length import Length
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import Trace
+
+BEHIND = -1
+Outer = tuple[int, ...]  # what is folded with time, at the two traced batch sizes; BEHIND third: in batch behind time
+ALL = -(1 << 40)  # a window that starts here holds everything since the stream began: it grows
+
+
+@dataclass(frozen=True)
+class Window:
+    """Frames [n*p + start, n*p + end) at pulse n."""
+
+    p: int
+    start: int
+    end: int
+
+    @property
+    def frames(self) -> int:
+        """Frames in the window; -1 (which a Reshape works out) if it grows."""
+        return -1 if self.grows else self.end - self.start
+
+    @property
+    def grows(self) -> bool:
+        return self.start == ALL
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where time sits in a tensor.
+
+    sizes: one entry an axis; -k stands for k times the batch, the time axis holds 0.
+    outer: what is folded in front of time on the same axis, at the two traced batch sizes: [B, T, C] reshaped to
+    [B*T, C] has time on axis 0 behind an outer B. (1, 1) nearly always. What batch folds behind time ([T, B, C] to
+    [T*B, C]) is folded in front of it here, in another order than batch has it: nothing may look along that axis.
+    """
+
+    sizes: tuple[int, ...]
+    axis: int
+    outer: Outer = (1, 1)
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def folded(self) -> bool:
+        return self.outer != (1, 1)
+
+    @property
+    def behind(self) -> bool:
+        """Is the order along the time axis another one than in batch?"""
+        return self.outer[2:] == (BEHIND,)
+
+    @property
+    def batch(self) -> int | None:
+        """The axis that grows with the batch alone."""
+        return next((i for i, s in enumerate(self.sizes) if s < 0), None)
+
+    def shape(self, frames: int) -> list[int]:
+        """A Reshape target for a window of so many frames."""
+        out = [max(s, -1) for s in self.sizes]
+        out[self.axis] = -1 if self.outer[0] != self.outer[1] else self.outer[0] * frames
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Mirror:
+    """Frames in front of and behind `source` that show frames of it again, as primitives/boundary.py has it."""
+
+    source: Wire
+    before: int
+    after: int
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A value with a time axis. `take(window)` is the tensor that holds those frames.
+
+    end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
+    length: None if nobody knows or cares (it is then that of what the wire meets).
+    clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
+    constant_frame: the value of every frame, with one frame, if they are all alike.
+    rows: the wire comes out of a table that ends there.
+    copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
+    mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
+    known: so many of its first frames are the same in every stream (see primitives/known_start.py).
+    first: every frame of it is made of first frames of other wires too, which must be there before it is read.
+    """
+
+    name: str
+    layout: Layout
+    dtype: ir.DataType
+    length: Length | None
+    end: int | None
+    take: Callable[[Window], ir.Value]
+    clean: bool = False
+    constant_frame: ir.Value | None = None
+    table_rows: int | None = None
+    copies: bool = False
+    mirror: Mirror | None = None
+    known: int = 0
+    first: tuple[First, ...] = ()
+
+    @property
+    def rate(self) -> Fraction:
+        assert self.length is not None
+        return self.length.rate
+
+
+@dataclass(frozen=True)
+class First:
+    """A latch: so many first frames of a wire, and when they come. What is made of them is right from then on."""
+
+    count: int
+    window: Window
+
+    @property
+    def pulse(self) -> int:
+        """The number of the pulse from which on they are there."""
+        return max(-((self.window.end - self.count) // self.window.p), 0)
+
+    def over(self, pulses: int) -> bool:
+        """Are they there in so many pulses taken as one?"""
+        return self.count <= self.window.end + (pulses - 1) * self.window.p
+
+
+@dataclass(frozen=True)
+class Final:
+    """What a value of the whole stream waits for: the last frames of wires, by how many there are and when they come.
+
+    node: the first of those that see the last frame; None: it follows from the length alone.
+    """
+
+    node: Node | None
+    waits: tuple[tuple[Length, Window], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """A value without a time axis that is the same at every pulse.
+
+    first: it is made of the first frames of wires, and right as soon as those are there.
+    final: it follows from the last frames of wires (a fold, the final state of a recurrence), or from the length, and
+    is right once the stream has ended.
+    """
+
+    value: ir.Value
+    final: Final | None = None
+    first: tuple[First, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
+
+    bare: the first frame without its time axis.
+    """
+
+    wire: Wire
+    count: int
+    bare: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A stream joined with values of the whole stream, in a way that a sum over time can take apart:
+
+        scales * factors * softmax(logits) * (value - centre) ** power
+
+    Scores are normalised over all of time, or their weights are exp(logits - shift). centre, scales and shift are known
+    only at the end.
+    log: the value less its log-sum-exp over all of time, its log-softmax, and not less a centre.
+    node: where the two were joined; fold: the node that has to see the last frame first; None: it is the length.
+    """
+
+    node: Node
+    fold: Node | None
+    value: Wire | None = None
+    centre: Static | None = None
+    log: bool = False
+    power: int = 1
+    logits: Wire | None = None
+    shift: Static | None = None
+    factors: tuple[Wire, ...] = ()
+    scales: tuple[tuple[str, Static], ...] = ()  # Mul or Div by each
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A known value without a time axis that differs with the length of the stream."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two time axes of a field; `length` and `end` as of a wire.
+
+    wire: one that runs along it. wires: all that it is made of, by name.
+    """
+
+    axis: int
+    length: Length | None
+    end: int | None
+    wire: Wire | None = None
+    wires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of fields, at a length: places of the first of their two time axes, or of the second."""
+
+    run: Trace
+    rows: slice
+    second: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return self.rows == slice(None)
+
+    @property
+    def turned(self) -> Part:
+        """The same rows of a field whose axes stand in the other order."""
+        return replace(self, second=not self.second)
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A value with two time axes, where every frame meets every other (attention scores).
+
+    Nothing of it is emitted before a sum over one of its axes asks for a window of rows and a window of cols:
+    `take(windows, offsets)` then makes just that. `cells(part)` says which cells are data and which constant;
+    offsets are the smallest and largest (second axis - first axis) that the sum will look at.
+    """
+
+    name: str
+    sizes: tuple[int, ...]  # as in Layout; both time axes hold 0
+    sides: tuple[Side, Side]  # in the order of their axes
+    dtype: ir.DataType
+    cells: Callable[[Part], Cells]
+    take: Callable[[Windows, Offsets], ir.Value]
+    bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
+    origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
+    moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
+    product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
+    raw: Callable[[Tabled], ir.Value] | None = None  # the same of another table
+
+    def side(self, axis: int) -> Side:
+        return next(s for s in self.sides if s.axis == axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Tabled:
+    """A table in place of the one that a product was made with: for a window of rows, so many columns."""
+
+    table: ir.Value
+    rows: Window
+    count: int
+
+
+Windows = tuple[Window, Window]
+Offsets = tuple[int, int]
+Fact = Wire | Static | Prefix | Late | Varying | Field

@@ -1,0 +1,1 @@
+"""Values that follow from the stream length, followed through the graph."""

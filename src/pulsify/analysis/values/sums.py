@@ -1,0 +1,300 @@
+"""Operators that sum or reduce: what is known of their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pulsify.analysis.values.follow import FEW, LOOKS, Few, Fixed, Follower, Value, follows
+from pulsify.analysis.values.moves import numbers_of
+from pulsify.analysis.values.reshaping import axes_of
+from pulsify.frontend.model import Node
+from pulsify.lengths import affine_array as many
+from pulsify.lengths import series as one
+from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T
+from pulsify.lengths.float_limits import Drift, binary
+from pulsify.lengths.indexing import met, moved_axes
+from pulsify.lengths.series import Series, Unsure, constant
+
+Array = np.ndarray[Any, Any]
+
+
+REDUCTIONS = (
+    "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+    "ArgMax", "ArgMin",
+)  # fmt: skip
+
+
+def reduced_axes(f: Follower, node: Node, ins: Sequence[Value | None]) -> set[int]:
+    """Along which axes it sums; none: it passes its input on."""
+    rank = len(f.first(node.inputs[0]).dims)
+    if node.op.startswith("Arg"):
+        return {node.attr("axis", 0) % rank}
+    whole = set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
+    return axes_of(f, node, ins, rank) or whole
+
+
+def reduced_sizes(f: Follower, node: Node, axes: set[int], sizes: tuple[Series, ...]) -> tuple[Series, ...]:
+    """Whatever the entries are."""
+    keep = bool(node.attr("keepdims", 1))
+    return tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(sizes) if keep or a not in axes)
+
+
+@follows(*REDUCTIONS)
+def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
+    axes, arg = reduced_axes(f, node, ins), node.op.startswith("Arg")
+    if not axes:
+        return ins[0]
+    keep = bool(node.attr("keepdims", 1))
+    if isinstance(ins[0], Few):
+        return _few_reduced(f, node, ins[0], axes, keep)
+    v = f.spread(ins[0])
+    left = [a for a in range(v.rank) if a not in axes]
+    sizes = reduced_sizes(f, node, axes, v.sizes)
+    to = {a: a if keep else i for i, a in enumerate(left)}
+    over = [a for a in axes if a in v.times]
+    if arg and over and (end := _end_of_line(node, v, over[0], sizes)) is not None:
+        return end
+    made = _over(f, node, v, over, sizes, to)
+    return numbers_of(f, node, made)
+
+
+def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool) -> Value:
+    fold = {"ReduceSum": one.add, "ReduceProd": one.multiply}.get(node.op)
+    if node.op in ("ReduceMax", "ReduceMin"):
+        how = np.maximum if node.op == "ReduceMax" else np.minimum
+
+        def fold(a: Series, b: Series) -> Series:
+            return one.extreme(a, b, how)
+
+    if fold is None or not all(isinstance(c, Series) for c in value.cells.flat):
+        raise Unsure(f"nothing is known of what {node.op} does with it")
+    moved = np.moveaxis(value.cells, sorted(axes), range(len(axes)))
+    flat = moved.reshape(-1, *moved.shape[len(axes) :])
+    out = flat[0] if len(flat) else None
+    if out is None:
+        raise Unsure("it is summed over nothing")
+    out = np.array(out, object)
+    for row in flat[1:]:
+        cells = np.empty(out.shape, object)
+        for i in np.ndindex(out.shape):
+            cells[i] = fold(*(x[i] for x in (out, np.asarray(row, object))))  # type: ignore[arg-type]
+        out = cells
+    dims = [1 if a in axes else d for a, d in enumerate(value.dims) if keep or a not in axes]
+    return Few(out.reshape(dims), value.floating)
+
+
+def _end_of_line(node: Node, v: Spread, axis: int, sizes: tuple[Series, ...]) -> Value | None:
+    """Where a line over time is largest, or smallest, if that is where it ends: arange(n).argmax()."""
+    q, dims = v.slope.get(axis, 0), [int(s.item) for s in sizes if s.constant]
+    straight = v.lo == v.hi and v.drift.none and len(dims) == len(sizes) and math.prod(dims) <= FEW
+    if not straight or not q or (q > 0) != (node.op == "ArgMax"):
+        return None
+    last = one.subtract(v.sizes[axis], constant(1, v.sizes[axis].unit))
+    return Few(np.full(dims, replace(last, limit=min(last.limit, v.certain)), object), False)
+
+
+def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
+    """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
+    picks = node.op in ("ReduceMax", "ReduceMin")
+    v = replace(many.bounded(v, over), final=None, hide=None, rises=False)
+    slope = dict(v.slope)
+    if not over:
+        out = moved_axes(v if picks and not v.slope else many.exactly(v), to, sizes)
+        lo, hi = _range(node, v, math.prod(int(s.item) for a, s in enumerate(v.sizes) if a not in to))
+        return out if picks else replace(out, lo=lo, hi=hi, least=-FAR, apart=0.0)
+    if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
+        raise Unsure(f"{node.op} over time never repeats")
+    if len(over) > 1 and not picks:
+        raise Unsure("it is a sum over two time axes")
+    period = math.lcm(v.period, *(v.sizes[a].repeats for a in over))
+    lo, hi, given = v.lo, v.hi, v
+    for a in over if picks else ():
+        q = slope.pop(a, Fraction(0))
+        grows = (q > 0) == (node.op == "ReduceMax") and q != 0
+        if q:  # what wins lies near the end, or the start, by as much as the deviation can make good
+            ahead = (v.hi - v.lo) / float(abs(q) * v.rate(a))
+            side = {many.pair(a, T): ahead + many.ragged(v.sizes[a])} if grows else {many.pair(ORIGIN, a): ahead}
+            given = many.with_near(given, side)
+        if grows:
+            slope[T] = slope.get(T, Fraction(0)) + q * v.rate(a)
+            off = many.ragged(v.sizes[a]) * float(v.rate(a))
+            lo, hi = lo - float(abs(q)) * (off + 1), hi + float(abs(q)) * (off + 1)
+    gathered = replace(
+        v,
+        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(given, over).items()},
+        slope={c: q for c, q in slope.items() if q},
+        uses=(v.uses - set(over)) | {T},
+        period=period,
+        lo=lo,
+        hi=hi,
+    )
+    out = moved_axes(gathered, to, sizes)
+    if picks:
+        return out
+    counts = [s for a, s in enumerate(v.sizes) if a in over or a not in to]
+    return _summed_up(_growing_sum(f, node, out, counts), v, counts)
+
+
+def _range(node: Node, v: Spread, count: int) -> tuple[float, float]:
+    """In which a result over so many entries lies, none of them another one of time."""
+    if node.op.startswith("Arg"):
+        return 0.0, max(count - 1.0, 0.0)
+    whole = node.op == "ReduceSum" and not v.floating and not v.slope and count
+    return (count * v.lo, count * v.hi) if whole else (-FAR, FAR)
+
+
+def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
+    """A sum of floats: exact while all that is summed up, whatever its sign, fits."""
+    if not v.floating:
+        return made
+    steep = many.most(v) * math.prod(float(s.pace) if not s.constant else float(s.item) for s in counts)
+    over = sum(many.ragged(s) * float(s.pace) for s in counts if not s.constant)
+    step = v.step
+    if step is None or not v.drift.none:
+        raise Unsure("it is a sum of rounded numbers")
+    if not math.isfinite(steep):
+        raise Unsure("it is a sum of what grows")
+    bound = binary(step) * 2.0**v.drift.digits
+    fits = int(min(bound / steep - over, one.LONGEST)) if steep and step else one.LONGEST
+    if fits < 1:
+        raise Unsure("it is a sum of rounded numbers")
+    return replace(made, limit=min(made.limit, fits), drift=Drift(v.drift.digits), grain=step)
+
+
+def _residues(v: Spread, first: int, period: int, unit: int) -> range:
+    """Lengths of every kind from some length on, if it goes with the length."""
+    if T not in v.uses:
+        return range(first, first + 1)
+    if period // unit > LOOKS:
+        raise one.TooFar(first + period)
+    return range(first, first + period, unit)
+
+
+def _steps(arrays: list[Array]) -> Array:
+    """Differences of arrays, as numbers to compare."""
+    whole = all(a.dtype.kind in "biu" for a in arrays)
+    x, y = (a.astype(np.int64 if whole else np.float64) for a in arrays)
+    return np.asarray(y - x).reshape(-1)
+
+
+def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Spread:
+    """By how much a sum grows each period is seen at two lengths far enough out, of every kind of length."""
+    if v.times:
+        raise Unsure("a sum over one of two time axes")
+    until = max((g for k, g in v.near.items() if T in k), default=0.0)
+    if not math.isfinite(until):
+        raise Unsure("it never repeats, however long the stream is")
+    first = (math.ceil(until / f.unit) + 1) * f.unit
+    period = math.lcm(v.period, f.unit)
+    if first + period > 1 << 16:
+        raise one.TooFar(first + period)
+    name = node.outputs[0]
+    lengths = _residues(v, first, period, f.unit)
+    grown = np.concatenate([_steps([f.evaluated_or_unsure(name, n) for n in (s, s + period)]) for s in lengths])
+    if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
+        raise Unsure("it is a sum that grows unevenly")
+    slope = Fraction(int(grown[0]), period)
+    last = first + 2 * period
+    bound = many.most(v) * math.prod(float(s.at(last)) for s in counts) + float(abs(slope)) * last
+    return replace(v, slope={T: slope} if slope else {}, lo=-bound, hi=bound, least=-FAR)
+
+
+@follows("CumSum")
+def running(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
+    if axis not in v.times:
+        if axis in v.uses:
+            raise Unsure("it is summed over an axis along which it changes")
+        return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
+    if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
+        raise Unsure("it is a running sum of what grows")
+    period = math.lcm(v.period, v.sizes[axis].repeats)
+    near = {k: g + period for k, g in v.near.items()}
+    reach = sum(near.values()) + 2 * period
+    frames = int(v.rate(axis) * period)
+    if not math.isfinite(reach) or v.rate(axis) * period != frames:
+        raise Unsure("it never repeats, however long the stream is")
+    length = (math.ceil(2 * reach / f.unit) + 1) * f.unit
+    if length > 1 << 16 or len(v.times) > 1:
+        raise one.TooFar(length)
+    grown = np.concatenate(
+        [
+            _steps([array[len(array) // 2 - frames], array[len(array) // 2]])
+            for s in _residues(v, length, math.lcm(period, f.unit), f.unit)
+            for array in [np.moveaxis(f.evaluated_or_unsure(node.outputs[0], s), axis, 0)]
+        ]
+    )
+    if not grown.size or not (grown == grown[0]).all() or grown[0] != int(grown[0]):
+        raise Unsure("it is a running sum that grows unevenly")
+    slope = Fraction(int(grown[0]), frames)
+    bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
+    made = replace(
+        v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
+        uses=v.uses | ({axis} if slope else set()), final=None, hide=None, rises=False, least=-FAR,
+    )  # fmt: skip
+    return _summed_up(made, v, [v.sizes[axis]])
+
+
+@follows("MatMul", "Gemm")
+def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Sums over axes that are no time axes: any function of what is multiplied."""
+    a, b = (many.exactly(f.spread(v)) for v in ins[:2])
+    if node.op == "Gemm":
+        if node.attr("transA", 0) or not all(isinstance(v, Fixed) for v in ins[1:]):
+            raise Unsure("nothing is known of what Gemm does with it")
+        b = replace(b, sizes=b.sizes[::-1]) if node.attr("transB", 0) else b
+    if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
+        raise Unsure("it sums over time")
+    rank = max(a.rank, b.rank)
+    pairs = [[v.sizes[i - rank + v.rank] for v in (a, b) if i - rank + v.rank >= 0] for i in range(rank - 2)]
+    sizes = (*map(met, pairs), a.sizes[-2], b.sizes[-1])
+    left = moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
+    right = moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
+    return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True, grain=None)
+
+
+def labels(node: Node) -> tuple[list[str], str]:
+    """The letters of an Einsum: of every input, and of the output."""
+    equation = str(node.attr("equation", "")).replace(" ", "")
+    if "." in equation or "->" not in equation:
+        raise Unsure("nothing is known of what Einsum does with it")
+    inputs, out = equation.split("->")
+    return inputs.split(","), out
+
+
+@follows("Einsum")
+def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """As MatMul, by letters."""
+    letters, out = labels(node)
+    given = [many.exactly(f.spread(v)) for v in ins]
+    sizes: dict[str, Series] = {}
+    for v, own in zip(given, letters, strict=True):
+        if len(set(own)) < len(own) or any(own[a] not in out for a in v.times):
+            raise Unsure("it sums over time")
+        for s, letter in zip(v.sizes, own, strict=True):
+            sizes[letter] = s if letter not in sizes or not s.constant else sizes[letter]
+    made = tuple(sizes[letter] for letter in out)
+    moved = [
+        moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
+        for v, own in zip(given, letters, strict=True)
+    ]
+    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)
+
+
+@follows("LayerNormalization", "Softmax", "LogSoftmax")
+def normalised(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    """Over axes that are no time axes: any function of what is normalised together."""
+    v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
+    first = int(node.attr("axis", -1)) % v.rank
+    mixed = set(range(first, v.rank)) if node.op == "LayerNormalization" else {first}
+    if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
+        raise Unsure("it is normalised over an axis along which it changes")
+    made = replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
+    return replace(made, limit=min([made.limit, *(x.limit for x in others if isinstance(x, Fixed))]))

@@ -1,0 +1,170 @@
+"""Operators that mix some axes and leave the others alone: fine as long as time is not among the mixed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulsify.analysis.facts import Late, Wire
+from pulsify.convert.context import Context
+from pulsify.convert.plan import Plan
+from pulsify.core.refusal import Kind
+from pulsify.frontend.model import Node
+from pulsify.ops import fold
+from pulsify.ops.axismap import reduced_axes
+from pulsify.ops.best import best_frames
+from pulsify.ops.pointwise import pointwise
+from pulsify.ops.registry import rule
+
+BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cumulative sum) instead"
+
+
+def guard(ctx: Context, node: Node, wire: Wire | None, mixed: Iterable[int], what: str, hint: str = BOUNDED) -> None:
+    """Refuse if the time axis of an input is one of the mixed axes."""
+    if wire is not None and wire.layout.axis in {a % wire.layout.rank for a in mixed}:
+        ctx.ask.refuse(node, f"it {what} over the whole stream", hint, kind=Kind.WHOLE_STREAM)
+
+
+@rule("Softmax", "LogSoftmax", "Hardmax", says="along any axis but time; over time (no Hardmax) if a sum follows")
+def softmax(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    over_time = wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank
+    data = ctx.ask.known(node.outputs[0]) is None
+    if wire is not None and over_time and node.op != "Hardmax" and data and not wire.layout.folded:
+        ctx.ask.facts[node.outputs[0]] = (
+            Late(node, node, logits=wire) if node.op == "Softmax" else Late(node, node, value=wire, log=True)
+        )
+        return None
+    guard(
+        ctx,
+        node,
+        wire,
+        [node.attr("axis", -1)],
+        "normalises",
+        "a softmax needs a bounded mask or window",
+    )
+    return pointwise(ctx, node)
+
+
+@rule("ArgMax", "ArgMin", says="along any axis; over time at the end of the stream")
+def arg_extreme(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("axis", 0) % wire.layout.rank:
+        return fold.arg_extreme(ctx, node, wire)
+    return pointwise(ctx, node)
+
+
+@rule("TopK", says="along any axis; over time at the end of the stream, in order")
+def top_k(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("axis", -1) % wire.layout.rank:
+        return best_frames(ctx, node, wire)
+    return pointwise(ctx, node)
+
+
+@rule("LpNormalization", says="along any axis but time")
+def lp_normalization(ctx: Context, node: Node) -> Plan | None:
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), [node.attr("axis", -1)], "normalises")
+    return pointwise(ctx, node)
+
+
+@rule(
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    says="over any axes; over time at the end of the stream",
+)
+def reduce(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    axes = reduced_axes(ctx, node)
+    if wire is not None and wire.layout.axis in axes:
+        return fold.reduced(ctx, node, wire, axes, keep=bool(node.attr("keepdims", 1)))
+    return pointwise(ctx, node)
+
+
+@rule("LayerNormalization", "RMSNormalization", says="over axes behind time")
+def layer_norm(ctx: Context, node: Node) -> Plan | None:
+    rank = len(ctx.ask.dims(node.inputs[0]))
+    first = node.attr("axis", -1) % rank
+    guard(ctx, node, ctx.ask.wire(node.inputs[0]), range(first, rank), "normalises")
+    return pointwise(ctx, node)
+
+
+@rule("BatchNormalization", says="in inference mode, channels not being time")
+def batch_norm(ctx: Context, node: Node) -> Plan | None:
+    if node.attr("training_mode", 0):
+        ctx.ask.refuse(
+            node,
+            "it is in training mode and normalises over the whole batch",
+            "export the model in eval mode",
+            kind=Kind.EXPORT,
+        )
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == 1:
+        ctx.ask.refuse(node, "time is its channel axis", "put time on another axis", kind=Kind.AXES)
+    return pointwise(ctx, node)
+
+
+POOLED = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", says="over any axes; over time at the end of the stream")
+def pool_all(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is None or wire.layout.axis < 2:
+        return pointwise(ctx, node)
+    op = POOLED.get(node.op) or {1: "ReduceL1", 2: "ReduceL2"}.get(node.attr("p", 2))
+    if op is None:
+        ctx.ask.refuse(
+            node, f"it pools over the whole stream with p={node.attr('p')}", "use p=1 or p=2", kind=Kind.WHOLE_STREAM
+        )
+    return fold.reduced(ctx, node, wire, set(range(2, wire.layout.rank)), keep=True, op=op)
+
+
+@rule(
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+    says="with time folded into the batch axis only",
+)
+def over_features(ctx: Context, node: Node) -> Plan | None:
+    rank = len(ctx.ask.dims(node.inputs[0]))
+    mixed: Iterable[int] = range(1, rank)
+    if node.op == "InstanceNormalization":
+        mixed = range(2, rank)
+    elif node.op == "MeanVarianceNormalization":
+        mixed = node.attr("axes", (0, 2, 3))
+    wire = ctx.ask.wire(node.inputs[0])
+    guard(ctx, node, wire, mixed, "normalises")
+    if node.op == "InstanceNormalization":
+        guard(ctx, node, wire, [1], "takes time as channels and normalises")
+    return pointwise(ctx, node)
+
+
+@rule("ReverseSequence", says="along any axis but time")
+def reverse_sequence(ctx: Context, node: Node) -> Plan | None:
+    wire = ctx.ask.wire(node.inputs[0])
+    if wire is not None and wire.layout.axis == node.attr("time_axis", 0):
+        ctx.ask.refuse(
+            node,
+            "it reads the stream from its end",
+            "keep the forward direction of the recurrence around it only",
+            kind=Kind.BACKWARDS,
+        )
+    return pointwise(ctx, node)
+
+
+@rule("Transpose", says="any permutation")
+def transpose(ctx: Context, node: Node) -> Plan | None:
+    return pointwise(ctx, node)
+
+
+@rule("OneHot", says="time on the indices")
+def one_hot(ctx: Context, node: Node) -> Plan | None:
+    return pointwise(ctx, node)

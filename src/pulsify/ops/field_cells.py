@@ -1,0 +1,183 @@
+"""What is known of the cells of a field, operator by operator: see `mask_cells`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from pulsify.analysis import mask_cells as cell
+from pulsify.analysis.facts import Field, Part
+from pulsify.analysis.mask_cells import Cells
+from pulsify.convert.context import Context
+from pulsify.core.errors import NotStreamable
+from pulsify.core.traits import traits
+from pulsify.frontend.model import Node
+from pulsify.ops.axismap import reduced_axes
+from pulsify.ops.field_operand import Operand, parts
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun, known
+
+
+class AllRows(Exception):
+    """What cells are cannot be told some rows at a time: they are normalised along the rows."""
+
+
+NORMALISED = ("Softmax", "LogSoftmax")
+ANY = (-math.inf, -cell.FILLED)  # all numbers between
+PARTS = (*NORMALISED, "Split", "Slice", "Gather", "GatherND")  # cells of the same kind, of other data
+MIXED: dict[str, Callable[[Array, int], Array]] = {  # of so many heads alike
+    "ReduceSum": lambda v, n: v * n,
+    "ReduceMean": lambda v, n: v,
+    "ReduceMax": lambda v, n: v,
+    "ReduceMin": lambda v, n: v,
+    "ReduceL1": lambda v, n: np.abs(v) * n,
+    "ReduceL2": lambda v, n: np.abs(v) * np.sqrt(n),
+    "ReduceSumSquare": lambda v, n: v * v * n,
+    "ReduceProd": lambda v, n: v**n,
+    "ReduceLogSumExp": lambda v, n: v + np.log(n),
+}
+
+
+def _operand_cells(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
+    """The operand's cells over the output's two time axes."""
+    run = part.run
+    own = {out: a for a, out in operand.axes.items()}
+    fact = operand.fact
+    if fact is None and len(operand.axes) == 2 and not run[operand.name].known:
+        return _mask_of(ctx, operand, part, axes)
+    if isinstance(fact, Field):
+        straight = operand.axes[fact.sides[0].axis] == axes[0]
+        return fact.cells(part) if straight else fact.cells(part.turned).turned
+    if run[operand.name].known:  # (what never repeats may be taken for data)
+        value = run[operand.name]
+        if not math.prod(value.dims):
+            raise CannotRun(ctx.ask.model.producers[operand.name], f"'{operand.name}' has no frames")
+        array = value.cut(own.get(axes[part.second]), part.rows)
+        return cell.constants(array, (own.get(axes[0]), own.get(axes[1])))
+    return cell.hiding(operand.name) if hides(ctx, operand.name) else cell.data()
+
+
+def hides(ctx: Context, name: str) -> bool:
+    """Is it a mask made of data before frames meet frames: none or a large number, about to be added to scores?"""
+    node = ctx.ask.model.producers.get(name)
+    run = ctx.ask.traces.runs[0]
+    if node is None or run[name].known or not run[name].dtype.is_floating_point():
+        return False
+    if node.op in ("Mul", "Where"):
+        low = cell.ADDED if node.op == "Mul" else cell.FILLED
+        given = [run[i] for i in node.inputs[node.op == "Where" :]]
+        numbers = [float(v.array.reshape(-1)[0]) for v in given if v.known and math.prod(v.dims) == 1]
+        if any(math.isfinite(n) and abs(n) >= low for n in numbers):
+            return True
+    same = node.op in ("Cast", "Identity", "Neg") or (traits(node.op).keeps_cells and node.op not in NORMALISED)
+    return same and hides(ctx, node.inputs[0])
+
+
+def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
+    """A known value that never repeats counts as data; but where a mask put a number into it, its parts may tell."""
+    fills = _fills(ctx, operand.name, part.run)
+    if not fills:
+        return cell.data()
+    with contextlib.suppress(NotStreamable):
+        fact = parts(ctx, ctx.ask.model.producers[operand.name], operand.name)
+        found = _operand_cells(ctx, replace(operand, fact=fact), part, axes)
+        low = found.value <= -cell.FILLED if fills is ANY else np.isin(found.value, np.array(fills, np.float32))
+        live = found.live | ~low
+        return replace(found, live=live, value=np.where(live, np.float32(0), found.value))
+    return cell.data()
+
+
+def _fills(ctx: Context, name: str, run: Trace) -> tuple[float, ...]:
+    """Numbers that hide for certain, ANY if all low ones do: a mask that repeats put them in, or the value repeats.
+
+    Whatever else such a value has may be as low at lengths that nobody looked at.
+    """
+    node = ctx.ask.model.producers.get(name)
+    if run[name].known:
+        return ANY
+    if node is None:
+        return ()
+    if node.op == "Where" and run[node.inputs[0]].known:
+        found: list[float] = []
+        for branch in node.inputs[1:]:
+            value = run[branch]
+            if not value.known:
+                found += _fills(ctx, branch, run)
+            elif math.prod(value.dims) == 1 and float(value.array.reshape(-1)[0]) <= -cell.FILLED:
+                found.append(float(value.array.reshape(-1)[0]))
+        return tuple(found)
+    same = node.op in (*cell.SAME, "Tile", "Expand") or (traits(node.op).keeps_cells and node.op not in PARTS)
+    return _fills(ctx, node.inputs[0], run) if same else ()
+
+
+def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Part], Cells]:
+    def at(part: Part) -> Cells:
+        key = (node.outputs[0], part.run.length, part.rows.start, part.second)
+        if key not in ctx.ask.cells:
+            ctx.ask.cells[key] = _compute_cells(ctx, node, operands, axes, part)
+        return ctx.ask.cells[key]
+
+    return at
+
+
+def made_of_cells(node: Node) -> bool:
+    """Does anything of its inputs' cells show in its own? Else they are data, whatever it is made of."""
+    kind = traits(node.op)
+    return kind.elementwise or kind.keeps_cells or node.op == "Concat" or node.op in MIXED
+
+
+def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], part: Part) -> Cells:
+    if not made_of_cells(node):
+        return cell.data()
+    inputs = [_operand_cells(ctx, o, part, axes) for o in operands if o.axes or not traits(node.op).keeps_cells]
+    if node.op == "Concat":
+        return cell.joined(inputs)
+    if node.op in MIXED:
+        return _mixed(ctx, node, inputs[0])
+    if node.op in NORMALISED:
+        axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
+        if axis not in axes:  # of constants it makes others
+            return cell.data()
+        if axis == axes[part.second] and not part.whole:
+            raise AllRows
+        full = [part.run[node.outputs[0]].dims[a] for a in axes]
+        full[part.second] = len(range(*part.rows.indices(full[part.second])))
+        return cell.softmax(inputs[0].spread(tuple(full)), axes.index(axis), node.op == "LogSoftmax")
+    if not traits(node.op).elementwise:
+        return inputs[0]
+
+    def compute(values: list[Array]) -> Array:
+        if not any(np.size(v) for v in values):
+            return values[0]
+        if node.op == "Clip":  # its bounds are numbers, not cells
+            values = [values[0], *(v.reshape(()) for v in values[1:])]
+        given = [known(v.astype(ctx.ask.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
+        placed = dict(zip([o.index for o in operands], given, strict=True))
+        full = [placed.get(i) for i in range(len(node.inputs))]
+        return np.asarray(ctx.ask.traces.tracer.evaluator.run(node, full)[0], np.float32)
+
+    roots = [root_of(ctx, o.name) for o in operands] if any(c.live.any() for c in inputs) else ()
+    return cell.combine(node.op, inputs, compute, roots)
+
+
+def _mixed(ctx: Context, node: Node, c: Cells) -> Cells:
+    """Heads summed up, or the largest of them."""
+    dims = ctx.ask.dims(node.inputs[0])
+    count = math.prod(dims[a] for a in reduced_axes(ctx, node))
+    return cell.mixed(c, lambda v: MIXED[node.op](v, count), node.op in ("ReduceMean", "ReduceMax", "ReduceMin"))
+
+
+def root_of(ctx: Context, name: str) -> cell.Hider:
+    """The value that this one is the truth of, or not: masks are cast, negated and given other shapes."""
+    truth = True
+    while (node := ctx.ask.model.producers.get(name)) is not None:
+        if node.op == "Not":
+            truth = not truth
+        elif node.op not in ("Cast", "Identity") and (not traits(node.op).keeps_cells or node.op in PARTS):
+            break
+        name = node.inputs[0]
+    return name, truth

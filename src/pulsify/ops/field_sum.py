@@ -1,0 +1,50 @@
+"""The sum over one of a field's two time axes (weights times values): windows are chosen, and the field is emitted."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Wire
+from pulsify.convert.context import Context
+from pulsify.convert.primitives.boundary import bounded_wire
+from pulsify.core.refusal import Kind
+from pulsify.core.roles import VALUES, mark
+from pulsify.frontend.model import Node
+from pulsify.ops.field_alike import field_alike
+from pulsify.ops.field_operand import Operand
+from pulsify.ops.field_view import certain, over, seen_rows, shown, trail_of, view_of
+from pulsify.ops.growing import all_of
+from pulsify.ops.pointwise import clone
+
+HINT = "sum scores times values only, with a bounded mask on the scores"
+
+
+def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand]) -> None:
+    """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
+    fields = [o for o in operands if len(o.axes) == 2]
+    if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
+        ctx.ask.refuse(
+            node, "it sums over time where two matrices of frame against frame meet", HINT, kind=Kind.ATTENTION
+        )
+    field = fields[0]
+    values = [o for o in summed if o is not field]
+    if len(values) != 1 or not isinstance(values[0].fact, Wire):
+        ctx.ask.refuse(node, "it sums over time", HINT, kind=Kind.ATTENTION)
+    value = values[0].fact
+    along = over(ctx, node, field, value)
+    seen = seen_rows(ctx, node, along, lambda found, start: certain(ctx, node, along, found).needed)
+    view = view_of(ctx, node, along, seen, alike=field_alike(ctx, field.name))
+    given: dict[int, ir.Value | None] = {}
+    for o in operands:
+        if o is field:
+            given[o.index] = shown(ctx, node, along, view, 0)
+        elif o is values[0]:
+            kept = all_of(ctx, value, view.cols) if view.cols.grows else value
+            given[o.index] = bounded_wire(ctx, kept).take(view.cols)
+        else:
+            given[o.index] = ctx.ask.operand(node, o.name)
+    name = node.outputs[0]
+    out = mark(clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0], VALUES)
+    ctx.trails[name] = trail_of(ctx, along, view, seen, (value.name,))
+    ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
+    ctx.ask.cells.clear()  # they grow with the square of the length

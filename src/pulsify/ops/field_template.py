@@ -1,0 +1,170 @@
+"""Known arrays over both time axes, cut out at the windows of a sum: see `template`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window, Windows
+from pulsify.analysis.proof.claims import prove
+from pulsify.analysis.proof.numbers import Looked
+from pulsify.analysis.questions import Unclear
+from pulsify.analysis.template import Template, find, in_step
+from pulsify.convert.attention_view import MOST_LOOKED
+from pulsify.convert.context import Context
+from pulsify.convert.known_facts import streams_in_step
+from pulsify.core.refusal import Kind
+from pulsify.frontend.model import Node
+from pulsify.ops.field_alike import known_alike
+from pulsify.ops.field_operand import Operand
+from pulsify.ops.growing import growing_template
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.traced import Array, CannotRun, same
+
+PULSES = 34  # that are looked at beyond the windows of one
+MERGES = ("Reshape", "Flatten")  # axes, so that one entry for all streams is too few
+FOLDED_HEADS = (
+    "a mask or bias that differs by head, or from pulse to pulse, has no room for the batch on the first axis"
+)
+
+
+def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> ir.Value:
+    """A known array over both axes, cut out at the windows; by phase, if pulses differ."""
+    a, b = o.axes
+    if any(windows[o.axes[x]].grows for x in (a, b)):
+        return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
+    folded = folded_streams(ctx, o.name)
+    pair, late = in_step((windows[o.axes[a]], windows[o.axes[b]]))
+    key = (known_alike(ctx.ask, o.name), ctx.ask.sizes_static(o.name), (a, b), pair)
+    if key not in ctx.ask.templates:
+        ctx.ask.templates[key] = _template(ctx, node, o.name, (a, b), pair, folded)
+    phases: tuple[Array, ...] = ctx.ask.templates[key].phases
+    if len(phases) == 1:
+        made = ctx.builder.constant(phases[0], o.name)
+        return made if folded is None else folded.spread(ctx, made, phases[0].shape, merged=node.op in MERGES)
+    if folded is not None and node.op in MERGES:
+        ctx.ask.refuse(
+            node,
+            FOLDED_HEADS,
+            (ctx.ask.fix_batch(), "use a pulse that is a multiple of the chunk"),
+            kind=Kind.BATCH,
+        )
+    return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name, folded)
+
+
+def _template(
+    ctx: Context, node: Node, name: str, axes: tuple[int, int], windows: Windows, folded: Folded | None
+) -> Template:
+    """Found at one length, proven at every other."""
+
+    def array(run: Trace) -> Array:
+        return run[name].array if folded is None else folded.once(ctx, node, run[name].array)
+
+    found = find(array(ctx.ask.traces.longest), axes, windows) or _further(ctx, array, axes, windows)
+    if found is None:
+        raise Unclear(
+            f"'{name}' (a mask, a bias) does not move on with time in a regular way",
+            node=node.name, op=node.op,
+            hint="masks and biases must depend on the distance of two frames or on chunks; it helps if the pulse "
+            "shares a factor with the chunk", kind=Kind.ATTENTION
+        )  # fmt: skip
+    prove(ctx.ask, node, f"'{name}' moving on with time", lambda run: found.fits(array(run)), **_windowed(ctx, found))
+    return found
+
+
+def _further(ctx: Context, array: Callable[[Trace], Array], axes: tuple[int, int], windows: Windows) -> Template | None:
+    """The template that shows in a stream so long that some pulses see nothing but what lies inside it."""
+    base, step = ctx.ask.traces.lengths[0], ctx.ask.traces.step
+    reach = max((max(w.end, 0) - min(w.start, 0)) * ctx.pulse // w.p for w in windows) + PULSES * ctx.pulse
+    length = base + -(-max(reach - base, 0) // step) * step
+    if length <= ctx.ask.traces.longest.length or length > MOST_LOOKED:
+        return None
+    with contextlib.suppress(CannotRun):
+        return find(array(Looked(ctx.ask, length)), axes, windows)
+    return None
+
+
+def _windowed(ctx: Context, template: Template) -> dict[str, Any]:
+    """What a template looks at, in frames of the stream: no pair further apart than its windows, phase by phase."""
+    rows, cols = template.windows
+    stream = ctx.pulse / rows.p, ctx.pulse / cols.p
+    apart = max(abs(rows.end * stream[0] - cols.start * stream[1]), abs(cols.end * stream[1] - rows.start * stream[0]))
+    start = max(-rows.start * stream[0], -cols.start * stream[1], rows.end * stream[0], cols.end * stream[1], 0)
+    near = {"within": float(apart), "pair": float(apart), "start": float(start)}
+    return {"near": near, "period": len(template.phases) * ctx.pulse}
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Heads on the same axis as the streams, `heads` entries a stream; 1: all are alike.
+
+    inside: the streams of one head are neighbours, not the heads of one stream.
+    """
+
+    axis: int
+    heads: int
+    inside: bool = False
+
+    def once(self, ctx: Context, node: Node, array: Array) -> Array:
+        """Of one stream."""
+        axis, k = self.axis, self.heads
+        count = array.shape[axis] // k
+        apart = (k, count) if self.inside else (count, k)
+        split = array.reshape(*array.shape[:axis], *apart, *array.shape[axis + 1 :])
+        one = split.take([0], axis + 1 if self.inside else axis)
+        if not np.array_equal(np.broadcast_to(one, split.shape), split, equal_nan=array.dtype.kind == "f"):
+            ctx.ask.refuse(node, FOLDED_HEADS, ctx.ask.fix_batch(), kind=Kind.BATCH)
+        return one.reshape(*array.shape[:axis], k, *array.shape[axis + 1 :])
+
+    def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...], merged: bool) -> ir.Value:
+        """The heads of one stream, as often as there are streams. merged: what follows counts all of them."""
+        b, axis = ctx.builder, self.axis
+        if self.heads == 1 and not merged:
+            return x
+        streams = streams_in_step(ctx)
+        at = axis + 1 if self.inside else axis
+        times = b.op("Concat", *(streams if i == at else b.ints(1) for i in range(len(dims) + 1)), axis=0)
+        many = b.op("Tile", b.op("Unsqueeze", x, b.ints(at)), times)
+        return b.reshape(many, [*dims[:axis], -1, *dims[axis + 1 :]])
+
+
+def folded_streams(ctx: Context, name: str) -> Folded | None:
+    """Where a known value has an entry a stream (and head): values that are known do not differ between streams."""
+    sizes, array = ctx.ask.sizes_static(name), ctx.ask.traces.runs[0][name].array
+    axis = next((i for i, s in enumerate(sizes) if s < 0), None)
+    if axis is None:
+        return None
+    k, total = -sizes[axis], array.shape[axis]
+    flat = np.moveaxis(array, axis, 0)
+    if k == 1 or same(np.broadcast_to(flat[:1], flat.shape), flat):
+        return Folded(axis, 1)
+    return Folded(axis, k, inside=same(flat, np.repeat(flat[:: total // k], total // k, 0)))
+
+
+def _by_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> ir.Value:
+    b, count = ctx.builder, len(stack)
+    phase = ctx.clock.phase(count)
+    table = b.constant(stack, name)
+    if ctx.clock.batch is None:
+        return b.op("Gather", table, b.reshape(phase, []), axis=0)
+    rank, dims = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:]
+    full = (1,) * (rank - len(dims)) + dims
+    sizes, k = ctx.ask.sizes_static(node.outputs[0]), full[0] if folded is not None else 1
+    if sizes[0] >= 0 or full[0] not in (1, -sizes[0]) or (full[0] > 1 and folded is None):
+        ctx.ask.refuse(
+            node,
+            FOLDED_HEADS,
+            (ctx.ask.fix_batch(), "use a pulse that is a multiple of the chunk"),
+            kind=Kind.BATCH,
+        )
+    each = b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full])  # [B, k, ...]
+    if k == 1 and sizes[0] < -1:  # all heads of a stream alike
+        each = b.op("Expand", each, b.ints(1, -sizes[0], *([1] * (rank - 1))))
+    if folded is not None and folded.inside and k > 1:
+        each = b.op("Transpose", each, perm=[1, 0, *range(2, rank + 1)])
+    return b.reshape(each, [-1, *full[1:]])

@@ -1,0 +1,54 @@
+"""The first frames of a wire as a value: plans that latch them.
+
+Whoever reads one beside frames of the stream waits until it is right (`plan.execute`); if the frames are there at the
+first pulse anyway, nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from pulsify.analysis.facts import First, Prefix, Static, Window, Wire
+from pulsify.convert.context import Context
+from pulsify.convert.plan import Plan, Read, execute
+from pulsify.convert.primitives.latch import latch
+from pulsify.core.refusal import Kind
+from pulsify.frontend.model import Node
+
+Cut = Callable[[ir.Value], ir.Value]
+
+
+def latched(ctx: Context, name: str) -> Static:
+    """The first frames of a wire, filed as such so far, as a value."""
+    fact, node = ctx.ask.facts[name], ctx.ask.model.producers[name]
+    assert isinstance(fact, Prefix)
+    axis, b = fact.wire.layout.axis, ctx.builder
+    bare: Cut = lambda x: b.op("Squeeze", x, b.ints(axis))  # noqa: E731
+    plan = first_frames(ctx, node, fact.wire, fact.count, bare if fact.bare else lambda x: x, name)
+    execute(ctx, node, plan)
+    found = ctx.ask.facts[name]
+    assert isinstance(found, Static)
+    return found
+
+
+def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, name: str = "") -> Plan:
+    """The first frames of a wire as a value. Streams that have fewer are turned down. cut: what is taken of them."""
+    if wire.layout.folded or wire.end is None or wire.length is None:
+        ctx.ask.refuse(
+            node,
+            "the first frames are used as a value of their own where time is merged with another axis (B*T, say), "
+            "or of no data",
+            "cut before the reshape, or feed them as a separate input without a time axis",
+            kind=Kind.AXES,
+        )
+    ctx.ask.ledger.require(node.name, wire.length, at_least=count)
+    name = name or node.outputs[0]
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[None]:
+        value = cut(latch(ctx, node.name, wire, values[0], window, count))
+        ctx.ask.facts[name] = Static(value, first=(First(count, window),))
+        return [None] * len(node.outputs)
+
+    return Plan((Read(wire),), (None,) * len(node.outputs), wire.length, emit, exact=True)

@@ -1,0 +1,148 @@
+"""The one registry: operator -> rule. An operator without a rule is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pulsify.analysis.facts import Late, Prefix, Static, Wire
+from pulsify.analysis.proof.numbers import uncertain
+from pulsify.convert.context import Context, Misaligned
+from pulsify.convert.plan import Plan, execute
+from pulsify.core.boundary import foreign, processing, public
+from pulsify.core.custom import WHOLE, split
+from pulsify.core.errors import InvalidArgument
+from pulsify.core.refusal import Kind
+from pulsify.frontend.model import Node
+from pulsify.lengths.series import Unsure
+
+Rule = Callable[[Context, Node], Plan | None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule with the one line that docs/operators.md prints for it."""
+
+    op: str
+    family: str
+    rule: Rule
+    says: str
+
+
+RULES: dict[str, Entry] = {}
+
+
+@public
+def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
+    """Register a function as the rule of these operators ("Conv"; "acme::Boost" if of another domain).
+
+    The function gets the context and the node and returns a Plan; None means it has filed the facts itself.
+    """
+
+    whole = {op: split(op) for op in ops if "::" in op}
+
+    @public
+    def register(function: Rule) -> Rule:
+        family = function.__module__.rsplit(".", 1)[-1]
+        text = says or (function.__doc__ or function.__name__).strip().splitlines()[0]
+        for op in ops:
+            if op in RULES:
+                raise InvalidArgument(f"{op} has a rule already, in {RULES[op].rule.__module__}")
+            if op in whole:
+                WHOLE.add(whole[op])
+            RULES[op] = Entry(op, family, function, text)
+        return function
+
+    return register
+
+
+def apply_rule(ctx: Context, node: Node) -> None:
+    """Run the rule of a node and file the facts of its outputs."""
+    try:
+        with processing(node):
+            _apply(ctx, node)
+            _check_first(ctx, node)
+    except Unsure as problem:
+        uncertain(ctx.ask, node, node.outputs[0], problem)
+    except Misaligned as problem:
+        problem.node = problem.node or node
+        raise
+
+
+def _check_first(ctx: Context, node: Node) -> None:
+    """Whatever is made of first frames says so, or comes when they are there."""
+    read = [f for n in node.reads if isinstance(f := ctx.ask.facts.get(n), (Static, Wire))]
+    first = {w for f in read for w in f.first if w.pulse > 0}
+    for name in node.outputs if first else ():
+        fact = ctx.ask.facts.get(name)
+        if fact is None or isinstance(fact, Late):  # what it is made of goes along with it
+            continue
+        if isinstance(fact, (Static, Wire)) and first <= {*fact.first}:
+            continue
+        ends: list[tuple[int, int]] = []  # where windows end, and by how many frames they move
+        if isinstance(fact, Wire) and fact.end is not None and fact.length is not None:
+            ends = [(fact.end, ctx.frames(fact.rate))]
+        elif isinstance(fact, Static) and fact.final is not None:
+            ends = [(window.end, window.p) for _, window in fact.final.waits]
+        if ends and (ctx.started or all(end <= -(w.pulse - 1) * p for w in first for end, p in ends)):
+            continue
+        ctx.ask.refuse(
+            node,
+            "the first frames of the stream are used in a way that does not wait for them",
+            "feed them as a separate input without a time axis, or use a longer pulse",
+        )
+
+
+def _apply(ctx: Context, node: Node) -> None:
+    from pulsify.ops.late import late_rule, reads_late
+    from pulsify.ops.pairwise import field_rule, meets
+
+    _check_noise(ctx, node)
+    _latch(ctx, node)
+    if reads_late(ctx, node):
+        plan = late_rule(ctx, node)
+        if plan is not None:
+            execute(ctx, node, plan)
+        return
+    if meets(ctx, node):
+        field_rule(ctx, node)
+        return
+    key = f"{node.domain}::{node.op}" if node.domain else node.op
+    entry = RULES.get(key)
+    if entry is None:
+        ctx.ask.refuse(
+            node,
+            f"no streaming rule is known for operator {key}",
+            "replace it by operators listed in docs/operators.md, or keep it outside the streamed model",
+        )
+    if entry.rule.__module__.partition(".")[0] == __package__.partition(".")[0]:
+        plan = entry.rule(ctx, node)
+    else:
+        with foreign(f"the rule of '{key}'"):
+            plan = entry.rule(ctx, node)
+    if plan is not None:
+        execute(ctx, node, plan)
+
+
+def _check_noise(ctx: Context, node: Node) -> None:
+    """A Dropout that trains draws numbers: a check by running it would see that only by chance."""
+    if node.op != "Dropout" or len(node.inputs) < 3 or not node.inputs[2]:
+        return
+    told = [run[node.inputs[2]] for run in ctx.ask.traces.runs]
+    if not all(value.known and not value.array.any() for value in told):
+        ctx.ask.refuse(
+            node,
+            "it is told to train: it drops entries at random",
+            "export the model in inference mode (module.eval())",
+            kind=Kind.EXPORT,
+        )
+
+
+TAKES_PREFIX = ("Concat", "Reshape", "Squeeze", "Unsqueeze")  # first frames as they are, without waiting for them
+
+
+def _latch(ctx: Context, node: Node) -> None:
+    """First frames that a node reads as a value are one from here on."""
+    for name in node.reads if node.op not in TAKES_PREFIX else ():
+        if isinstance(ctx.ask.facts.get(name), Prefix) and ctx.ask.latch is not None:
+            ctx.ask.latch(name)
