@@ -44,8 +44,8 @@ def listed() -> set[str]:
 def test_the_operators_page_and_the_code_agree() -> None:
     assert listed() == {op for op in RULES if "::" not in op} | set(without_rule())
     families = set(re.findall(r"^## (\w+)$", (DOCS / "operators.md").read_text(), re.M))
-    rules = Path(pulsify.__file__).parent / "convert" / "rules"
-    assert all((rules / f"{family}.py").is_file() for family in families)
+    families_of_operators = Path(pulsify.__file__).parent / "ops"
+    assert all((families_of_operators / f"{family}.py").is_file() for family in families)
 
 
 def branched() -> onnx.ModelProto:

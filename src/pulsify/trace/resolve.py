@@ -183,7 +183,7 @@ class _Settling:
                 self.decisions.append(dataclasses.replace(decision, name=first_turn(settled, decision.name)))
             elif decision.name not in made:
                 self.decisions.append(decision)
-            else:  # a scan over time: nothing in its body has time, see rules/scan, but for what is known around it
+            else:  # a scan over time: nothing in its body has time, see ops/scan, but for what is known around it
                 _check_inside(node, nodes, decision, values, self.constants)
         return settled
 
