@@ -1,10 +1,13 @@
-"""One file per operator family; importing the package fills the registry."""
+"""One file per operator family; importing the package fills the operator table (`core/facet.py`)."""
 
 from pulsify.ops import (  # noqa: F401
+    arithmetic,
     axes,
+    comparison,
     concat,
     conv,
     expand,
+    functions,
     gather,
     gather_nd,
     matmul,

@@ -11,7 +11,7 @@ from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.plan import Plan, execute
 from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
-from pulsify.core.errors import InvalidArgument
+from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
@@ -29,7 +29,8 @@ class Entry:
     says: str
 
 
-RULES: dict[str, Entry] = {}
+STREAM = Facet[Entry]("stream", "which frames an output frame reads, how many there are, how a window is computed")
+RULES = STREAM.answers
 
 
 @public
@@ -45,12 +46,8 @@ def rule(*ops: str, says: str = "") -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         family = function.__module__.rsplit(".", 1)[-1]
         text = says or (function.__doc__ or function.__name__).strip().splitlines()[0]
-        for op in ops:
-            if op in RULES:
-                raise InvalidArgument(f"{op} has a rule already, in {RULES[op].rule.__module__}")
-            if op in whole:
-                WHOLE.add(whole[op])
-            RULES[op] = Entry(op, family, function, text)
+        STREAM.add({op: Entry(op, family, function, text) for op in ops})
+        WHOLE.update(whole.values())
         return function
 
     return register
@@ -108,7 +105,7 @@ def _apply(ctx: Context, node: Node) -> None:
         field_rule(ctx, node)
         return
     key = f"{node.domain}::{node.op}" if node.domain else node.op
-    entry = RULES.get(key)
+    entry = STREAM.of(node)
     if entry is None:
         ctx.ask.refuse(
             node,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pulsify.analysis.values.follow import OPERATORS, Few, Fixed, Follower, Value
+from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
 from pulsify.analysis.values.reshaping import alike
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
@@ -174,7 +174,7 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
 
 def _check_sizes(ask: Questions, node: Node) -> None:
     """What an operator makes of sizes must grow with the batch as it seems to: x[:3] along it does not."""
-    f, rule = _follower(ask), OPERATORS.get(node.op) if node.domain == "" else None
+    f, rule = _follower(ask), VALUES.of(node)
     batched = any(not s.constant for i in node.inputs[:1] if i for s in f.sizes_of(i))
     if node.op == "Squeeze" and batched and not node.input(1) and not node.attr("axes"):
         _refuse(ask, node, node.outputs[0], "an axis of one stream would go")

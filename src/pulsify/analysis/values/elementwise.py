@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.values.choices import as_extreme
 from pulsify.analysis.values.extremes import always_below
-from pulsify.analysis.values.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import rounding as whole
@@ -124,13 +124,13 @@ def _product(a: Number, b: Number) -> Number:
     return scale(a, b)
 
 
-@follows("Add", "Sum")
+@VALUES("Add", "Sum")
 def add(f: Follower, node: Node, ins: list[Value]) -> Value:
     shift = _curved(one.add, lambda c, k: c.then(lambda x: x + k))
     return _folded(f, ins, shift, many.summed)
 
 
-@follows("Sub")
+@VALUES("Sub")
 def subtract(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number, b: Number) -> Number:
         if isinstance(a, Curve) and isinstance(b, Series) and b.constant:
@@ -141,12 +141,12 @@ def subtract(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _binary(f, ins, few, lambda sizes, a, b: many.summed(sizes, a, b, -1))
 
 
-@follows("Mul")
+@VALUES("Mul")
 def multiply(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _binary(f, ins, _product, many.product)
 
 
-@follows("Div")
+@VALUES("Div")
 def divide(f: Follower, node: Node, ins: list[Value]) -> Value:
     def few(a: Number, b: Number) -> Number:
         if isinstance(a, Curve) and isinstance(b, Series) and b.constant and b.floating and b.item:
@@ -173,7 +173,7 @@ def _beside_number(sizes: tuple[Series, ...], v: Spread, number: Spread) -> Spre
     return replace(out, slope=v.slope, lo=v.lo, hi=v.hi, grain=v.step if v.floating else None, drift=v.drift)
 
 
-@follows("Mod")
+@VALUES("Mod")
 def mod(f: Follower, node: Node, ins: list[Value]) -> Value:
     back = bool(node.attr("fmod", 0))
 
@@ -185,7 +185,7 @@ def mod(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _binary(f, ins, lambda a, b: one.remainder(plain(a), plain(b), back), spread)
 
 
-@follows("Min", "Max")
+@VALUES("Min", "Max")
 def extreme(f: Follower, node: Node, ins: list[Value]) -> Value:
     least = node.op == "Min"
     how = np.minimum if least else np.maximum
@@ -194,7 +194,7 @@ def extreme(f: Follower, node: Node, ins: list[Value]) -> Value:
     )
 
 
-@follows("Clip")
+@VALUES("Clip")
 def clip(f: Follower, node: Node, ins: list[Value]) -> Value:
     bounds = [ins[1] if len(ins) > 1 else node.attr("min"), ins[2] if len(ins) > 2 else node.attr("max")]
     out = ins[0]
@@ -216,7 +216,7 @@ def _constant(f: Follower, value: float) -> Fixed:
     return Fixed("", (), lambda: array)
 
 
-@follows(*COMPARISONS)
+@VALUES(*COMPARISONS)
 def compare(f: Follower, node: Node, ins: list[Value]) -> Value:
     how = COMPARISONS[node.op]
 
@@ -262,7 +262,7 @@ def _turned(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Ar
     return turned.get(how, how)  # type: ignore[call-overload]
 
 
-@follows("And", "Or", "Xor")
+@VALUES("And", "Or", "Xor")
 def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
     how = {"And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor}[node.op]
 
@@ -281,7 +281,7 @@ def logic(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _binary(f, ins, few, spread)
 
 
-@follows("Not")
+@VALUES("Not")
 def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):  # what was zero is not any more
         lo, hi = 1.0 - ins[0].hi, 1.0 - ins[0].lo
@@ -289,7 +289,7 @@ def negation(f: Follower, node: Node, ins: list[Value]) -> Value:
     return each([f.few(ins[0])], lambda a: one.through(plain(a), np.logical_not))
 
 
-@follows("Where")
+@VALUES("Where")
 def where(f: Follower, node: Node, ins: list[Value]) -> Value:
     how = as_extreme(f, node)
     if how is not None:
@@ -302,21 +302,21 @@ def where(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), many.chosen)
 
 
-@follows("Neg")
+@VALUES("Neg")
 def negative(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         return many.negative(ins[0])
     return each([f.few(ins[0])], lambda a: one.negated(plain(a)))
 
 
-@follows("Abs")
+@VALUES("Abs")
 def absolute(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         return many.absolute(ins[0])
     return each([f.few(ins[0])], lambda a: one.absolute(plain(a)))
 
 
-@follows("Sign")
+@VALUES("Sign")
 def sign(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         v, slope = ins[0], ins[0].slope
@@ -335,7 +335,7 @@ def _count(s: Series) -> Series:
     return replace(s, values=s.values.astype(np.int64))
 
 
-@follows(*ROUNDINGS)
+@VALUES(*ROUNDINGS)
 def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
         return whole.cut(ins[0])
@@ -348,7 +348,7 @@ def rounded(f: Follower, node: Node, ins: list[Value]) -> Value:
     return each([f.few(ins[0])], few)
 
 
-@follows("Cast", "CastLike")
+@VALUES("Cast", "CastLike")
 def cast(f: Follower, node: Node, ins: list[Value]) -> Value:
     to = ir.DataType(node.attr("to")) if node.op == "Cast" else f.first(node.outputs[0]).dtype
     kind = "f" if to.is_floating_point() else to.numpy().kind
@@ -383,12 +383,12 @@ def _as_float(v: Spread, digits: int) -> Spread:
     return many.rounded(replace(v, floating=True, drift=drift, grain=v.step))
 
 
-@follows("Identity")
+@VALUES("Identity")
 def same(f: Follower, node: Node, ins: list[Value]) -> Value:
     return ins[0]
 
 
-@follows("Dropout")
+@VALUES("Dropout")
 def kept(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
     """All of it is kept; the mask says so everywhere."""
     if len(ins) > 2 and ins[2] is not None and f.fixed(ins[2]).any():
@@ -397,7 +397,7 @@ def kept(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
     return [ins[0], everywhere][: len(node.outputs)]
 
 
-@follows(*NUMBERS, "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
+@VALUES(*NUMBERS, "Erf", "Softplus", "Tan", "Sinh", "Cosh", "Pow")
 def function(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Any function: what it makes of a growing value never repeats, but is the same where its input is."""
     alone = not isinstance(ins[0], Spread) and (len(ins) == 1 or isinstance(ins[1], Fixed))

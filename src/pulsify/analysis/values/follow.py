@@ -1,7 +1,7 @@
 """Known values followed through the graph: what each of them is, as a function of the stream's length.
 
 A value is *fixed* (the same at every length), *few* (a handful of numbers, each a Series), or *spread* over time. One
-function an operator, found by its name in `operators` and its neighbours; an operator that is not there leaves its
+answer per operator in the facet `VALUES`; an operator without one leaves its
 output unsure, with the reason, and so is all that is made of it.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.facet import Facet
 from pulsify.frontend.model import Model, Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
@@ -57,19 +58,7 @@ class Few:
 
 Value = Fixed | Few | Spread
 Rule = Callable[["Follower", Node, list[Any]], Any]
-OPERATORS: dict[str, Rule] = {}
-
-
-def follows(*ops: str) -> Callable[[Rule], Rule]:
-    """Register how these operators carry known values on: (follower, node, inputs) -> the value of the output."""
-
-    def register(rule: Rule) -> Rule:
-        for op in ops:
-            assert op not in OPERATORS, op
-            OPERATORS[op] = rule
-        return rule
-
-    return register
+VALUES = Facet[Rule]("value", "what a value that follows from the length becomes")
 
 
 @dataclass(eq=False)
@@ -124,7 +113,7 @@ class Follower:
             traced = self.first(name)
             limit = min((v.limit for v in inputs if isinstance(v, Fixed)), default=one.LONGEST)
             return Fixed(name, traced.dims, lambda: traced.array, limit)
-        rule = OPERATORS.get(node.op) if node.domain == "" else None
+        rule = VALUES.of(node)
         try:
             if rule is None:
                 raise Unsure(f"nothing is known of what {node.op} does with it")

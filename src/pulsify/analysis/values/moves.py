@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.analysis.values.extremes import always_below
-from pulsify.analysis.values.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Fixed, Follower, Value
 from pulsify.analysis.values.reshaping import alike, carried, floored
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 # ---- cutting and joining
 
 
-@follows("Slice")
+@VALUES("Slice")
 def cut(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
         return carried(f, node, ins[0], ins[1:])
@@ -130,7 +130,7 @@ def _line(value: Fixed, axis: int) -> tuple[float, Fraction] | None:
     return (float(rows[0]), Fraction(int(steps[0]))) if even else None
 
 
-@follows("Gather")
+@VALUES("Gather")
 def gather(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     data, index = ins[0], ins[1]
     if isinstance(data, Few) and isinstance(index, Fixed) and math.prod(index.dims) <= FEW:
@@ -165,7 +165,7 @@ def numbers_of(f: Follower, node: Node, made: Spread) -> Value:
         return made
 
 
-@follows("GatherND")
+@VALUES("GatherND")
 def gather_nd(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     index = f.spread(ins[1])
     if (made := _same_entry(f, node, ins, index)) is not None:
@@ -200,7 +200,7 @@ def _same_entry(f: Follower, node: Node, ins: list[Value], index: Spread) -> Spr
     return replace(v, sizes=(*index.sizes[:-1], *v.sizes[axes:]), limit=min(v.limit, index.limit))
 
 
-@follows("Concat")
+@VALUES("Concat")
 def concat(f: Follower, node: Node, ins: list[Value]) -> Value:
     if sum(FEW + 1 if isinstance(v, Spread) else math.prod(v.dims) for v in ins) <= FEW:
         cells = np.concatenate([f.few(v) for v in ins], node.attr("axis"))
@@ -254,7 +254,7 @@ def framed(main: Spread, axis: int, sizes: tuple[Series, ...], front: int, behin
     return replace(many.with_near(out, ends), uses=frozenset(uses))
 
 
-@follows("Pad")
+@VALUES("Pad")
 def pad(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     pads = [int(p) for p in f.fixed(ins[1]).reshape(-1)]
@@ -277,7 +277,7 @@ def pad(f: Follower, node: Node, ins: list[Value]) -> Value:
     return v
 
 
-@follows("Split")
+@VALUES("Split")
 def split(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
     if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
         return carried(f, node, ins[0], ins[1:])
@@ -296,7 +296,7 @@ def split(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
 # ---- looked up, marked, spread over
 
 
-@follows("Trilu", "EyeLike")
+@VALUES("Trilu", "EyeLike")
 def triangle(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     given = f.fixed(ins[1]).reshape(-1) if len(ins) > 1 and ins[1] is not None else [node.attr("k", 0)]
@@ -310,7 +310,7 @@ def triangle(f: Follower, node: Node, ins: list[Value]) -> Value:
     return many.chosen(v.sizes, mask, v, zero)
 
 
-@follows("ScatterND", "ScatterElements")
+@VALUES("ScatterND", "ScatterElements")
 def scattered(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Single entries at places that go with the length; of other writes only the size is certain, not what it holds."""
     v = f.spread(ins[0])
@@ -341,7 +341,7 @@ def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -
     return v
 
 
-@follows("OneHot")
+@VALUES("OneHot")
 def one_hot(f: Follower, node: Node, ins: list[Value]) -> Value:
     index, depth, values = f.spread(ins[0]), int(f.fixed(ins[1]).reshape(-1)[0]), f.fixed(ins[2])
     axis = node.attr("axis", -1) % (index.rank + 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.values.follow import LOOKS, Follower, Value, follows
+from pulsify.analysis.values.follow import LOOKS, VALUES, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import ORIGIN, Spread, T, pair
 from pulsify.lengths.series import Series, TooFar, Unsure, constant
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 TRIES = 64  # lengths at which a mask is looked at until the model takes one
 
 
-@follows("NonZero")
+@VALUES("NonZero")
 def places(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     if v.rank == 1 and not v.slope and v.lo == v.hi and v.lo and v.drift.none:

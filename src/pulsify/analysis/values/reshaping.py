@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pulsify.analysis.values.follow import FEW, Few, Fixed, Follower, Value, follows
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
@@ -46,7 +46,7 @@ def alike(a: Series, b: Series) -> bool:
     return a.growth == b.growth and a.horizon == b.horizon and np.array_equal(a.values, b.values)
 
 
-@follows("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+@VALUES("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if isinstance(ins[0], Few) and all(v is None or isinstance(v, Fixed) for v in ins[1:]):
         return carried(f, node, ins[0], ins[1:])
@@ -153,7 +153,7 @@ def _regrouped(v: Spread, a: int, b: int, sizes: tuple[Series, ...]) -> Spread:
     return moved_axes(replace(v, slope=slope, lo=v.lo - off, hi=v.hi + off, grain=v.step), {a: b}, sizes)
 
 
-@follows("Transpose")
+@VALUES("Transpose")
 def transpose(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if isinstance(ins[0], Few):
         return carried(f, node, ins[0], [])
@@ -162,7 +162,7 @@ def transpose(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     return moved_axes(v, {a: perm.index(a) for a in range(v.rank)}, tuple(v.sizes[p] for p in perm))
 
 
-@follows("Expand", "Tile")
+@VALUES("Expand", "Tile")
 def expand(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     if isinstance(ins[0], Few) and isinstance(ins[1], Fixed) and f.fixed(ins[1]).prod() <= FEW:
         return carried(f, node, ins[0], ins[1:])
@@ -201,7 +201,7 @@ def _anything(v: Spread) -> Spread:
     return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset(places[1:]), floating=v.floating, until=v.until)
 
 
-@follows("ConstantOfShape")
+@VALUES("ConstantOfShape")
 def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
     value = node.attr("value")
     array = np.zeros(1, np.float32) if value is None else np.asarray(value.numpy())
@@ -216,7 +216,7 @@ def filled(f: Follower, node: Node, ins: list[Value]) -> Value:
     return Spread(sizes, lo=number, hi=number, floating=array.dtype.kind == "f")
 
 
-@follows("Range")
+@VALUES("Range")
 def count(f: Follower, node: Node, ins: list[Value]) -> Value:
     start, limit, delta = (f.number(v) for v in ins)
     if not delta.constant or not delta.item:

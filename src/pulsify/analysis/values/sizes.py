@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from pulsify.analysis.values.follow import OPERATORS, Follower, Value
+from pulsify.analysis.values.follow import VALUES, Follower, Value
 from pulsify.analysis.values.moves import bounds
 from pulsify.analysis.values.reshaping import reshaped_sizes
 from pulsify.analysis.values.sums import REDUCTIONS, labels, reduced_axes, reduced_sizes
@@ -37,7 +37,7 @@ def sizes_made(f: Follower, node: Node, name: str, sizes_of: Callable[[str], Siz
         return reshaped_sizes(f, node, sizes[0], inputs)
     if node.op in REDUCTIONS:  # what a sum over time is has no bound; its size has
         return reduced_sizes(f, node, reduced_axes(f, node, inputs), sizes[0])
-    rule = OPERATORS.get(node.op) if node.domain == "" else None
+    rule = VALUES.of(node)
     if rule is None:
         raise Unsure(f"nothing is known of the size of '{name}'")
     made = rule(f, node, inputs)

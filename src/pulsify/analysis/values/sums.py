@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.values.follow import FEW, LOOKS, Few, Fixed, Follower, Value, follows
+from pulsify.analysis.values.follow import FEW, LOOKS, VALUES, Few, Fixed, Follower, Value
 from pulsify.analysis.values.moves import numbers_of
 from pulsify.analysis.values.reshaping import axes_of
 from pulsify.frontend.model import Node
@@ -45,7 +45,7 @@ def reduced_sizes(f: Follower, node: Node, axes: set[int], sizes: tuple[Series, 
     return tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(sizes) if keep or a not in axes)
 
 
-@follows(*REDUCTIONS)
+@VALUES(*REDUCTIONS)
 def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
     axes, arg = reduced_axes(f, node, ins), node.op.startswith("Arg")
     if not axes:
@@ -205,7 +205,7 @@ def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Sp
     return replace(v, slope={T: slope} if slope else {}, lo=-bound, hi=bound, least=-FAR)
 
 
-@follows("CumSum")
+@VALUES("CumSum")
 def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
@@ -242,7 +242,7 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
     return _summed_up(made, v, [v.sizes[axis]])
 
 
-@follows("MatMul", "Gemm")
+@VALUES("MatMul", "Gemm")
 def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Sums over axes that are no time axes: any function of what is multiplied."""
     a, b = (many.exactly(f.spread(v)) for v in ins[:2])
@@ -269,7 +269,7 @@ def labels(node: Node) -> tuple[list[str], str]:
     return inputs.split(","), out
 
 
-@follows("Einsum")
+@VALUES("Einsum")
 def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
     """As MatMul, by letters."""
     letters, out = labels(node)
@@ -288,7 +288,7 @@ def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
     return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)
 
 
-@follows("LayerNormalization", "Softmax", "LogSoftmax")
+@VALUES("LayerNormalization", "Softmax", "LogSoftmax")
 def normalised(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     """Over axes that are no time axes: any function of what is normalised together."""
     v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]

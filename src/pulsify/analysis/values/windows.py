@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulsify.analysis.values.follow import Fixed, Follower, Value, follows
+from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
@@ -38,7 +38,7 @@ def windowed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     return tuple(out)
 
 
-@follows(*WINDOWED)
+@VALUES(*WINDOWED)
 def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Windows over axes that are no time axes, stream by stream: any function of what they show."""
     v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]

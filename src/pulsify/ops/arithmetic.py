@@ -1,0 +1,3 @@
+"""Sums, products, extremes and other arithmetic, entry by entry."""
+
+from __future__ import annotations

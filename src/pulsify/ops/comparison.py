@@ -1,0 +1,3 @@
+"""Comparisons, logic and choices, entry by entry."""
+
+from __future__ import annotations
