@@ -158,6 +158,27 @@ def test_frames_right_behind_the_handshake_do_not_stop_the_server() -> None:
         assert said[-1]["type"] == "done"
 
 
+@pytest.mark.parametrize("size", [100, 60_000])
+def test_what_comes_right_behind_the_handshake_is_the_streams(size: int) -> None:
+    """A client may not wait for the answer: what it says is neither lost nor misread, wherever it is cut."""
+    said = masked(1, b'{"type": "open"}', RNG) + masked(2, bytes(8 * size), RNG) + masked(1, b'{"type": "flush"}', RNG)
+    with serving([SERVED], settings(Limits(open_seconds=3))) as (_, where):
+        shake = f"GET /v1/stream/m HTTP/1.1\r\nHost: {where}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        whole = (
+            shake.encode() + b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n" + said
+        )
+        for cut in (len(whole), len(whole) - len(said) + 9, len(whole) - 5):
+            host, port = where.split(":")
+            with socket.create_connection((host, int(port)), timeout=10) as sock:
+                sock.sendall(whole[:cut])
+                time.sleep(0.1)
+                sock.sendall(whole[cut:])
+                heard = b""
+                while (part := sock.recv(1 << 16)) and b'"done"' not in heard:
+                    heard += part
+            assert f'"done","received":{{"x":{size}}}'.encode() in heard
+
+
 # ---- names
 
 

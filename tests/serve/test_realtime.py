@@ -181,6 +181,7 @@ def test_what_cannot_be_is_an_error_and_the_session_continues(server: tuple[Serv
         (update, {"session": {"audio": {"input": {"format": {"type": "audio/opus"}}}}}, "unsupported"),
         (update, {"session": {"audio": {"input": {"format": {"type": "audio/pcmu", "rate": 16000}}}}}, "unsupported"),
         (update, {"session": {"audio": {"input": {"format": {"rate": 1.5}}}}}, "unsupported"),
+        (update, {"session": {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 24001}}}}}, "unsupported"),
         (update, {"session": {"audio": {"input": {"format": 7}}}}, "bad_message"),
         (update, {"session": {"audio": 3}}, "bad_message"),
         (update, {"session": {"input_audio_format": "mp3"}}, "unsupported"),

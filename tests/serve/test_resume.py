@@ -24,8 +24,8 @@ from pulsify.serve.hosted import Machine
 from pulsify.serve.service import Settings
 from pulsify.serve.sources import of_stream
 from pulsify.serve.store import Folder, Keeper, Memory, Redis, Store, StoreFailed
-from tests.models import frames, look_ahead, model, node
-from tests.serve.live import exchange, opened, serving
+from tests.models import frames, look_ahead, model, node, weights
+from tests.serve.live import Array, exchange, opened, serving
 from tests.serve.returning import Returning
 
 PROTO = look_ahead("B")
@@ -125,6 +125,9 @@ class Full:
 
     def get(self, name: str) -> bytes | None:
         return self.inner.get(name)
+
+    def drop(self, name: str) -> None:
+        self.inner.drop(name)
 
 
 def test_a_full_store_is_said_and_the_stream_goes_on() -> None:
@@ -257,6 +260,10 @@ class Hanging:
         self.works.wait()
         return self.inner.get(name)
 
+    def drop(self, name: str) -> None:
+        self.works.wait()
+        self.inner.drop(name)
+
 
 def test_a_store_that_hangs_holds_up_those_who_resume_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other streams begin, at rates that are new here too; streams that are kept go on, and resume once it is back."""
@@ -316,3 +323,44 @@ def test_a_server_ends_though_its_store_hangs(monkeypatch: pytest.MonkeyPatch) -
 
     with serving([of_stream("m", STREAM, None)], SETTINGS, store) as (_, where):
         asyncio.run(begun(where))
+
+
+def test_what_waits_to_be_computed_is_in_no_snapshot() -> None:
+    """It may be megabytes. The client sends it again, and the stream is exact."""
+    nodes = [node("Conv", "x w", "a", pads=[2, 0]), node("Conv", "z w", "b", pads=[2, 0]), node("Add", "a b", "y")]
+    proto = model(nodes, {"x": ["B", 1, "T"], "z": ["B", 1, "T"]}, ["y"], {"w": weights(1, 1, 3)})
+    store, x, z = Memory(60), frames(1, 1, 100_000), frames(1, 1, 100_000, seed=1)
+    served = of_stream("m", pulsify.stream(proto, 4, verify=False), None)
+
+    def chunks(array: Array, name: int, start: int, end: int) -> list[bytes]:
+        head = name.to_bytes(4, "little")
+        return [head + array[:, :, at : min(at + 25_000, end)].tobytes() for at in range(start, end, 25_000)]
+
+    async def through(url: str) -> bytes:
+        out = b""
+        async with connect(url, max_size=None) as ws:
+            await ws.send(json.dumps({"type": "open", "resume": True}))
+            token = json.loads(await ws.recv())["token"]
+            for message in (*chunks(z, 1, 0, 10), *chunks(x, 0, 0, 100_000)):
+                await ws.send(message)
+            while isinstance(message := await ws.recv(), bytes):
+                out += message
+            assert json.loads(message)["received"] == {"x": 8, "z": 8} and store.size < 50_000
+            while len(out) < 4 * 8:
+                out += await ws.recv()  # type: ignore[operator]
+        async with connect(url, max_size=None) as ws:
+            await ws.send(json.dumps({"type": "open", "resume": token, "have": {"y": len(out) // 4}}))
+            had = json.loads(await ws.recv())["received"]
+            for each in range(4):
+                start, end = 25_000 * each, 25_000 * (each + 1)
+                for message in (*chunks(x, 0, max(start, had["x"]), end), *chunks(z, 1, max(start, had["z"]), end)):
+                    await ws.send(message)
+            await ws.send('{"type": "flush"}')
+            async for message in ws:
+                out += message if isinstance(message, bytes) else b""
+        return out
+
+    with serving([served], SETTINGS, store) as (_, where):
+        got = np.frombuffer(asyncio.run(through(f"ws://{where}/v1/stream/m")), "<f4")
+    (want,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "z": z})
+    np.testing.assert_allclose(got, want.ravel(), atol=1e-5)

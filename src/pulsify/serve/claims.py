@@ -11,20 +11,20 @@ two servers which are asked at the same instant.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pulsify.serve.store import Keeper, Kept, StoreFailed
+from pulsify.serve.store import Keeper, Kept, StoreFailed, hashed
 
 TOKEN = re.compile(r"(?P<stream>[A-Za-z0-9_-]{16})[A-Za-z0-9_-]{24}(?P<version>[0-9]{1,9})")
 TRIES = 100  # of a token that others take as well
-LONGEST = 10_000  # records of a stream
+LONGEST = 1000  # times that a token is taken and the one that was given for it never shown
 MOST = 10_000  # records whose age is remembered
 
 
@@ -53,7 +53,7 @@ class Claim:
     @property
     def owner(self) -> str:
         """What a store may know of the token."""
-        return hashlib.sha256(self.token.encode()).hexdigest()
+        return hashed(self.token)
 
 
 def begin() -> Claim:
@@ -83,14 +83,22 @@ class Claims:
         """The next token, with a first snapshot of its own. Spent if somebody else was quicker."""
         claim = Claim.of(token)
         for _ in range(TRIES):
-            mine = claim.next(self._latest(claim) + 1)
+            version, last = self._latest(claim)
+            mine = claim.next(version + 1)
             if self._add(mine, {"owner": mine.owner, "after": claim.owner}):
                 break
         else:
             raise StoreFailed("too many want to go on with this stream")
         if not self.keep(mine, facts, blob):
             raise Spent("another one goes on with it")
+        self._forget({last.get("owner"), last.get("after")} - {claim.owner})
         return mine
+
+    def _forget(self, owners: set[str | None]) -> None:
+        """Snapshots of tokens that count no more: else whoever comes back often would fill the store."""
+        with suppress(StoreFailed):  # then they are there as long as any
+            for owner in owners - {None}:
+                self._keeper.drop(str(owner))
 
     def keep(self, claim: Claim, facts: Mapping[str, Any], blob: bytes) -> bool:
         """A snapshot; False if another one has gone on with the stream, before or meanwhile."""
@@ -125,20 +133,26 @@ class Claims:
             return claim
         confirmed = Claim(claim.stream, claim.token, claim.version + 1)
         if self._add(confirmed, {"owner": claim.owner}):
+            self._forget({record["after"]})
             return confirmed
         there = self._record(claim.stream, confirmed.version) or {}
         return confirmed if there.get("owner") == claim.owner else None
 
-    def _latest(self, claim: Claim) -> int:
-        """The end of the chain; Spent unless the token is the last one, or may be the last that its client has."""
+    def _latest(self, claim: Claim) -> tuple[int, Mapping[str, Any]]:
+        """The end of the chain; Spent unless the token is the last one, or may be the last that its client has.
+
+        A record that does not know the token is not followed by one that does.
+        """
         version, record = claim.version, self._record(claim.stream, claim.version)
-        while (following := self._record(claim.stream, version + 1)) is not None:
+        while True:
+            if record is not None and claim.owner not in (record.get("owner"), record.get("after")):
+                raise Spent("another one has gone on with it")
+            following = self._record(claim.stream, version + 1)
+            if following is None:
+                return version, record or {}
             version, record = version + 1, following
             if version > claim.version + LONGEST or version >= 10**9 - 2:
                 raise Spent("taken too often")
-        if record is not None and claim.owner not in (record.get("owner"), record.get("after")):
-            raise Spent("another one has gone on with it")
-        return version
 
     def _add(self, claim: Claim, record: dict[str, str]) -> bool:
         return self._keeper.add(_name(claim.stream, claim.version), json.dumps(record).encode())

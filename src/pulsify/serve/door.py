@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pulsify.serve.doors import address_of
+from pulsify.serve.doors import EARLY, address_of
 
 if TYPE_CHECKING:
     from pulsify.serve.service import Service
@@ -87,8 +87,11 @@ class Door(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """From here on it is a `Wire`, which leaves for it."""
+        """From here on it is a `Wire`, which leaves for it, and has what came behind the request."""
         self._gone = True
+        self.app_state = {**self.app_state, EARLY: self.conn.trailing_data[0] + bytes(self._unread)}
+        self._unread.clear()
+        self._gate.hold(False)  # from now on reading is the wire's to stop
         self._doors.doors.pop(self, None)
         super().handle_websocket_upgrade(event)
 

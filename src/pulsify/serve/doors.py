@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pulsify.serve.turns import Allowance
 
 RATE, BURST = 500, 100  # segments of HTTP a second, and at once, that are taken apart as they come
+EARLY = "early"  # where a door leaves what came behind a request for a websocket
 FILES, OTHER_FILES = 1 << 16, 256  # open files that are asked for, and those that are no streams
 log = logging.getLogger("pulsify.serve")
 

@@ -185,10 +185,15 @@ class Flow:
 
     # ---- kept
 
+    def kept(self) -> dict[str, int]:
+        """Frames in a snapshot: without those that wait to be computed, which may be megabytes. They are sent again."""
+        feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
+        return {name: count - waiting[feeds[name]] for name, count in self.received.items()}
+
     def state(self) -> bytes:
-        """Everything, between two steps; frames that are computed are in `sink`."""
+        """Everything up to `kept`, between two steps; frames that are computed are in `sink`."""
         facts = {
-            "received": self.received,
+            "received": self.kept(),
             "utterances": self.utterances,
             "given": self.given,
             "openings": [s.opening for s in self.seats],
@@ -197,7 +202,8 @@ class Flow:
         arrays: dict[str, Array] = {}
         for at, seat in enumerate(self.seats):
             arrays[f"place{at}"] = np.frombuffer(seat.place.state(), np.uint8)
-            arrays |= {f"rest{at}.{name}": array for name, array in seat.rest().items()}
+            if at:
+                arrays |= {f"rest{at}.{name}": array for name, array in seat.rest().items()}
         arrays |= {f"sink.{name}": array for name, array in self.sink.arrays().items()}
         return boxes.pack(facts, arrays)
 

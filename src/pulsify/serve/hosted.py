@@ -18,7 +18,7 @@ from pulsify.serve.flow import Chain, Link
 from pulsify.serve.protocol import Refused, Sound
 from pulsify.serve.scheduler import Deliver, Scheduler
 from pulsify.serve.sinks import Frames, Source, Text, shaped
-from pulsify.serve.sound import memory, resampling, usual
+from pulsify.serve.sound import check, memory, resampling, usual
 from pulsify.serve.sources import Served
 from pulsify.serve.stage import Stage
 from pulsify.serve.workers.counts import OWN_THREAD
@@ -101,6 +101,12 @@ class Hosted:
                 made = self._made(*key)
                 self._chains = {**({} if len(self._chains) >= CHAINS else self._chains), key: made}
             return self._chains[key]
+
+    def check_rate(self, given: Sound) -> None:
+        """Refused if sound that comes so can never be resampled for it."""
+        rate = self.served.sample_rate
+        if given.rate not in (None, rate) and isinstance(rate, int):
+            check(given.rate or rate, rate)
 
     def _settled(self, given: Sound, wanted: Sound) -> tuple[Sound, Sound]:
         """With rates filled in; Refused if the model has no sound there."""

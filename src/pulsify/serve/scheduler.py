@@ -481,10 +481,10 @@ class Scheduler:
     def _snap(self, live: Live, final: bool) -> None:
         flow = live.flow
         assert flow is not None
-        if flow.ended or ((flow.received, flow.utterances) == live.snapped and not final):
+        if flow.ended or ((flow.kept(), flow.utterances) == live.snapped and not final):
             return
         try:
-            made = Snapped(dict(flow.received), dict(flow.sink.facts()["made"]), flow.utterances, flow.state(), final)
+            made = Snapped(flow.kept(), dict(flow.sink.facts()["made"]), flow.utterances, flow.state(), final)
         except PulsifyError as error:
             self._fail(live, refusal(error, 0))
             return

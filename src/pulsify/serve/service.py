@@ -172,6 +172,13 @@ class Service:
             self._detector = asyncio.create_task(self._open_detector())
         return self._detector
 
+    @property
+    def detecting(self) -> Hosted | None:
+        """The same, if it is open."""
+        task = self._detector
+        opened = task is not None and task.done() and not task.cancelled() and task.exception() is None
+        return task.result() if task is not None and opened else None
+
     async def _open_detector(self) -> Hosted:
         settings, name = self.settings, detectors.NAME
         count = sum(hosted.served.kind == "text" for hosted in self.models.values())

@@ -86,13 +86,18 @@ def _cutoff(rate: int, to: int) -> tuple[float, int]:
     return cutoff, math.ceil(CROSSINGS / cutoff)
 
 
+def check(rate: int, to: int) -> None:
+    """Refused if there is no resampler from one to the other."""
+    if numbers(rate, to) > LARGEST:
+        raise Refused("unsupported", f"{rate} Hz and {to} Hz have too little in common; send {to} Hz, or 48000")
+
+
 def filters(rate: int, to: int) -> tuple[Array, int]:
     """The bank, [L, 1, taps], and how many samples before its block a filter begins."""
+    check(rate, to)
     m, l = ratio(rate, to)
     cutoff, half = _cutoff(rate, to)
     taps = m + 2 * half
-    if numbers(rate, to) > LARGEST:
-        raise Refused("unsupported", f"{rate} Hz and {to} Hz have too little in common; send {to} Hz, or 48000")
     # output sample i of a block lies at i * M / L, tap j at j - half
     t = np.arange(taps)[None, :] - half - np.arange(l)[:, None] * (m / l)
     window = np.where(np.abs(t) < half, np.cos(np.pi * t / (2 * half)) ** 2, 0.0)

@@ -31,6 +31,11 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # of a 
 TURNS = 3  # one that the client has acknowledged, one on its way, and the last one of a server that stops
 
 
+def hashed(token: str) -> str:
+    """What may be known of a token where it is not shown."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 class StoreFailed(Exception):
     """It could not be kept, or not be read."""
 
@@ -44,6 +49,7 @@ class Store(Protocol):
     def put(self, name: str, data: bytes) -> None: ...
     def add(self, name: str, data: bytes) -> bool: ...
     def get(self, name: str) -> bytes | None: ...
+    def drop(self, name: str) -> None: ...
 
 
 class Memory:
@@ -79,6 +85,10 @@ class Memory:
         with self._lock:
             self._expire()
             return self._held[name][1] if name in self._held else None
+
+    def drop(self, name: str) -> None:
+        with self._lock:
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         if name in self._held:
@@ -161,6 +171,12 @@ class Folder:
         except OSError as error:
             raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
 
+    def drop(self, name: str) -> None:
+        try:
+            (self._path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreFailed(f"the folder of snapshots: {error.strerror}") from error
+
     def _now(self) -> float:
         """By our clock, with a look at the one that dates the files."""
         with self._lock:
@@ -230,6 +246,9 @@ class Redis:
         data: bytes | None = self._call("get", self._prefix + name)
         return data
 
+    def drop(self, name: str) -> None:
+        self._call("delete", self._prefix + name)
+
     def _call(self, method: str, *args: Any, **named: Any) -> Any:
         try:
             return getattr(self._client, method)(*args, **named)
@@ -287,6 +306,11 @@ class Keeper:
             found.append(Kept(facts, arrays["state"].tobytes()))
         return sorted(found, key=lambda each: -each.mark)
 
+    def drop(self, owner: str) -> None:
+        """The snapshots of a token, of which the hash is known."""
+        for turn in range(TURNS):
+            self._store.drop(self._called(owner, turn))
+
     def add(self, name: str, body: bytes) -> bool:
         """A record that is not there yet; False if it is."""
         return self._store.add(self._name(name, 0), self._signed(name, body) + body)
@@ -312,7 +336,10 @@ class Keeper:
 
     def _name(self, token: str, mark: int) -> str:
         """What a store calls it: no token can be read off it, and no path be made of it."""
-        return f"{hashlib.sha256(b'pulsify' + self._key + token.encode()).hexdigest()}-{mark % TURNS}"
+        return self._called(hashed(token), mark)
+
+    def _called(self, owner: str, mark: int) -> str:
+        return f"{hashlib.sha256(b'pulsify' + self._key + owner.encode()).hexdigest()}-{mark % TURNS}"
 
     def _signed(self, token: str, body: bytes) -> bytes:
         digest = hmac.new(self._key, len(token).to_bytes(4, "little") + token.encode(), hashlib.sha256)

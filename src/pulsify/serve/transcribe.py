@@ -338,6 +338,9 @@ class Transcription:
         if self._item is not None and (moves or switched):
             what = "format, model and turn detection cannot change in an utterance"
             raise Refused("bad_message", f"{what}; commit or clear first")
+        for model in (hosted, self.service.detecting if settings.detection is not None else None):
+            if model is not None:
+                model.check_rate(settings.sound)
         before, self.settings = self.settings.sound.rate or 1, settings
         if moves:
             self._samples = round(self._samples * (settings.sound.rate or 1) / before)

@@ -22,7 +22,7 @@ except ImportError:  # a build of websockets without C
 
 from pulsify.serve import access
 from pulsify.serve.app import entrance, refusal
-from pulsify.serve.doors import address_of
+from pulsify.serve.doors import EARLY, address_of
 from pulsify.serve.protocol import Refused, too_many
 from pulsify.serve.scheduler import LEAST, cost
 from pulsify.serve.service import Service
@@ -50,6 +50,7 @@ class Wire(asyncio.Protocol):
         self._all, self._root = server_state.connections, config.root_path
         believed = config.forwarded_allow_ips
         self._proxies = [each.strip() for each in believed.split(",")] if isinstance(believed, str) else believed
+        self._early: bytes = app_state.get(EARLY, b"")
         self._handler: Any = None
         self._rest = bytearray()  # of a frame that is not whole, or whose turn has not come
         self._need = 2
@@ -318,7 +319,7 @@ class Wire(asyncio.Protocol):
         if response.status_code == 101:
             scope = self._scope(request)
             try:
-                make = entrance(self._service, scope, partial(self._pass_on, data))
+                make = entrance(self._service, scope, partial(self._pass_on, data + self._early))
             except Refused as refused:
                 said = refusal(refused)
                 response = shaking.reject(said.status_code, bytes(said.body).decode())
@@ -336,6 +337,9 @@ class Wire(asyncio.Protocol):
         self._transport.write(b"".join(shaking.data_to_send()))
         if make is not None:
             self._handler = make(self)
+            if early := self._early:  # it did not wait for the answer
+                self._early = b""
+                self.data_received(early)
         else:
             self._transport.close()
 

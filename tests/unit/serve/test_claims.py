@@ -181,3 +181,48 @@ def test_records_are_kept_as_long_as_their_stream(monkeypatch: pytest.MonkeyPatc
         now[0] += 20
         assert claims.keep(second, FACTS, b"")
     assert claims._record(second.stream, 1) is not None and spent(claims, first.token)
+
+
+def test_who_comes_back_often_does_not_fill_the_store(servers: tuple[Claims, Claims]) -> None:
+    """Snapshots of a token that counts no more are gone, those of the tokens that do are there."""
+    one, two = servers
+    before, claim, seen = None, kept(one), set[str]()
+    for turn in range(12):
+        other = (two, one)[turn % 2].take(claim.token, FACTS, b"state")
+        seen |= {other.owner, claim.owner}
+        if turn % 3 == 0:
+            other = two.confirm(other) or other
+        elif turn % 3 == 1:  # its client never got it
+            other = one.take(claim.token, FACTS, b"state")
+            seen.add(other.owner)
+        before, claim = claim, other
+        assert [k.blob for k in one.find(claim.token)] == [b"state"]
+        valid = {claim.owner} if turn % 3 == 0 else {before.owner, claim.owner}
+        assert {owner for owner in seen if snapshots(one, owner)} == valid
+
+
+def snapshots(claims: Claims, owner: str) -> bool:
+    keeper = claims._keeper
+    return any(keeper._store.get(keeper._called(owner, turn)) is not None for turn in range(3))
+
+
+class Counting(Memory):
+    """A store that counts what it is asked for."""
+
+    asked = 0
+
+    def get(self, name: str) -> bytes | None:
+        self.asked += 1
+        return super().get(name)
+
+
+def test_a_token_of_long_ago_is_refused_at_once() -> None:
+    store = Counting(60)
+    claims = Claims(Keeper(store, b"key"), 60)
+    first = claim = kept(claims)
+    for _ in range(300):
+        claim = claims.take(claim.token, FACTS, b"")
+    store.asked = 0
+    with pytest.raises(Spent):
+        claims.find(first.token)
+    assert store.asked < 10

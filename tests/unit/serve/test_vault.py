@@ -111,6 +111,9 @@ class Nonsense:
     def get(self, name: str) -> Any:
         return self.what
 
+    def drop(self, name: str) -> None:
+        return
+
 
 @pytest.mark.parametrize("what", [b"", b"x" * 31, b"x" * 1000, "text", 7, [b""]])
 def test_nonsense_is_nobodys_snapshot(what: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulsify.serve.store import Store, StoreFailed
 
-METHODS = ("put", "add", "get")
+METHODS = ("put", "add", "get", "drop")
 
 
 class InParent:
@@ -27,6 +27,9 @@ class InParent:
     def get(self, name: str) -> bytes | None:
         found: bytes | None = self._ask("get", name)
         return found
+
+    def drop(self, name: str) -> None:
+        self._ask("drop", name)
 
     def _ask(self, method: str, *args: Any) -> Any:
         try:
