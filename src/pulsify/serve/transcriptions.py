@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "text", "verbose_json")
 PARTS, LONGEST = 100, 1 << 16  # of a form; bytes of a field
+HEAD = 2048  # bytes in front of a field: what they take to parse grows with their square
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Form:
 def read_form(body: bytearray | memoryview, kind: str) -> Form:
     """multipart/form-data; Refused if it is none. The file stays where it is."""
     head = Message()
-    head["content-type"] = kind
+    head["content-type"] = kind if len(kind) <= HEAD else ""
     boundary = head.get_boundary()
     if head.get_content_type() != "multipart/form-data" or not boundary:
         raise Refused("unsupported", "expected multipart/form-data with a file")
@@ -53,7 +54,7 @@ def read_form(body: bytearray | memoryview, kind: str) -> Form:
         if bytes(view[at : at + 2]) == b"--":
             return Form(fields, file)
         begins, ends = _place(view, b"\r\n\r\n", at), _place(view, b"\r\n" + mark, at)
-        if not 0 <= begins < ends or begins - at > LONGEST:
+        if not 0 <= begins < ends or begins - at > HEAD:
             break
         about = _disposition(bytes(view[at:begins]))
         name, value = about.get_param("name", header="content-disposition"), view[begins + 4 : ends]

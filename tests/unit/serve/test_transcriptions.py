@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import httpx
 import pytest
@@ -52,3 +53,15 @@ def test_too_many_parts() -> None:
     body = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * 200 + b"--x--"
     with pytest.raises(Refused, match="too many"):
         read_form(bytearray(body), "multipart/form-data; boundary=x")
+
+
+@pytest.mark.parametrize("head", [b"; ", b';"', b"a=b;", b"a*1=b;"])
+def test_a_form_takes_no_longer_than_it_is_large(head: bytes) -> None:
+    """The parser of heads takes the square of their size: three minutes it was for one form."""
+    part = b"--x\r\nContent-Disposition: form-data; name=" + head * (60_000 // len(head)) + b"\r\n\r\nvalue\r\n"
+    start = time.thread_time()
+    with pytest.raises(Refused, match="not whole"):
+        read_form(bytearray(part * 3 + b"--x--"), "multipart/form-data; boundary=x")
+    with pytest.raises(Refused, match="expected multipart"):
+        read_form(bytearray(b"--x--"), f"multipart/form-data; boundary=x; name={head.decode() * 4000}")
+    assert time.thread_time() - start < 0.5
