@@ -5,8 +5,9 @@ two servers which are asked at the same instant.
 
     0  (nothing)        the stream began, its token is A
     1  owner B, after A A was taken; B may not have reached the client, so A can still be taken once more:
-    2  owner C, after A ... and B counts no more, wherever it is live
-    3  owner C          the client was seen to have C: A counts no more
+    2  owner C, after A ... and whoever has the stream with B ends. It may be that B had reached the client, and that
+                        what asked for C was left over from before a cut: until C is seen, B can be taken, too
+    3  owner C          the client was seen to have C: A and B count no more
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ MOST = 10_000  # records whose age is remembered
 
 class Spent(Exception):
     """Another one has gone on with this stream, or it never was."""
+
+
+class Overtaken(Spent):
+    """Another one has gone on with this stream just now; if its client has left, the token is still good."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +88,25 @@ class Claims:
         """The next token, with a first snapshot of its own. Spent if somebody else was quicker."""
         claim = Claim.of(token)
         for _ in range(TRIES):
-            version, last = self._latest(claim)
+            version = self._latest(claim)
             mine = claim.next(version + 1)
             if self._add(mine, {"owner": mine.owner, "after": claim.owner}):
                 break
         else:
             raise StoreFailed("too many want to go on with this stream")
         if not self.keep(mine, facts, blob):
-            raise Spent("another one goes on with it")
-        self._forget({last.get("owner"), last.get("after")} - {claim.owner})
+            raise Overtaken("another one goes on with it")
+        self._forget(mine)
         return mine
 
-    def _forget(self, owners: set[str | None]) -> None:
-        """Snapshots of tokens that count no more: else whoever comes back often would fill the store."""
-        with suppress(StoreFailed):  # then they are there as long as any
-            for owner in owners - {None}:
+    def _forget(self, claim: Claim) -> None:
+        """Drop what was kept for tokens that count no more: whoever comes back often would fill the store."""
+        with suppress(StoreFailed):  # then it is there as long as anything
+            newest, *before = [self._record(claim.stream, claim.version - back) or {} for back in range(3)]
+            valid = {newest.get("owner"), newest.get("after")}
+            if "after" in newest and before[0].get("after") == newest["after"]:
+                valid.add(before[0].get("owner"))
+            for owner in {each.get(key) for each in before for key in ("owner", "after")} - valid - {None}:
                 self._keeper.drop(str(owner))
 
     def keep(self, claim: Claim, facts: Mapping[str, Any], blob: bytes) -> bool:
@@ -133,24 +142,27 @@ class Claims:
             return claim
         confirmed = Claim(claim.stream, claim.token, claim.version + 1)
         if self._add(confirmed, {"owner": claim.owner}):
-            self._forget({record["after"]})
+            self._forget(confirmed)
             return confirmed
         there = self._record(claim.stream, confirmed.version) or {}
         return confirmed if there.get("owner") == claim.owner else None
 
-    def _latest(self, claim: Claim) -> tuple[int, Mapping[str, Any]]:
+    def _latest(self, claim: Claim) -> int:
         """The end of the chain; Spent unless the token is the last one, or may be the last that its client has.
 
-        A record that does not know the token is not followed by one that does.
+        A record that rules a token out is not followed by one that does not.
         """
         version, record = claim.version, self._record(claim.stream, claim.version)
+        if record is not None and record.get("owner") != claim.owner:
+            raise Spent("no such token")
+        known = {claim.owner, (record or {}).get("after", claim.owner)}
         while True:
-            if record is not None and claim.owner not in (record.get("owner"), record.get("after")):
+            if record is not None and not known & {record.get("owner"), record.get("after")}:
                 raise Spent("another one has gone on with it")
-            following = self._record(claim.stream, version + 1)
-            if following is None:
-                return version, record or {}
-            version, record = version + 1, following
+            record = self._record(claim.stream, version + 1)
+            if record is None:
+                return version
+            version += 1
             if version > claim.version + LONGEST or version >= 10**9 - 2:
                 raise Spent("taken too often")
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pulsify.serve.claims import Claim, Spent, begin
+from pulsify.serve.claims import Claim, Overtaken, Spent, begin
 from pulsify.serve.protocol import Refused, Sound
 from pulsify.serve.store import Kept, StoreFailed
 
@@ -54,6 +54,8 @@ class Resumption:
         facts = self._facts(kept.facts["sent"], given, wanted)
         try:
             self.claim = await vault.call(vault.claims.take, token, facts, kept.blob)
+        except Overtaken as error:
+            raise elsewhere() from error
         except Spent as error:
             raise Refused("unknown_stream", UNKNOWN) from error
         except StoreFailed as error:

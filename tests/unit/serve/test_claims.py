@@ -13,7 +13,7 @@ from typing import Any
 import fakeredis
 import pytest
 
-from pulsify.serve.claims import Claim, Claims, Spent, begin
+from pulsify.serve.claims import Claim, Claims, Overtaken, Spent, begin
 from pulsify.serve.store import Folder, Keeper, Memory, Redis, Store, StoreFailed
 
 FACTS = {"mark": 0, "sent": {}, "model": "m"}
@@ -89,16 +89,43 @@ def test_a_client_that_never_got_its_next_token_comes_again_until_it_has(servers
     first = kept(one)
     second = two.take(first.token, FACTS, b"")
     third = one.take(first.token, FACTS, b"")
-    assert not two.holds(second) and one.holds(third) and spent(two, second.token)
+    assert not two.holds(second) and one.holds(third)
     confirmed = one.confirm(third)
     assert confirmed is not None and one.holds(confirmed)
-    assert spent(two, first.token) and not spent(two, third.token)
+    assert spent(two, first.token) and spent(two, second.token) and not spent(two, third.token)
     with pytest.raises(Spent):
         two.take(first.token, FACTS, b"")
     fourth = two.take(third.token, FACTS, b"")
     assert two.holds(fourth) and not one.holds(confirmed)
     assert two.confirm(fourth) is not None
     assert one.confirm(kept(one)) is not None  # nothing came before it
+
+
+def test_what_is_left_over_from_before_a_cut_takes_no_stream_away(servers: tuple[Claims, Claims]) -> None:
+    """A server that stood still reads `open` of a connection that is long gone. Its client has the next token."""
+    one, two = servers
+    first = kept(one)
+    second = two.take(first.token, FACTS, b"goes on")
+    left_over = one.take(first.token, FACTS, b"")
+    assert one.holds(left_over) and [k.blob for k in two.find(second.token)] == [b"goes on"]
+    third = two.take(second.token, FACTS, b"goes on")
+    assert two.holds(third) and not one.holds(left_over)
+    assert spent(one, first.token) and spent(one, left_over.token) and not spent(one, second.token)
+
+
+def test_who_is_overtaken_may_try_again(servers: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = servers
+    first, keep = kept(one), one.keep
+
+    def late(*given: Any) -> bool:
+        two.take(first.token, FACTS, b"")
+        return keep(*given)
+
+    monkeypatch.setattr(one, "keep", late)
+    with pytest.raises(Overtaken):
+        one.take(first.token, FACTS, b"")
+    monkeypatch.undo()
+    assert one.holds(one.take(first.token, FACTS, b""))
 
 
 def test_one_of_many_that_come_at_the_same_instant_goes_on(servers: tuple[Claims, Claims]) -> None:
@@ -126,6 +153,10 @@ def test_tokens_that_nobody_gave_out(servers: tuple[Claims, Claims]) -> None:
     first, other = kept(servers[0]), begin()
     for token in ("", "x", other.token, f"{first.token}1", f"{first.stream}{other.token[16:]}", f"{'x' * 40}999999999"):
         assert spent(servers[1], token), token
+    second = servers[0].take(first.token, FACTS, b"")
+    with pytest.raises(Spent):
+        servers[1].take(f"{first.stream}{other.token[16:-1]}1", FACTS, b"")
+    assert servers[0].holds(second)
 
 
 def test_a_store_that_anyone_may_write_to_takes_no_stream_away(tmp_path: Path) -> None:
@@ -188,7 +219,7 @@ def test_who_comes_back_often_does_not_fill_the_store(servers: tuple[Claims, Cla
     one, two = servers
     before, claim, seen = None, kept(one), set[str]()
     for turn in range(12):
-        other = (two, one)[turn % 2].take(claim.token, FACTS, b"state")
+        other = sibling = (two, one)[turn % 2].take(claim.token, FACTS, b"state")
         seen |= {other.owner, claim.owner}
         if turn % 3 == 0:
             other = two.confirm(other) or other
@@ -197,7 +228,7 @@ def test_who_comes_back_often_does_not_fill_the_store(servers: tuple[Claims, Cla
             seen.add(other.owner)
         before, claim = claim, other
         assert [k.blob for k in one.find(claim.token)] == [b"state"]
-        valid = {claim.owner} if turn % 3 == 0 else {before.owner, claim.owner}
+        valid = {claim.owner} if turn % 3 == 0 else {before.owner, sibling.owner, claim.owner}
         assert {owner for owner in seen if snapshots(one, owner)} == valid
 
 
