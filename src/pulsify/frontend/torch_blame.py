@@ -39,14 +39,17 @@ DATA = (
     "{site} reads data as numbers of Python, which are fixed in the export: every other input would be computed with "
     "the example's. Compute with tensors: x.abs().amax(1, keepdim=True), torch instead of numpy"
 )
+PACKED = (
+    "{site} packs sequences by their lengths, and torch exports that only if a recurrent layer's output is unpacked by "
+    "pad_packed_sequence. Call the layer on its input itself: streams that run together have one length"
+)
+UNBOUND = (
+    "{site} packs sequences by their lengths; if an input holds the length of the stream, say so: bind={{{names}}}"
+)
 LOOPS = re.compile(r"^(for|while)\b|\bfor\b.*\bin\b.*range\(")
 MISSING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
 FAILED = re.compile(r"running (?P<op>\w+) node\. Name:'(?P<name>[^']*)'")  # as ONNX Runtime says it
 RANDOM = "{what} is random in eval mode: two runs on the same input differ, so no stream can equal it"
-DRAWS = (  # functions of torch that draw numbers; a dropout may be one that does nothing
-    "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "bernoulli", "poisson",
-    "multinomial", "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "gumbel_softmax",
-)  # fmt: skip
 
 
 @dataclass
@@ -77,10 +80,20 @@ def why(call: Call, units: Units, attempts: list[Attempt]) -> Cause:
         if (operator := MISSING.search(str(attempt.error))) is not None:
             return Cause(_missing(call, attempt, *operator.groups()), is_certain=True, is_final=True)
     with quiet():
-        found = _cause(call, units, attempts[0].trace)
+        found = _cause(call, units)
     trace = attempts[0].trace
+    if not found.text and "_pack_padded_sequence" in trace.functions:
+        found = Cause(_packed(call, trace), is_certain=True)
     is_kept = trace.is_complex or trace.is_recurrent or trace.is_scripted
     return replace(found, is_final=found.is_certain or is_kept)
+
+
+def _packed(call: Call, trace: Trace) -> str:
+    """Packed sequences were not exported, or not with the lengths of the stream."""
+    whole = [n for n, t in call.tensors.items() if t.dim() <= 1 and not t.is_floating_point() and n not in call.bind]
+    text = UNBOUND if whole and "_pad_packed_sequence" in trace.functions else PACKED
+    names = ", ".join(f'"{n}": "T"' for n in whole)
+    return text.format(site=trace.functions["_pack_padded_sequence"] or "the module", names=names)
 
 
 def _missing(call: Call, attempt: Attempt, operator: str, node: str) -> str:
@@ -144,11 +157,12 @@ def batch_site(attempt: Attempt) -> str:
     )
 
 
-def _cause(call: Call, units: Units, trace: Trace) -> Cause:
+def _cause(call: Call, units: Units) -> Cause:
     """The first number that the trace holds fixed and that another length, or other data, would change."""
+    from pulsify.frontend.complex_tensors.draws import draw
+
     if _is_random(call):
-        site = next((s for name, s in trace.functions.items() if name in DRAWS and s is not None), "the module")
-        return Cause(RANDOM.format(what=site), is_certain=True)
+        return Cause(RANDOM.format(what=draw(lambda: call(call.tensors)) or "the module"), is_certain=True)
     turned = {n: -0.7 * t if t.is_floating_point() else t for n, t in call.tensors.items()}
     others = [("the data", units.unit, turned)]
     for length in other_lengths(call, units)[::-1]:  # the longest first: one frame more may be cut off by a stride
@@ -199,6 +213,10 @@ def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) ->
     source = entry.site.source
     if "Fourier" in entry.purpose:
         return Cause(TRANSFORM.format(site=entry.site), is_certain=True)
+    asked = [sum(values.values()) for _, values in sizes]
+    if entry.purpose == "a condition" and what != "the data" and len(set(asked)) > 1:  # within a loop
+        counts = ", ".join(f"{max(turns.values())} for {n} frames" for n, turns in sizes if turns)
+        return Cause(LOOP.format(site=entry.site, counts=counts), is_certain=True)
     if entry.purpose == "a condition":
         return Cause(BRANCH.format(site=entry.site, what=what), is_certain=what == "the data")
     if what == "the data":

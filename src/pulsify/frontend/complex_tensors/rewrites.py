@@ -38,6 +38,15 @@ def atan2(y: Any, x: Any) -> Any:
     return torch.where(x == 0, upright, torch.where(x < 0, turned, base))
 
 
+@rewrite("cumsum")
+def cumsum(x: Any, dim: int, *, dtype: Any = None, **kwargs: Any) -> Any:
+    """Summed up in double precision, as torch does: ONNX Runtime's own drifts off within thousands of frames."""
+    kind = x.dtype if dtype is None else dtype
+    if kind != torch.float32 or kwargs:
+        return torch.cumsum(x, dim, dtype=dtype, **kwargs)
+    return torch.cumsum(x, dim, dtype=torch.float64).to(kind)
+
+
 @rewrite("floor_divide", "__floordiv__")
 def floor_divide(x: Any, y: Any) -> Any:
     """Rounded down: the exporter's own is rounded towards zero."""

@@ -1,0 +1,104 @@
+"""Habits of training code: packed sequences, loops by hand, dropout by function, phases summed up."""
+
+# A torch module is Any where torch is not typed.
+# mypy: disable-error-code="no-any-return, misc"
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from tests.modules.case import Case, Modules
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths in no order; streams end together."""
+
+    def __init__(self, total: bool = False) -> None:
+        super().__init__()
+        self.total, self.rnn, self.out = total, nn.GRU(6, 12, batch_first=True), nn.Linear(12, 3)
+
+    def forward(self, x: Any, n: Any) -> Any:
+        packed = pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
+        hidden, _ = self.rnn(packed)
+        total = x.shape[1] if self.total else None
+        hidden, _ = pad_packed_sequence(hidden, batch_first=True, total_length=total)
+        return self.out(hidden)
+
+
+class PackedLast(Packed):
+    """The last state only: nothing is unpacked."""
+
+    def forward(self, x: Any, n: Any) -> Any:
+        _, last = self.rnn(pack_padded_sequence(x, n, batch_first=True))
+        return self.out(last[-1])
+
+
+class Harmonics(nn.Module):
+    """Phases summed up at the rate of samples, without a turn taken off."""
+
+    def forward(self, pitch: Any) -> Any:
+        pitch = F.interpolate(pitch.abs() * 200 + 80, scale_factor=40, mode="nearest")
+        phase = 2 * math.pi * torch.cumsum(pitch * torch.arange(1, 5)[:, None] / 8000, -1)
+        return torch.sin(phase).mean(1, keepdim=True)
+
+
+class Pieces(nn.Module):
+    """A loop that counts by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        out, at = [], 0
+        while at + 16 <= x.shape[2]:
+            out.append(self.linear(x[:, :, at : at + 16]))
+            at += 16
+        return torch.cat(out, -1)
+
+
+class Endless(nn.Module):
+    """A loop that ends in its middle."""
+
+    def forward(self, x: Any) -> Any:
+        state, out, t = torch.zeros_like(x[..., 0]), [], 0
+        while True:
+            if t >= x.shape[-1]:
+                break
+            state = 0.9 * state + x[..., t]
+            out.append(state)
+            t += 1
+        return torch.stack(out, -1)
+
+
+class Dropped(nn.Module):
+    """A function drops in eval mode as well."""
+
+    def forward(self, x: Any) -> Any:
+        x = torch.tanh(x)
+        return F.dropout(x, 0.5)
+
+
+def lengths(frames: int) -> Any:
+    frames = frames or 30
+    return torch.randn(1, frames, 6), torch.tensor([frames])
+
+
+TIME = {"time": {"x": 2}}
+PLACE = r"modules/habits\.py:\d+, in "
+HABITS: Modules = {
+    "packed": Case(Packed, lengths, (1, 5, 33), {"bind": {"n": "T"}}),
+    "packed, padded to a total": Case(lambda: Packed(True), lengths, (1, 5, 33), {"bind": {"n": "T"}}),
+    "packed, unbound": Case(Packed, lengths, refused=PLACE + r'Packed.forward.*bind=\{"n": "T"\}'),
+    "packed, the last state": Case(PackedLast, lengths, refused=PLACE + "PackedLast.forward.*packs sequences"),
+    "harmonics": Case(Harmonics, ((1, 1, 20),), (1, 5, 13, 200), tolerance=1e-5),
+    "pieces": Case(Pieces, ((1, 8, 64),), options=TIME, refused=PLACE + r"Pieces.*while.*loop over time.*\(2 for 32"),
+    "endless": Case(Endless, ((1, 8, 64),), options=TIME, refused=PLACE + r"Endless.*loop over time.*\(16 for 16"),
+    "dropped": Case(Dropped, ((1, 8, 60),), options=TIME, refused=PLACE + r"Dropped.*F\.dropout.*is random"),
+}
