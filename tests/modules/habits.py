@@ -85,6 +85,33 @@ class Dropped(nn.Module):
         return F.dropout(x, 0.5)
 
 
+class Shifted(nn.Module):
+    """Later by some frames: zeros like the first ones in front. An input shorter than that is cut like them."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Any) -> Any:
+        return x - torch.cat([torch.zeros_like(x[:, : self.by]), x[:, : -self.by]], 1)
+
+
+class Blocks(nn.Module):
+    """Attention in blocks, over a block and the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        b, t, c = x.shape
+        n = t // 8
+        blocks = x[:, : n * 8].view(b, n, 8, c)
+        before = torch.cat([torch.zeros_like(blocks[:, :1]), blocks[:, :-1]], 1)
+        seen = torch.cat([before, blocks], 2).reshape(b * n, 16, c)
+        return self.attention(blocks.reshape(b * n, 8, c), seen, seen)[0].reshape(b, n * 8, c)
+
+
 def lengths(frames: int) -> Any:
     frames = frames or 30
     return torch.randn(1, frames, 6), torch.tensor([frames])
@@ -97,6 +124,9 @@ HABITS: Modules = {
     "packed, padded to a total": Case(lambda: Packed(True), lengths, (1, 5, 33), {"bind": {"n": "T"}}),
     "packed, unbound": Case(Packed, lengths, refused=PLACE + r'Packed.forward.*bind=\{"n": "T"\}'),
     "packed, the last state": Case(PackedLast, lengths, refused=PLACE + "PackedLast.forward.*packs sequences"),
+    "shifted by one": Case(lambda: Shifted(1), ((1, 60, 5),), options={"time": {"x": 1}}),
+    "shifted by two": Case(lambda: Shifted(2), ((1, 60, 5),), (2, 3, 17, 50), {"time": {"x": 1}}),
+    "blocks": Case(Blocks, ((1, 64, 16),), (8, 16, 43), {"time": {"x": 1}}),
     "harmonics": Case(Harmonics, ((1, 1, 20),), (1, 5, 13, 200), tolerance=1e-5),
     "pieces": Case(Pieces, ((1, 8, 64),), options=TIME, refused=PLACE + r"Pieces.*while.*loop over time.*\(2 for 32"),
     "endless": Case(Endless, ((1, 8, 64),), options=TIME, refused=PLACE + r"Endless.*loop over time.*\(16 for 16"),
