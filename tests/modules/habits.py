@@ -96,6 +96,20 @@ class Shifted(nn.Module):
         return x - torch.cat([torch.zeros_like(x[:, : self.by]), x[:, : -self.by]], 1)
 
 
+class Next(nn.Module):
+    """Beside every frame the next ones; the last one is its own next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.rnn = nn.Conv1d(5, 5, 4, 2, 1), nn.LSTM(15, 5, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(x.transpose(1, 2)).transpose(1, 2)
+        one = torch.cat([x[:, 1:], x[:, -1:]], 1)
+        two = torch.cat([x[:, 2:], x[:, -1:].expand(-1, 2, -1)], 1)
+        return self.rnn(torch.cat([x, one, two[:, : x.shape[1]]], -1))[0]
+
+
 class Blocks(nn.Module):
     """Attention in blocks, over a block and the one before."""
 
@@ -126,6 +140,8 @@ HABITS: Modules = {
     "packed, the last state": Case(PackedLast, lengths, refused=PLACE + "PackedLast.forward.*packs sequences"),
     "shifted by one": Case(lambda: Shifted(1), ((1, 60, 5),), options={"time": {"x": 1}}),
     "shifted by two": Case(lambda: Shifted(2), ((1, 60, 5),), (2, 3, 17, 50), {"time": {"x": 1}}),
+    "next frames": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}}),
+    "next frames, in pulses": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}, "pulse": 16}),
     "blocks": Case(Blocks, ((1, 64, 16),), (8, 16, 43), {"time": {"x": 1}}),
     "harmonics": Case(Harmonics, ((1, 1, 20),), (1, 5, 13, 200), tolerance=1e-5),
     "pieces": Case(Pieces, ((1, 8, 64),), options=TIME, refused=PLACE + r"Pieces.*while.*loop over time.*\(2 for 32"),
