@@ -110,6 +110,19 @@ class Next(nn.Module):
         return self.rnn(torch.cat([x, one, two[:, : x.shape[1]]], -1))[0]
 
 
+class Sloped(nn.Module):
+    """A mask of complex numbers, by a slope that is one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope, self.conv = nn.Parameter(torch.tensor(0.25)), nn.Conv1d(66, 66, 1)
+
+    def forward(self, x: Any) -> Any:
+        z = torch.stft(x, 64, 32, window=torch.hann_window(64), return_complex=True)
+        real, imag = F.prelu(self.conv(torch.cat([z.real, z.imag], 1)), self.slope).chunk(2, 1)
+        return torch.view_as_real(z * torch.complex(real, imag))
+
+
 class Blocks(nn.Module):
     """Attention in blocks, over a block and the one before."""
 
@@ -142,6 +155,7 @@ HABITS: Modules = {
     "shifted by two": Case(lambda: Shifted(2), ((1, 60, 5),), (2, 3, 17, 50), {"time": {"x": 1}}),
     "next frames": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}}),
     "next frames, in pulses": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}, "pulse": 16}),
+    "sloped": Case(Sloped, ((1, 800),), (33, 64, 100, 301)),
     "blocks": Case(Blocks, ((1, 64, 16),), (8, 16, 43), {"time": {"x": 1}}),
     "harmonics": Case(Harmonics, ((1, 1, 20),), (1, 5, 13, 200), tolerance=1e-5),
     "pieces": Case(Pieces, ((1, 8, 64),), options=TIME, refused=PLACE + r"Pieces.*while.*loop over time.*\(2 for 32"),

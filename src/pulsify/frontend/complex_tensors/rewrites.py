@@ -47,6 +47,12 @@ def cumsum(x: Any, dim: int, *, dtype: Any = None, **kwargs: Any) -> Any:
     return torch.cumsum(x, dim, dtype=torch.float64).to(kind)
 
 
+@rewrite("prelu")
+def prelu(x: Any, weight: Any) -> Any:
+    """One slope for all, without an axis: the exporter gives it axes that it does not have."""
+    return torch.prelu(x, weight.reshape(1) if weight.dim() == 0 else weight)
+
+
 @rewrite("floor_divide", "__floordiv__")
 def floor_divide(x: Any, y: Any) -> Any:
     """Rounded down: the exporter's own is rounded towards zero."""
