@@ -110,6 +110,37 @@ class Next(nn.Module):
         return self.rnn(torch.cat([x, one, two[:, : x.shape[1]]], -1))[0]
 
 
+class Cached(nn.Module):
+    """The last frames of a call are kept for the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(5, 5, 3)
+        self.register_buffer("cache", torch.zeros(1, 5, 2))
+
+    def forward(self, x: Any) -> Any:
+        x = torch.cat([self.cache, x], -1)
+        self.cache = x[..., -2:].detach()
+        return self.conv(x)
+
+
+class Even(nn.Module):
+    """Pairs of frames; a frame more where one is left over."""
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[-1] % 2:
+            x = F.pad(x, (0, 1))
+        return F.avg_pool1d(x, 2)
+
+
+class EvenBySize(nn.Module):
+    """The same without a branch, and as many more as a rounded length says."""
+
+    def forward(self, x: Any) -> Any:
+        x = F.pad(x, (0, -x.shape[-1] % 2))
+        return F.avg_pool1d(F.pad(x, (0, 8 + 4 * round(x.shape[-1] * 0.25) - x.shape[-1])), 2)
+
+
 class Sloped(nn.Module):
     """A mask of complex numbers, by a slope that is one number."""
 
@@ -155,6 +186,9 @@ HABITS: Modules = {
     "shifted by two": Case(lambda: Shifted(2), ((1, 60, 5),), (2, 3, 17, 50), {"time": {"x": 1}}),
     "next frames": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}}),
     "next frames, in pulses": Case(Next, ((1, 60, 5),), (4, 6, 7, 17, 50), {"time": {"x": 1}, "pulse": 16}),
+    "cached": Case(Cached, ((1, 5, 60),), options=TIME, refused=PLACE + r"Cached.*torch\.cat.*between its calls"),
+    "even": Case(Even, ((1, 5, 60),), options=TIME, refused=PLACE + r"Even.*depends on the length.*F\.pad\(x, \(0, -"),
+    "even by size": Case(EvenBySize, ((1, 5, 60),), options=TIME),
     "sloped": Case(Sloped, ((1, 800),), (33, 64, 100, 301)),
     "blocks": Case(Blocks, ((1, 64, 16),), (8, 16, 43), {"time": {"x": 1}}),
     "harmonics": Case(Harmonics, ((1, 1, 20),), (1, 5, 13, 200), tolerance=1e-5),

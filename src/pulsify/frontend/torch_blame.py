@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 import traceback
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pulsify.core.errors import InvalidModel
 from pulsify.frontend.lines import line_of
@@ -24,10 +28,11 @@ LOOP = (
     "{site} is a loop over time: exported, it is unrolled ({counts}). Put the loop into a function decorated with "
     "@torch.jit.script, which is exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
 )
-BRANCH = (
-    "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. Compute both "
-    "and choose with torch.where"
-)
+BRANCH = "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. {fix}"
+FIXES = {  # of a branch
+    "the data": "Compute both and choose with torch.where",
+    "the length": "Let sizes follow from the length instead: F.pad(x, (0, -x.shape[-1] % 2))",
+}
 TRANSFORM = (
     "{site} is a Fourier transform along time: every output depends on the whole recording, so nothing can stream"
 )
@@ -49,6 +54,10 @@ UNBOUND = (
 LOOPS = re.compile(r"^(for|while)\b|\bfor\b.*\bin\b.*range\(")
 MISSING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
 FAILED = re.compile(r"running (?P<op>\w+) node\. Name:'(?P<name>[^']*)'")  # as ONNX Runtime says it
+STATE = (
+    "{what} depends on the call before: the module keeps a state between its calls. A stream carries states itself: "
+    "begin every call with the initial state, or take the state as an input and return it"
+)
 RANDOM = "{what} is random in eval mode: two runs on the same input differ, so no stream can equal it"
 
 
@@ -159,11 +168,9 @@ def batch_site(attempt: Attempt) -> str:
 
 def _cause(call: Call, units: Units) -> Cause:
     """The first number that the trace holds fixed and that another length, or other data, would change."""
-    from pulsify.frontend.complex_tensors.draws import draw
-
-    if _is_random(call):
-        return Cause(RANDOM.format(what=draw(lambda: call(call.tensors)) or "the module"), is_certain=True)
     turned = {n: -0.7 * t if t.is_floating_point() else t for n, t in call.tensors.items()}
+    if text := _unsteady(call, turned):
+        return Cause(text, is_certain=True)
     others = [("the data", units.unit, turned)]
     for length in other_lengths(call, units)[::-1]:  # the longest first: one frame more may be cut off by a stride
         others.append(("the length", length, resized(call, units, length)))
@@ -200,7 +207,8 @@ def data_branch(call: Call) -> Cause:
         except Exception:  # what is raised there is none of the stream's results
             continue
         if any(a.shape != b.shape or not close(as_array(a), as_array(b)) for a, b in zip(plain, other, strict=True)):
-            return Cause(BRANCH.format(site=site, what="the data"), is_certain=True, is_final=True)
+            text = BRANCH.format(site=site, what="the data", fix=FIXES["the data"])
+            return Cause(text, is_certain=True, is_final=True)
     return Cause()
 
 
@@ -218,7 +226,7 @@ def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) ->
         counts = ", ".join(f"{max(turns.values())} for {n} frames" for n, turns in sizes if turns)
         return Cause(LOOP.format(site=entry.site, counts=counts), is_certain=True)
     if entry.purpose == "a condition":
-        return Cause(BRANCH.format(site=entry.site, what=what), is_certain=what == "the data")
+        return Cause(BRANCH.format(site=entry.site, what=what, fix=FIXES[what]), is_certain=what == "the data")
     if what == "the data":
         return Cause(DATA.format(site=entry.site), is_certain=True)
     counts = ", ".join(f"{next(iter(values))} for {n} frames" for n, values in sizes if values)
@@ -227,8 +235,38 @@ def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) ->
     return Cause(NUMBER.format(site=entry.site, counts=counts))
 
 
-def _is_random(call: Call) -> bool:
+def _unsteady(call: Call, turned: Mapping[str, Any]) -> str:
+    """What makes two runs on the same input differ: a state, which other data before show, or random numbers."""
+    from pulsify.frontend.complex_tensors.draws import first_difference
+
+    here, seeds = call.tensors, (torch_seed(), np.random.get_state(), random.getstate())
+
+    def seeded(tensors: Mapping[str, Any]) -> list[Any]:
+        for restore, seed in zip((torch_seed, np.random.set_state, random.setstate), seeds, strict=True):
+            restore(seed)
+        return call(tensors)
+
+    after = []
+    for before in (here, turned):
+        seeded(before)
+        after.append(seeded(here))
+    if not _same(*after):
+        site = first_difference(lambda: seeded(here), lambda: seeded(here), lambda: seeded(turned))
+        return STATE.format(what=site or "the module")
+    if not _same(call(here), call(here)):
+        site = first_difference(lambda: call(here), list, list)
+        return RANDOM.format(what=site or "the module")
+    return ""
+
+
+def torch_seed(state: Any = None) -> Any:
+    """The state of torch's random numbers; set, if it is given."""
     import torch
 
-    one, two = call(call.tensors), call(call.tensors)
-    return not all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(one, two, strict=True))
+    return torch.get_rng_state() if state is None else torch.set_rng_state(state)
+
+
+def _same(one: list[Any], two: list[Any]) -> bool:
+    import torch
+
+    return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(one, two, strict=True))

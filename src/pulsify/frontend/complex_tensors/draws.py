@@ -1,4 +1,4 @@
-"""Where a module draws random numbers: the first call whose result differs between two runs on the same input."""
+"""Where two runs on the same input differ first: a module draws random numbers, or keeps a state between its calls."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def _sum(tensor: Any) -> float:
     return float(torch.nan_to_num(parts.detach().double()).sum())
 
 
-def draw(run: Callable[[], Any]) -> Site | None:
-    """None: no call differs."""
+def first_difference(run: Callable[[], Any], *before: Callable[[], Any]) -> Site | None:
+    """The first call in `run` whose result differs, after each of `before` was run. None: no call differs."""
     seen = []
-    for _ in range(2):
+    for each in before:
+        each()
         with Results() as results:
             run()
         seen.append(results.calls)
