@@ -58,7 +58,7 @@ def check(case: Case) -> tuple[float, str]:
 
 def _left(module: Any) -> list[Any]:
     """What a conversion must not change."""
-    values = [(n, str(t.dtype), t.detach().view(-1).tolist()) for n, t in module.state_dict(keep_vars=True).items()]
+    values = [(n, str(t.dtype), t.detach().reshape(-1).tolist()) for n, t in module.state_dict(keep_vars=True).items()]
     modes = [(n, m.training, sorted(m.__dict__)) for n, m in module.named_modules()]
     return [repr(values), modes, torch.get_rng_state().tolist(), str(torch.get_default_dtype())]
 

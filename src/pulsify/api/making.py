@@ -86,7 +86,7 @@ def stream(
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         from pulsify.frontend.torch import export
 
-        exported = export(source, example, time)
+        exported = export(source, example, time, bind)
         convert_with = partial(
             stream, exported.model, pulse, time=exported.time, bind=bind, unbounded=unbounded, proof=proof,
             opening=opening, sample_rate=sample_rate, quiet=quiet, verify=False,

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
 from pulsify.analysis.proof.batches import by_batch, one_number
-from pulsify.analysis.proof.claims import Claim, fixed, holds_everywhere, prove, tabulated
+from pulsify.analysis.proof.claims import Claim, filled_later, fixed, holds_everywhere, prove, tabulated
 from pulsify.analysis.proof.numbers import length_of, runs_from, size_length
 from pulsify.analysis.proof.values import known_at
 from pulsify.convert.primitives.boundary import along
@@ -91,7 +91,9 @@ def _copy(ctx: Context, node: Node, name: str) -> Fact:
 
 def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
     arrays = [run[name].array for run in ctx.ask.traces.runs]
-    if not all(same(a, arrays[0]) for a in arrays) or not fixed(ctx.ask, node, name):
+    if not all(same(a, arrays[0]) for a in arrays):
+        return Varying(name)
+    if not fixed(ctx.ask, node, name) and (node is None or not filled_later(ctx.ask, node, name)):
         return Varying(name)
     if node is not None and by_batch(ctx.ask, name):
         return _per_batch(ctx, node, name)

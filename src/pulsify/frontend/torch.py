@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -54,11 +54,14 @@ class Exported:
         return batch_symbol(self.time) if self.judge.units.batch else None
 
 
-def export(module: Any, example: Any, time: str | Mapping[str, int] | None) -> Exported:
+def export(
+    module: Any, example: Any, time: str | Mapping[str, int] | None, bind: Mapping[str, str | None] | None = None
+) -> Exported:
     """The module as an onnx_ir model.
 
     example: a tensor, a tuple of tensors, or a dict of tensors by argument name. time: None (found by itself, asked
     for if there is more than one answer), the axis by argument name ({"x": 2}), or a name for the axis that is found.
+    bind: inputs that hold the length ({"n": "T"}), or do not (None).
     """
     try:
         import torch
@@ -68,7 +71,7 @@ def export(module: Any, example: Any, time: str | Mapping[str, int] | None) -> E
         raise InvalidArgument(f"expected a torch.nn.Module, got {type(module).__name__}: pass the module and example=")
     if time is not None and not isinstance(time, Mapping) and not (isinstance(time, str) and time.isidentifier()):
         raise InvalidArgument(f"time={time!r}: expected an axis by argument ({{'x': 2}}), or a word to call it by")
-    call = called(module, example)
+    call = replace(called(module, example), bind=bind if isinstance(bind, Mapping) else {})
     with evaluating(module):
         with quiet():
             call = check_runs(call)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 import traceback
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pulsify.core.errors import InvalidModel
 from pulsify.frontend.lines import line_of
@@ -24,10 +28,11 @@ LOOP = (
     "{site} is a loop over time: exported, it is unrolled ({counts}). Put the loop into a function decorated with "
     "@torch.jit.script, which is exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
 )
-BRANCH = (
-    "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. Compute both "
-    "and choose with torch.where"
-)
+BRANCH = "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. {fix}"
+FIXES = {  # of a branch
+    "the data": "Compute both and choose with torch.where",
+    "the length": "Let sizes follow from the length instead: F.pad(x, (0, -x.shape[-1] % 2))",
+}
 TRANSFORM = (
     "{site} is a Fourier transform along time: every output depends on the whole recording, so nothing can stream"
 )
@@ -39,14 +44,21 @@ DATA = (
     "{site} reads data as numbers of Python, which are fixed in the export: every other input would be computed with "
     "the example's. Compute with tensors: x.abs().amax(1, keepdim=True), torch instead of numpy"
 )
+PACKED = (
+    "{site} packs sequences by their lengths, and torch exports that only if a recurrent layer's output is unpacked by "
+    "pad_packed_sequence. Call the layer on its input itself: streams that run together have one length"
+)
+UNBOUND = (
+    "{site} packs sequences by their lengths; if an input holds the length of the stream, say so: bind={{{names}}}"
+)
 LOOPS = re.compile(r"^(for|while)\b|\bfor\b.*\bin\b.*range\(")
 MISSING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
 FAILED = re.compile(r"running (?P<op>\w+) node\. Name:'(?P<name>[^']*)'")  # as ONNX Runtime says it
+STATE = (
+    "{what} depends on the call before: the module keeps a state between its calls. A stream carries states itself: "
+    "begin every call with the initial state, or take the state as an input and return it"
+)
 RANDOM = "{what} is random in eval mode: two runs on the same input differ, so no stream can equal it"
-DRAWS = (  # functions of torch that draw numbers; a dropout may be one that does nothing
-    "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "bernoulli", "poisson",
-    "multinomial", "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "gumbel_softmax",
-)  # fmt: skip
 
 
 @dataclass
@@ -77,10 +89,20 @@ def why(call: Call, units: Units, attempts: list[Attempt]) -> Cause:
         if (operator := MISSING.search(str(attempt.error))) is not None:
             return Cause(_missing(call, attempt, *operator.groups()), is_certain=True, is_final=True)
     with quiet():
-        found = _cause(call, units, attempts[0].trace)
+        found = _cause(call, units)
     trace = attempts[0].trace
+    if not found.text and "_pack_padded_sequence" in trace.functions:
+        found = Cause(_packed(call, trace), is_certain=True)
     is_kept = trace.is_complex or trace.is_recurrent or trace.is_scripted
     return replace(found, is_final=found.is_certain or is_kept)
+
+
+def _packed(call: Call, trace: Trace) -> str:
+    """Packed sequences were not exported, or not with the lengths of the stream."""
+    whole = [n for n, t in call.tensors.items() if t.dim() <= 1 and not t.is_floating_point() and n not in call.bind]
+    text = UNBOUND if whole and "_pad_packed_sequence" in trace.functions else PACKED
+    names = ", ".join(f'"{n}": "T"' for n in whole)
+    return text.format(site=trace.functions["_pack_padded_sequence"] or "the module", names=names)
 
 
 def _missing(call: Call, attempt: Attempt, operator: str, node: str) -> str:
@@ -144,12 +166,11 @@ def batch_site(attempt: Attempt) -> str:
     )
 
 
-def _cause(call: Call, units: Units, trace: Trace) -> Cause:
+def _cause(call: Call, units: Units) -> Cause:
     """The first number that the trace holds fixed and that another length, or other data, would change."""
-    if _is_random(call):
-        site = next((s for name, s in trace.functions.items() if name in DRAWS and s is not None), "the module")
-        return Cause(RANDOM.format(what=site), is_certain=True)
     turned = {n: -0.7 * t if t.is_floating_point() else t for n, t in call.tensors.items()}
+    if text := _unsteady(call, turned):
+        return Cause(text, is_certain=True)
     others = [("the data", units.unit, turned)]
     for length in other_lengths(call, units)[::-1]:  # the longest first: one frame more may be cut off by a stride
         others.append(("the length", length, resized(call, units, length)))
@@ -186,7 +207,8 @@ def data_branch(call: Call) -> Cause:
         except Exception:  # what is raised there is none of the stream's results
             continue
         if any(a.shape != b.shape or not close(as_array(a), as_array(b)) for a, b in zip(plain, other, strict=True)):
-            return Cause(BRANCH.format(site=site, what="the data"), is_certain=True, is_final=True)
+            text = BRANCH.format(site=site, what="the data", fix=FIXES["the data"])
+            return Cause(text, is_certain=True, is_final=True)
     return Cause()
 
 
@@ -199,8 +221,12 @@ def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) ->
     source = entry.site.source
     if "Fourier" in entry.purpose:
         return Cause(TRANSFORM.format(site=entry.site), is_certain=True)
+    asked = [sum(values.values()) for _, values in sizes]
+    if entry.purpose == "a condition" and what != "the data" and len(set(asked)) > 1:  # within a loop
+        counts = ", ".join(f"{max(turns.values())} for {n} frames" for n, turns in sizes if turns)
+        return Cause(LOOP.format(site=entry.site, counts=counts), is_certain=True)
     if entry.purpose == "a condition":
-        return Cause(BRANCH.format(site=entry.site, what=what), is_certain=what == "the data")
+        return Cause(BRANCH.format(site=entry.site, what=what, fix=FIXES[what]), is_certain=what == "the data")
     if what == "the data":
         return Cause(DATA.format(site=entry.site), is_certain=True)
     counts = ", ".join(f"{next(iter(values))} for {n} frames" for n, values in sizes if values)
@@ -209,8 +235,38 @@ def _sentence(entry: Fixed, what: str, sizes: list[tuple[int, Counter[str]]]) ->
     return Cause(NUMBER.format(site=entry.site, counts=counts))
 
 
-def _is_random(call: Call) -> bool:
+def _unsteady(call: Call, turned: Mapping[str, Any]) -> str:
+    """What makes two runs on the same input differ: a state, which other data before show, or random numbers."""
+    from pulsify.frontend.complex_tensors.draws import first_difference
+
+    here, seeds = call.tensors, (torch_seed(), np.random.get_state(), random.getstate())
+
+    def seeded(tensors: Mapping[str, Any]) -> list[Any]:
+        for restore, seed in zip((torch_seed, np.random.set_state, random.setstate), seeds, strict=True):
+            restore(seed)
+        return call(tensors)
+
+    after = []
+    for before in (here, turned):
+        seeded(before)
+        after.append(seeded(here))
+    if not _same(*after):
+        site = first_difference(lambda: seeded(here), lambda: seeded(here), lambda: seeded(turned))
+        return STATE.format(what=site or "the module")
+    if not _same(call(here), call(here)):
+        site = first_difference(lambda: call(here), list, list)
+        return RANDOM.format(what=site or "the module")
+    return ""
+
+
+def torch_seed(state: Any = None) -> Any:
+    """The state of torch's random numbers; set, if it is given."""
     import torch
 
-    one, two = call(call.tensors), call(call.tensors)
-    return not all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(one, two, strict=True))
+    return torch.get_rng_state() if state is None else torch.set_rng_state(state)
+
+
+def _same(one: list[Any], two: list[Any]) -> bool:
+    import torch
+
+    return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(one, two, strict=True))

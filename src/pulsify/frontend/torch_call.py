@@ -28,13 +28,15 @@ class Call:
     """A module and what it is called with.
 
     tensors: by name, in the order of its arguments. layout: what becomes the arguments again if every tensor's name is
-    replaced by a tensor: positional arguments, and arguments by name. outputs: how many tensors it returns.
+    replaced by a tensor: positional arguments, and arguments by name. outputs: how many tensors it returns. bind: the
+    inputs of which the user said whether they are the stream's length (a name of its dimension, or None).
     """
 
     module: Any
     tensors: Mapping[str, Any]
     layout: tuple[tuple[Any, ...], dict[str, Any]]
     outputs: int = 1
+    bind: Mapping[str, str | None] = field(default_factory=dict)
 
     def __call__(self, tensors: Mapping[str, Any]) -> list[Any]:
         """The module's output tensors, flat. Whatever the module raises is raised."""

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from pulsify.frontend.folding import fold_constants
 from pulsify.frontend.lines import keep_lines
 from pulsify.frontend.torch_call import Call, Units, batch_symbol
-from pulsify.frontend.torch_manners import masks_kept, quiet
+from pulsify.frontend.torch_manners import masks_kept, packs_in_order, quiet
 
 if TYPE_CHECKING:
     from pulsify.frontend.complex_tensors.sites import Site
@@ -80,7 +80,7 @@ def traced(call: Call, units: Units, symbol: str, trace: Trace, opset: int = OPS
         path = Path(folder) / "model.onnx"
         with (
             quiet(trace.log, descriptors=True), recording() as fixed, real_numbers() as mode, masks_kept(),
-            torch.no_grad(),
+            packs_in_order(), torch.no_grad(),
         ):  # fmt: skip
             trace.fixed, trace.functions = fixed, mode.functions
             trace.is_scripted = _has_scripts(call.module)
@@ -152,7 +152,7 @@ def numbers_fixed(call: Call) -> list[Any]:
     from pulsify.frontend.complex_tensors.mode import real_numbers
     from pulsify.frontend.complex_tensors.sites import recording
 
-    with quiet(), recording() as fixed, real_numbers(), masks_kept(), torch.no_grad():
+    with quiet(), recording() as fixed, real_numbers(), masks_kept(), packs_in_order(), torch.no_grad():
         torch.jit.trace(flat_module(call), copies(call), check_trace=False)
     return fixed
 

@@ -75,6 +75,29 @@ def masks_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def packs_in_order() -> Iterator[None]:
+    """Streams that end together are packed in the order they come in: exported, sorting them would mix the batch."""
+    from torch.nn.utils import rnn
+
+    pack = rnn.pack_padded_sequence  # a module may have it under a name of its own, so the code in it is replaced
+    code, pack.__code__ = pack.__code__, _packed.__code__
+    try:
+        yield
+    finally:
+        pack.__code__ = code
+
+
+def _packed(input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Any:
+    """Runs among the names of torch.nn.utils.rnn."""
+    lengths, order = torch.as_tensor(lengths, dtype=torch.int64), None  # type: ignore[name-defined]  # noqa: F821
+    if not enforce_sorted and (lengths[1:] > lengths[:-1]).any():
+        lengths, order = lengths.sort(descending=True)
+        input = input.index_select(0 if batch_first else 1, order)
+    data, sizes = _VF._pack_padded_sequence(input, lengths, batch_first)  # type: ignore[name-defined]  # noqa: F821
+    return _packed_sequence_init(data, sizes, order, None)  # type: ignore[name-defined]  # noqa: F821
+
+
+@contextlib.contextmanager
 def quiet(log: io.StringIO | None = None, descriptors: bool = False) -> Iterator[None]:
     """What is written to the terminal meanwhile goes to `log`: prints and warnings; with `descriptors`, C++'s too."""
     log = io.StringIO() if log is None else log

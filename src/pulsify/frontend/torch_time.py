@@ -87,9 +87,10 @@ def _smallest(call: Call, sets: list[Axes], takes: Callable[[Call, Units], bool]
 
 
 def _is_length(name: str, call: Call) -> bool:
-    """An integer input that may hold the length, one a stream, by the rule the ONNX frontend has for it."""
+    """An integer input that holds the length, one a stream: as the user says, or by the ONNX frontend's rule."""
     tensor = call.tensors[name]
-    if tensor.dim() > 1 or tensor.is_floating_point() or not is_length_like(name):
+    said = call.bind[name] is not None if name in call.bind else is_length_like(name)
+    if tensor.dim() > 1 or tensor.is_floating_point() or not said:
         return False
     return tensor.dim() == 0 or tensor.shape[0] in {1, *(t.shape[0] for t in call.tensors.values() if t.dim() > 1)}
 

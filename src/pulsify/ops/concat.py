@@ -19,7 +19,7 @@ from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import add, constant, extreme
+from pulsify.lengths.series import add, constant, extreme, subtract
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
 
@@ -114,13 +114,13 @@ def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir
 class Part:
     """A piece of fixed size: constant frames, the first frames of the stream itself, or what is made of all of them.
 
-    waits: the frames that must have come before it is right.
+    ends: where the frames end that must have come before it is right, counted as those of the stream it is joined to.
     """
 
     name: str
     frames: int
     prefix: Prefix | None = None
-    waits: tuple[tuple[Length, Window], ...] = ()
+    ends: tuple[int, ...] = ()
 
 
 def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
@@ -173,7 +173,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
             x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
         return (x,)
 
-    most = min((w.end for p in tail for _, w in p.waits), default=None)
+    most = min((end for p in tail for end in p.ends), default=None)
     return Plan(tuple(reads), (layout,), length, emit, tail=after > 0, most=None if most is None else most + before)
 
 
@@ -207,11 +207,24 @@ def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = N
     if isinstance(fact, Prefix):
         return Part(name, frames, fact)
     if ahead is not None and isinstance(fact, Static) and fact.final is not None and not fact.first:
-        waits = fact.final.waits
-        if all(length == ahead.length for length, _ in waits):
-            return Part(name, frames, waits=waits)
+        ends = [_end(ctx, length, window, ahead) for length, window in fact.final.waits]
+        if all(end is not None for end in ends):
+            return Part(name, frames, ends=tuple(end for end in ends if end is not None))
     ctx.ask.operand(node, name)  # refuses what is neither constant nor static
     return Part(name, frames)
+
+
+def _end(ctx: Context, length: Length, window: Window, ahead: Wire) -> int | None:
+    """So many frames of `ahead`, and of what is behind it, may be given out once this window has come.
+
+    One behind its last is right if `window` has the last one of its wire, which may be longer: x[1:], then x[-1:].
+    """
+    if ahead.length is None or length.rate != ahead.length.rate:
+        return None
+    more = subtract(in_frames(ctx.ask, length), in_frames(ctx.ask, ahead.length))
+    if more.growth:
+        return None
+    return window.end - max(int(more.look(more.horizon + more.period).max()) - 1, 0)
 
 
 def _of_another_rate(part: Part, wire: Wire) -> bool:

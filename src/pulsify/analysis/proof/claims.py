@@ -16,6 +16,7 @@ from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.questions import Questions, Unclear
 from pulsify.analysis.values.follow import LOOKS, Few, Fixed, Value
 from pulsify.analysis.values.sampled import every, sample
+from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread, exactly, ragged, reps
@@ -367,6 +368,26 @@ def fixed(ask: Questions, node: Node | None, name: str) -> bool:
         return False
     claim = Claim(node, f"'{name}' being the same at every length", lambda run: same(run[name].array, first))
     return holds_everywhere(ask, claim)
+
+
+def filled_later(ask: Questions, node: Node, name: str) -> bool:
+    """A value of one number, of the same size for all but the shortest streams: those are ruled out."""
+    try:
+        value = follower(ask).value(name)
+    except Unsure:
+        return False
+    first = ask.traces.runs[0][name].array
+    if not isinstance(value, Spread) or value.slope or value.uses or value.until < LONGEST or not first.size:
+        return False
+    if not (first == first.flat[0]).all() or value.lo != value.hi or not value.drift.none:
+        return False
+    offs = [one.subtract(s, one.constant(n, s.unit)) for s, n in zip(value.sizes, first.shape, strict=True)]
+    settled = max(off.settled for off in offs)
+    if any(off.growth or off.period > 1 or off.values[-1] for off in offs) or settled > max(SHORT, shortest_taken(ask)):
+        return False
+    ask.ledger.up_to(value.certain, name)
+    ask.ledger.require(node.name, Length(), at_least=settled)
+    return True
 
 
 def always_zero(ask: Questions, node: Node | None, name: str) -> bool:

@@ -102,7 +102,7 @@ def _any_complex(args: Any, kwargs: Any) -> bool:
 
 @contextmanager
 def real_numbers() -> Iterator[RealNumbers]:
-    """Complex tensors as pairs; and math.ceil, math.floor of a size stay tensors."""
+    """Complex tensors as pairs; and math.ceil, math.floor, round of a size stay tensors."""
     rounded = {n: f for n, f in ROUNDED.items() if not hasattr(torch.Tensor, n)}
     for name, function in rounded.items():
         setattr(torch.Tensor, name, function)
@@ -118,7 +118,12 @@ def _rounding(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: function(x).to(torch.int64) if x.is_floating_point() else x
 
 
-ROUNDED = {"__ceil__": _rounding(torch.ceil), "__floor__": _rounding(torch.floor), "__trunc__": _rounding(torch.trunc)}
+ROUNDED = {
+    "__ceil__": _rounding(torch.ceil),
+    "__floor__": _rounding(torch.floor),
+    "__trunc__": _rounding(torch.trunc),
+    "__round__": _rounding(torch.round),  # halves to even, as Python's
+}
 
 
 # ---- tensors from nothing

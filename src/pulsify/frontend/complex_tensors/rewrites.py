@@ -38,6 +38,21 @@ def atan2(y: Any, x: Any) -> Any:
     return torch.where(x == 0, upright, torch.where(x < 0, turned, base))
 
 
+@rewrite("cumsum")
+def cumsum(x: Any, dim: int, *, dtype: Any = None, **kwargs: Any) -> Any:
+    """Summed up in double precision, as torch does: ONNX Runtime's own drifts off within thousands of frames."""
+    kind = x.dtype if dtype is None else dtype
+    if kind != torch.float32 or kwargs:
+        return torch.cumsum(x, dim, dtype=dtype, **kwargs)
+    return torch.cumsum(x, dim, dtype=torch.float64).to(kind)
+
+
+@rewrite("prelu")
+def prelu(x: Any, weight: Any) -> Any:
+    """One slope for all, without an axis: the exporter gives it axes that it does not have."""
+    return torch.prelu(x, weight.reshape(1) if weight.dim() == 0 else weight)
+
+
 @rewrite("floor_divide", "__floordiv__")
 def floor_divide(x: Any, y: Any) -> Any:
     """Rounded down: the exporter's own is rounded towards zero."""
