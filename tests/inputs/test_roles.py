@@ -92,6 +92,24 @@ def test_the_remedies_work() -> None:
                 np.testing.assert_array_equal(streamed(bound, feeds, [length])["y"], want)
 
 
+def test_a_refusal_over_a_guessed_length_says_how_to_keep_it_as_an_input() -> None:
+    """It named the length of the whole stream, and not that an input was taken for it."""
+    nodes = [node("Cast", "length", "f", to=1), node("Conv", "x w", "h", pads=[1, 1]), node("Add", "h f", "y")]
+    inputs = {"x": [1, 2, "T"], "length": [1]}
+    proto = model(nodes, inputs, ["y"], {"w": weights(2, 2, 3)}, dtypes={"length": np.int64})
+    with pytest.raises(pulsify.NotStreamable, match="the length of the whole stream") as refused:
+        pulsify.stream(proto, pulse=4)
+    *_, way = refused.value.remedies
+    assert "'length' is not the stream's length" in way.text and way.options == {"bind": {"length": None}}
+    stream, batch = pulsify.stream(proto, pulse=4, **way.options), Batch(proto)
+    for value in (0, 3, 9):
+        feeds = {"x": frames(1, 2, 9), "length": np.array([value])}
+        np.testing.assert_allclose(streamed(stream, feeds, [4, 5])["y"], batch.run(feeds)["y"], atol=1e-5)
+    with pytest.raises(pulsify.NotStreamable) as told:
+        pulsify.stream(proto, pulse=4, bind={"length": "T"})
+    assert not any("bind" in remedy.options for remedy in told.value.remedies)
+
+
 LISTED: dict[str, tuple[Any, Binding]] = {
     "length": (
         lambda: with_length("B"),

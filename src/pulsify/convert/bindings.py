@@ -8,8 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from pulsify.core.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument, NotStreamable
+from pulsify.core.refusal import Kind, Remedy
 from pulsify.core.spec import Binding, Filled, Proof, Spec
+from pulsify.frontend.model import Model
 from pulsify.frontend.time import FILLS, TimeSpec
 
 VALUES = {value: word for word, value in FILLS.items()}
@@ -34,6 +36,29 @@ def filled_of(time: TimeSpec, dtype: Callable[[str], np.dtype[np.generic]]) -> t
 def with_bindings(proof: Proof, bindings: tuple[Binding, ...]) -> Proof:
     """The proof holds for inputs that are what they are bound to."""
     return replace(proof, assumed=(*proof.assumed, *(b.assumption for b in bindings)))
+
+
+def with_free(refusal: NotStreamable, model: Model, time: TimeSpec) -> NotStreamable:
+    """A refusal over the length, with the way out for inputs that only look like it."""
+    if refusal.kind not in (Kind.LENGTH, Kind.NOT_PROVEN):
+        return refusal
+    reads = _behind(model, refusal.node)
+    free = [n for n in time.bound if n in time.guessed and n in reads]
+    refusal.remedies += tuple(
+        Remedy(f"if '{n}' is not the stream's length but a value of its own: bind={{\"{n}\": None}}", {"bind": {n: None}})
+        for n in free
+        if not any(r.options.get("bind") == {n: None} for r in refusal.remedies)
+    )
+    return refusal
+
+
+def _behind(model: Model, name: str) -> set[str]:
+    """All values that a node follows from."""
+    found: set[str] = set()
+    for node in reversed(model.nodes):
+        if node.name == name or found.intersection(node.outputs):
+            found.update(node.reads)
+    return found
 
 
 def check_time(spec: Spec, time: TimeSpec) -> None:
