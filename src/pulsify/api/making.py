@@ -70,6 +70,7 @@ def stream(
     quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
     from pulsify.analysis.options import Options
+    from pulsify.convert.bindings import check_place
     from pulsify.convert.convert import convert
     from pulsify.convert.pulses import natural
     from pulsify.frontend.lines import naming_lines
@@ -97,6 +98,12 @@ def stream(
     with naming_lines(source):
         tracer = settle(load_onnx(source), time, bind, set)
         converted = convert(tracer, pulse, options)
+        alone = {**(set or {}), tracer.time.symbol: 1}
+        check_place(
+            converted.spec,
+            tracer.time,
+            lambda other: convert(settle(load_onnx(source), other, bind, alone), None, options).spec,
+        )
     find_natural = partial(natural, tracer, options)
     made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
     meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
