@@ -66,7 +66,10 @@ def _indexed(node: Node, dims: tuple[int, ...], index: Array) -> list[tuple[int,
         if not 0 <= front <= len(dims) - index.shape[-1]:
             raise CannotRun(node, f"batch_dims={front} and {index.shape[-1]} columns of an index, of {len(dims)} axes")
         return [(dims[front + column], index[..., column]) for column in range(index.shape[-1])]
-    return [(dims[node.attr("axis", 0)], index)]
+    axis = node.attr("axis", 0)
+    if not -len(dims) <= axis < len(dims):
+        raise CannotRun(node, f"it takes axis {axis} of {len(dims)} axes")
+    return [(dims[axis], index)]
 
 
 def own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
