@@ -92,8 +92,8 @@ class TimeSpec:
                 out.append(length * time[1])
             elif isinstance(dim, int):
                 out.append(dim)
-            elif port.name in self.bound and split_product(dim)[1] not in sizes:
-                out.append(batch if self.batch else 1)  # a length a stream, whatever the dimension is called
+            elif (port.name in self.bound or port.name in self.filled) and split_product(dim)[1] not in sizes:
+                out.append(batch if self.batch else 1)  # a length or mask a stream, whatever it is called
             else:
                 factor, symbol = split_product(dim)
                 out.append(factor * sizes[symbol])
@@ -161,6 +161,8 @@ def _settled(
     used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
     _check_bound({n: s for n, s in (bind or {}).items() if n not in filled}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
+    if batch is None:
+        fixed |= _counted(model, [*bound, *filled], {*used, *where, *fixed}, streams)
     masks = {n: _mask(p, used, batch, filled[n]) for p in model.inputs if (n := p.name) in filled}
     guessed = tuple(n for n in (*bound, *masks) if n not in (bind or {}))
     streamed = [p for p in ports if p.name in streams]
@@ -181,6 +183,16 @@ def _may_be_batch(symbol: str, port: Port, axis: int) -> bool:
 def _nameless(where: Mapping[str, object]) -> list[str]:
     """Dimensions that are not called like a batch; all, if every one is."""
     return [s for s in where if not BATCH_NAMES.fullmatch(s)] or list(where)
+
+
+def _counted(
+    model: Model, names: Container[str], known: Container[str], streams: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """Open dimensions of lengths and masks that no other input has: as many as there are streams, which is fixed."""
+    streamed = [(p, streams[p.name][0]) for p in model.inputs if p.name in streams]
+    sizes = [d for p, time in streamed for a, d in enumerate(p.dims[:2]) if a != time and isinstance(d, int)]
+    symbols = [d for p in model.inputs if p.name in names for d in named_dims(p)[:2] if isinstance(d, str)]
+    return {s: (sizes or [1])[0] for s in symbols if split_product(s)[1] == s and s not in known}
 
 
 def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, int]:
