@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import pulsify
 from tests import models
@@ -425,3 +425,45 @@ def test_tensors_that_are_no_arrays(kind: str) -> None:
         refused(pulsify.InvalidChunk, "dense tensor", pool.exchange, [lane], tensor)
         module = torch.nn.Conv1d(2, 2, 3)
         refused(pulsify.InvalidArgument, "dense tensors", pulsify.stream, module, example=tensor)
+
+
+# ---- models that no runtime opens
+
+
+def spoiled(change: str) -> onnx.ModelProto:
+    """Two convolutions, of which the first is no convolution any more."""
+    proto = models.look_ahead()
+    first = proto.graph.node[0]
+    if change == "an input is missing":
+        first.input.pop()
+    elif change == "a kernel of another rank":
+        proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(models.weights(4, 2, 3, 1), "w1"))
+    elif change == "an axis more":
+        proto.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 1
+    return proto
+
+
+@pytest.mark.parametrize("change", ["an input is missing", "a kernel of another rank", "an axis more"])
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_model_that_no_runtime_opens_is_no_bug(change: str, as_file: bool, tmp_path: Path) -> None:
+    """It was reported as a bug in pulsify."""
+    proto = spoiled(change)
+    if as_file:
+        onnx.save(proto, tmp_path / "spoiled.onnx")
+    says = "ONNX Runtime does not open the model|runs at none of"
+    with pytest.raises((pulsify.InvalidModel, pulsify.NotStreamable), match=says):
+        pulsify.stream(tmp_path / "spoiled.onnx" if as_file else proto, pulse=4)
+
+
+def test_an_axis_that_a_table_does_not_have_is_no_bug() -> None:
+    nodes = [models.node("Gather", "x first", "a", axis=2), models.node("Neg", "a", "y")]
+    proto = models.model(nodes, {"x": [1, "T"]}, ["y"], {"first": np.array(0)})
+    with pytest.raises((pulsify.InvalidModel, pulsify.NotStreamable)):
+        pulsify.stream(proto, pulse=4)
+
+
+def test_a_dimension_with_an_empty_name_has_none() -> None:
+    proto = models.look_ahead()
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = ""
+    stream = pulsify.stream(proto, pulse=4)
+    assert stream.inputs[0].axis == 2 and stream.spec.time == "x.dim2"

@@ -329,6 +329,34 @@ def test_a_lone_first_axis_whose_frames_meet_is_time(op: str) -> None:
     assert pulsify.stream(proto, pulse=4).inputs[0].axis == 0
 
 
+def recurrent(*dims: int | str | None) -> onnx.ModelProto:
+    """As PyTorch has recurrent layers: time comes first, the batch second."""
+    nodes = [node("RNN", "x w r", "all", hidden_size=3), node("Squeeze", "all one", "y")]
+    known = {"w": weights(1, 3, 4), "r": weights(1, 3, 3), "one": np.array([1])}
+    return model(nodes, {"x": [*dims, 4]}, ["y"], known)
+
+
+@pytest.mark.parametrize("dims", [(16, "batch_size"), (16, "N"), (1, "B"), (16, "s0"), (16, None)], ids=str)
+def test_a_lone_batch_is_not_time_wherever_it_is(dims: tuple[Any, ...]) -> None:
+    """It was streamed, entry by entry, with the recurrence over a fixed number of frames inside each."""
+    with pytest.raises(pulsify.InvalidArgument, match="looks like the batch") as asked:
+        pulsify.stream(recurrent(*dims), pulse=4)
+    assert "(axis 1 of 'x')" in str(asked.value)
+    symbol = str(asked.value).rpartition("pass time=")[2].strip("'")
+    assert pulsify.stream(recurrent(*dims), pulse=4, time=symbol).inputs[0].axis == 1
+
+
+@pytest.mark.parametrize("dims", [("time", "s0"), ("T", "streams"), ("s1", "s0"), ("B", "N"), (None, None)], ids=str)
+def test_the_later_of_two_dimensions_is_not_time_if_only_the_other_ones_entries_meet(dims: tuple[Any, ...]) -> None:
+    with pytest.raises(pulsify.InvalidArgument, match="depends on another, and along") as asked:
+        pulsify.stream(recurrent(*dims), pulse=4)
+    first, second = ((f"x.dim{a}" if d is None else d) for a, d in enumerate(dims))
+    assert f"pass time='{first}' and set={{'{second}': 1}}" in str(asked.value)
+    stream = pulsify.stream(recurrent(*dims), pulse=4, time=first, set={second: 1})
+    assert stream.inputs[0].axis == 0 and stream.states
+    assert pulsify.stream(recurrent(*dims), pulse=4, time=second).inputs[0].axis == 1
+
+
 @pytest.mark.parametrize("dims", [("B", "H", "W"), ("p", "q", "r"), (1, "H", "W"), (None, None, None)], ids=str)
 def test_time_is_asked_for(dims: Any) -> None:
     with pytest.raises(pulsify.InvalidArgument) as asked:

@@ -92,6 +92,24 @@ def test_the_remedies_work() -> None:
                 np.testing.assert_array_equal(streamed(bound, feeds, [length])["y"], want)
 
 
+def test_a_refusal_over_a_guessed_length_says_how_to_keep_it_as_an_input() -> None:
+    """It named the length of the whole stream, and not that an input was taken for it."""
+    nodes = [node("Cast", "length", "f", to=1), node("Conv", "x w", "h", pads=[1, 1]), node("Add", "h f", "y")]
+    inputs = {"x": [1, 2, "T"], "length": [1]}
+    proto = model(nodes, inputs, ["y"], {"w": weights(2, 2, 3)}, dtypes={"length": np.int64})
+    with pytest.raises(pulsify.NotStreamable, match="the length of the whole stream") as refused:
+        pulsify.stream(proto, pulse=4)
+    *_, way = refused.value.remedies
+    assert "'length' is not the stream's length" in way.text and way.options == {"bind": {"length": None}}
+    stream, batch = pulsify.stream(proto, pulse=4, **way.options), Batch(proto)
+    for value in (0, 3, 9):
+        feeds = {"x": frames(1, 2, 9), "length": np.array([value])}
+        np.testing.assert_allclose(streamed(stream, feeds, [4, 5])["y"], batch.run(feeds)["y"], atol=1e-5)
+    with pytest.raises(pulsify.NotStreamable) as told:
+        pulsify.stream(proto, pulse=4, bind={"length": "T"})
+    assert not any("bind" in remedy.options for remedy in told.value.remedies)
+
+
 LISTED: dict[str, tuple[Any, Binding]] = {
     "length": (
         lambda: with_length("B"),
@@ -190,3 +208,30 @@ def test_a_length_a_stream_of_a_fixed_number_of_streams(dims: tuple[int | str, .
     proto = model(nodes, {"x": [*dims, 2], "x_lens": [batch]}, ["y"], known, dtypes={"x_lens": np.int32})
     stream = pulsify.stream(proto, pulse=3)
     assert [b.name for b in stream.bindings] == ["x_lens"] and pulsify.verify(proto, stream).ok
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("build", [masked, lambda: with_length("B")], ids=["mask", "length"])
+def test_a_free_number_of_masks_or_lengths_beside_a_fixed_number_of_streams(build: Any, streams: int) -> None:
+    """The mask's dimension has no size of its own: KeyError."""
+    proto = build()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = streams
+    stream = pulsify.stream(proto, pulse=4)
+    name = stream.bindings[0].name
+    for length in (1, 6, 13):
+        x = frames(streams, length, 4) if name == "attention_mask" else frames(streams, 2, length)
+        given = np.ones((streams, length), np.int64) if name == "attention_mask" else np.full(streams, length)
+        want, got = Batch(proto).run({"x": x, name: given}), streamed(stream, {"x": x}, [length])
+        for each in want:
+            assert got[each].shape == want[each].shape
+            np.testing.assert_allclose(got[each], want[each], rtol=0, atol=1e-5)
+
+
+def test_a_mask_whose_first_dimension_has_a_name_of_its_own() -> None:
+    proto = masked()
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "N"
+    stream = pulsify.stream(proto, pulse=4)
+    x, mask = frames(3, 7, 4), np.ones((3, 7), np.int64)
+    want, got = Batch(proto).run({"x": x, "attention_mask": mask}), streamed(stream, {"x": x}, [7])
+    np.testing.assert_allclose(got["y"], want["y"], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(got["lengths"], want["lengths"])

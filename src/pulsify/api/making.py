@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,9 +14,10 @@ import onnx_ir as ir
 from pulsify.api.arguments import LONGEST_PULSE, check_rate, whole
 from pulsify.api.model import Stream
 from pulsify.api.origin import Origin
+from pulsify.core import boundary
 from pulsify.core.boundary import public
 from pulsify.core.custom import Bodies, write_out
-from pulsify.core.errors import InvalidArgument, Mismatch, NotStreamable
+from pulsify.core.errors import InternalError, InvalidArgument, InvalidModel, Mismatch, NotStreamable
 from pulsify.core.identity import source_hash
 from pulsify.core.status_line import watched
 
@@ -70,6 +72,7 @@ def stream(
     quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
     from pulsify.analysis.options import Options
+    from pulsify.convert.bindings import check_place
     from pulsify.convert.convert import convert
     from pulsify.convert.pulses import natural
     from pulsify.frontend.lines import naming_lines
@@ -94,9 +97,15 @@ def stream(
         return _of_module(exported, convert_with, dict(set or {}), verify)
     check_rate(sample_rate)
     options = Options(unbounded, proof, opening)
-    with naming_lines(source):
+    with naming_lines(source), _blaming(source):
         tracer = settle(load_onnx(source), time, bind, set)
         converted = convert(tracer, pulse, options)
+        alone = {**(set or {}), tracer.time.symbol: 1}
+        check_place(
+            converted.spec,
+            tracer.time,
+            lambda other: convert(settle(load_onnx(source), other, bind, alone), None, options).spec,
+        )
     find_natural = partial(natural, tracer, options)
     made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
     meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
@@ -106,6 +115,22 @@ def stream(
 
         made.verification = quick(source, made)
     return made
+
+
+@contextmanager
+def _blaming(source: Model) -> Iterator[None]:
+    """An unforeseen error over a model that ONNX Runtime does not open either is the model's fault."""
+    from pulsify.core.runner import error_text, open_model
+
+    try:
+        yield
+    except Exception as error:
+        if isinstance(boundary.converted(error), InternalError):
+            try:
+                open_model(os.fspath(source) if isinstance(source, os.PathLike) else source, optimize=False)
+            except Exception as why:  # ONNX Runtime has no common class for them
+                raise InvalidModel(f"ONNX Runtime does not open the model: {error_text(why)}") from error
+        raise
 
 
 def _made(

@@ -8,8 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from pulsify.core.errors import InvalidArgument
+from pulsify.core.errors import InvalidArgument, NotStreamable
+from pulsify.core.refusal import Kind, Remedy
 from pulsify.core.spec import Binding, Filled, Proof, Spec
+from pulsify.frontend.model import Model
 from pulsify.frontend.time import FILLS, TimeSpec
 
 VALUES = {value: word for word, value in FILLS.items()}
@@ -36,14 +38,68 @@ def with_bindings(proof: Proof, bindings: tuple[Binding, ...]) -> Proof:
     return replace(proof, assumed=(*proof.assumed, *(b.assumption for b in bindings)))
 
 
+def with_free(refusal: NotStreamable, model: Model, time: TimeSpec) -> NotStreamable:
+    """A refusal over the length, with the way out for inputs that only look like it."""
+    if refusal.kind not in (Kind.LENGTH, Kind.NOT_PROVEN):
+        return refusal
+    reads = _behind(model, refusal.node)
+    free = [n for n in time.bound if n in time.guessed and n in reads]
+    refusal.remedies += tuple(
+        Remedy(
+            f"if '{n}' is not the stream's length but a value of its own: bind={{\"{n}\": None}}", {"bind": {n: None}}
+        )
+        for n in free
+        if not any(r.options.get("bind") == {n: None} for r in refusal.remedies)
+    )
+    return refusal
+
+
+def _behind(model: Model, name: str) -> set[str]:
+    """All values that a node follows from."""
+    found: set[str] = set()
+    for node in reversed(model.nodes):
+        if node.name == name or found.intersection(node.outputs):
+            found.update(node.reads)
+    return found
+
+
 def check_time(spec: Spec, time: TimeSpec) -> None:
-    """A single open dimension that comes first may be the batch, and is if its entries never meet each other."""
-    meet = spec.states or spec.granularity > 1 or any(o.axis is None for o in spec.outputs)
-    if not time.lone or meet:
+    """A single open dimension that may be the batch is the batch if its entries never meet each other."""
+    if not time.lone or entries_meet(spec):
         return
-    inputs = ", ".join(f"axis 0 of '{name}'" for name in time.streams)
+    inputs = ", ".join(f"axis {axis} of '{name}'" for name, (axis, _) in time.streams.items())
     raise InvalidArgument(
         f"the only symbolic dimension is '{time.symbol}' ({inputs}), and no entry along it depends on another, so it "
         "looks like the batch. If time is a fixed axis, export the model with that axis dynamic; if "
         f"'{time.symbol}' is time, pass time={time.symbol!r}"
     )
+
+
+def check_place(spec: Spec, time: TimeSpec, converted: Callable[[str], Spec]) -> None:
+    """Of several dimensions one was taken because it comes later: not if its entries never meet, and another's do.
+
+    converted: the stream along another dimension, with one entry along this one.
+    """
+    if not time.others or entries_meet(spec):
+        return
+    other = next((other for other in time.others if _meet(converted, other)), None)
+    if other is not None:
+        raise InvalidArgument(
+            f"'{time.symbol}' comes later than '{other}' and would be time, but no entry along '{time.symbol}' depends "
+            f"on another, and along '{other}' they do: pass time={other!r} and set={{{time.symbol!r}: 1}}, or "
+            f"time={time.symbol!r} if that is time"
+        )
+
+
+def _meet(converted: Callable[[str], Spec], other: str) -> bool:
+    try:
+        return entries_meet(converted(other))
+    except NotStreamable:
+        return True
+    except InvalidArgument:  # the model has more open dimensions
+        return False
+
+
+def entries_meet(spec: Spec) -> bool:
+    """Does anything depend on more than one entry along the time axis?"""
+    return bool(spec.states) or spec.granularity > 1 or any(o.axis is None for o in spec.outputs)

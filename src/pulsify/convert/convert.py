@@ -14,7 +14,7 @@ from pulsify.analysis.proof.failing import turn_down
 from pulsify.analysis.questions import Undecided
 from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.assemble import assemble, course, position_state, probes
-from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings
+from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings, with_free
 from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.ports import static_input, stream_input
 from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
@@ -59,7 +59,11 @@ def convert(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Co
     except RecursionError as error:
         raise too_deep(*node_of(error)) from None
     except Undecided as problem:
-        raise declared(tracer, problem, lambda t: convert(t, pulse, options)) from problem
+        refusal = declared(tracer, problem, lambda t: convert(t, pulse, options))
+        raise with_free(refusal, tracer.model, tracer.time) from problem
+    except NotStreamable as refusal:
+        with_free(refusal, tracer.model, tracer.time)
+        raise
     except CannotRun as problem:
         large = isinstance(problem, TooLarge)
         raise NotStreamable(

@@ -311,5 +311,5 @@ def _port(value: ir.Value) -> Port:
         raise InvalidModel(f"input '{value.name}' has no declared type or shape; export it with both")
     dims: list[Dim] = []
     for d in value.shape:
-        dims.append(d if isinstance(d, int) else d.value)
+        dims.append(d if isinstance(d, int) else d.value or None)  # some exporters write an empty name
     return Port(str(value.name), value.dtype, tuple(dims))

@@ -18,6 +18,7 @@ def before(
     made = ir.Node("", op, inputs, attributes, name=name or f"{node.name or node.op_type}/{op}")
     assert isinstance(node.graph, ir.Graph)
     node.graph.insert_before(node, made)
+    made.outputs[0].name = f"{made.name}/{made.outputs[0].name}"  # the graph's own name for it, which is only a number
     return made.outputs[0]
 
 

@@ -12,6 +12,7 @@ from pulsify.core.errors import InvalidArgument
 from pulsify.frontend.model import Model, Port
 
 BATCH_NAMES = re.compile(r"(b|n|bs|bsz|batch.*|n_?batch|num_?batch.*)", re.IGNORECASE)
+GIVEN_NAMES = re.compile(r"s\d+|unk__\d+|.*\.dim\d+")  # by exporters and by `named_dims`, not by a person
 MASK_NAMES = re.compile(r"attention_?mask", re.IGNORECASE)  # [B, T]: which frames count, as Hugging Face exports it
 FILLS = {"ones": 1, "zeros": 0}  # what an input may be bound to beside the length: all of it is that
 LENGTH_NAMES = re.compile(r"length|len(s|gth|gths)?(_|\d|$)", re.IGNORECASE)  # x_lens, seqlen; not silence
@@ -51,8 +52,8 @@ class TimeSpec:
     streams: input -> (axis, frames per unit of S); bound: integer inputs whose value is S; filled: input -> (axis,
     frames per unit of S, value), masks that are the same at every frame; batch: the symbol of the batch dimension, if
     it is free; lengths: those that are declared. guessed: of the bound and the filled those that nobody named; reasons:
-    what shows that they are (`trace/roles.py`). lone: the only open dimension, the first of every input, that nobody
-    called time.
+    what shows that they are (`trace/roles.py`). lone: the only open dimension, not named by the user, that may be
+    the batch by its place or its name. others: dimensions that were not taken for time because of their places alone.
     """
 
     symbol: str
@@ -65,6 +66,7 @@ class TimeSpec:
     guessed: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     lone: bool = False
+    others: tuple[str, ...] = ()
 
     @property
     def step(self) -> int:
@@ -90,8 +92,8 @@ class TimeSpec:
                 out.append(length * time[1])
             elif isinstance(dim, int):
                 out.append(dim)
-            elif port.name in self.bound and split_product(dim)[1] not in sizes:
-                out.append(batch if self.batch else 1)  # a length a stream, whatever the dimension is called
+            elif (port.name in self.bound or port.name in self.filled) and split_product(dim)[1] not in sizes:
+                out.append(batch if self.batch else 1)  # a length or mask a stream, whatever it is called
             else:
                 factor, symbol = split_product(dim)
                 out.append(factor * sizes[symbol])
@@ -159,12 +161,38 @@ def _settled(
     used = {symbol} | {split_product(str(named_dims(p)[streams[p.name][0]]))[1] for p in ports if p.name in streams}
     _check_bound({n: s for n, s in (bind or {}).items() if n not in filled}, used)
     batch = _batch({s: w for s, w in where.items() if s not in used})
+    if batch is None:
+        fixed |= _counted(model, [*bound, *filled], {*used, *where, *fixed}, streams)
     masks = {n: _mask(p, used, batch, filled[n]) for p in model.inputs if (n := p.name) in filled}
     guessed = tuple(n for n in (*bound, *masks) if n not in (bind or {}))
-    lone = time is None and len(where) == 1 and all(a == 0 for a, _ in streams.values())
-    lone = lone and any(len(p.dims) > 1 for p in ports if p.name in streams)
+    streamed = [p for p in ports if p.name in streams]
+    lone = time is None and len(where) == 1 and any(len(p.dims) > 1 for p in streamed)
+    lone = lone and all(_may_be_batch(symbol, p, streams[p.name][0]) for p in streamed)
+    others = tuple(s for s in _nameless(where) if s != symbol) if time is None else ()
     lengths = declared.get(symbol, Lengths())
-    return TimeSpec(symbol, streams, bound, batch, fixed, lengths, masks, guessed, {}, lone)
+    return TimeSpec(symbol, streams, bound, batch, fixed, lengths, masks, guessed, {}, lone, others)
+
+
+def _may_be_batch(symbol: str, port: Port, axis: int) -> bool:
+    """The first axis; another that is called so, or has no name of its own where the first one is several entries."""
+    first = port.dims[0]
+    unnamed = GIVEN_NAMES.fullmatch(symbol) is not None and isinstance(first, int) and first > 1
+    return axis == 0 or BATCH_NAMES.fullmatch(symbol) is not None or unnamed
+
+
+def _nameless(where: Mapping[str, object]) -> list[str]:
+    """Dimensions that are not called like a batch; all, if every one is."""
+    return [s for s in where if not BATCH_NAMES.fullmatch(s)] or list(where)
+
+
+def _counted(
+    model: Model, names: Container[str], known: Container[str], streams: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """Open dimensions of lengths and masks that no other input has: as many as there are streams, which is fixed."""
+    streamed = [(p, streams[p.name][0]) for p in model.inputs if p.name in streams]
+    sizes = [d for p, time in streamed for a, d in enumerate(p.dims[:2]) if a != time and isinstance(d, int)]
+    symbols = [d for p in model.inputs if p.name in names for d in named_dims(p)[:2] if isinstance(d, str)]
+    return {s: (sizes or [1])[0] for s in symbols if split_product(s)[1] == s and s not in known}
 
 
 def _filled(model: Model, bind: Mapping[str, str | None] | None) -> dict[str, int]:
@@ -341,7 +369,7 @@ def _guess(where: Mapping[str, list[tuple[str, int]]]) -> str:
                 f"with a dynamic time axis, or say time={symbol!r} if it is time"
             )
         return symbol
-    rest = [s for s in where if not BATCH_NAMES.fullmatch(s)] or list(where)
+    rest = _nameless(where)
     if len(rest) > 1:  # an unnamed batch is still the first axis wherever it stands
         later = [s for s in rest if any(axis != 0 for _, axis in where[s])]
         rest = later if len(later) == 1 else rest

@@ -56,6 +56,9 @@ def _options(error: NotStreamable) -> Iterator[Way]:
         if "set" in options:
             declared = ", ".join(f"{k} = {v}" for k, v in options["set"].items())
             yield Way(f"Declare {declared}", "Exact, for the lengths and sizes that are declared.", options)
+        elif "bind" in options:
+            names = ", ".join(options["bind"])
+            yield Way(f"Keep {names} as an input", "Exact. Its value is given when a stream starts.", options)
         elif "proof" in options:
             yield Way(
                 "Accept what a sample of lengths shows",

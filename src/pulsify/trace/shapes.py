@@ -66,7 +66,10 @@ def _indexed(node: Node, dims: tuple[int, ...], index: Array) -> list[tuple[int,
         if not 0 <= front <= len(dims) - index.shape[-1]:
             raise CannotRun(node, f"batch_dims={front} and {index.shape[-1]} columns of an index, of {len(dims)} axes")
         return [(dims[front + column], index[..., column]) for column in range(index.shape[-1])]
-    return [(dims[node.attr("axis", 0)], index)]
+    axis = node.attr("axis", 0)
+    if not -len(dims) <= axis < len(dims):
+        raise CannotRun(node, f"it takes axis {axis} of {len(dims)} axes")
+    return [(dims[axis], index)]
 
 
 def own_shape(node: Node, ins: list[Traced | None]) -> tuple[int, ...] | None:
@@ -130,9 +133,13 @@ def _scaled(node: Node, x: Traced, ins: list[Traced | None]) -> tuple[int, ...] 
 def _check_kernel(node: Node, x: Traced, kernel: Sequence[int]) -> None:
     """Inference rounds towards zero, and so finds a frame where the kernel is longer than its input."""
     n = len(kernel)
+    if len(x.dims) != n + 2:
+        raise CannotRun(node, f"its input has {len(x.dims)} axes, and its kernel {n}")
     if node.attr("auto_pad", "NOTSET").startswith("SAME") or node.attr("ceil_mode", 0):
         return
     pads, dilations = node.attr("pads", (0,) * (2 * n)), node.attr("dilations", (1,) * n)
+    if len(pads) != 2 * n or len(dilations) != n:
+        raise CannotRun(node, f"its pads or dilations are not those of {n} axes")
     for i, (size, k) in enumerate(zip(x.dims[2:], kernel, strict=True)):
         if size + pads[i] + pads[i + n] < (k - 1) * dilations[i] + 1:
             raise CannotRun(node, f"its kernel is longer than its input of {size}")

@@ -45,6 +45,8 @@ def make_inputs(
     timed = {i.name: i for i in spec.inputs}
     statics = {s.name: s for s in spec.statics}
     filled = {f.name: f for f in spec.filled}
+    fixed = [d for i in spec.inputs for a, d in enumerate(i.dims[:2]) if a != i.axis and isinstance(d, int)]
+    count = fixed[0] if spec.batch is None and fixed else streams  # masks and lengths, one a stream
     feeds = {}
     for port in batch.get_inputs():
         if port.name in timed:
@@ -62,12 +64,12 @@ def make_inputs(
             )
         elif port.name in filled:
             f = filled[port.name]
-            sizes = [d if isinstance(d, int) else streams for d in port.shape]
+            sizes = [d if isinstance(d, int) else count for d in port.shape]
             sizes[f.axis] = int(length * f.rate)
             feeds[port.name] = np.full(sizes, f.value, f.dtype)
         else:  # bound to the length
             dtype = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}[port.type]
-            feeds[port.name] = np.full([d if isinstance(d, int) else streams for d in port.shape], length, dtype)
+            feeds[port.name] = np.full([d if isinstance(d, int) else count for d in port.shape], length, dtype)
     return feeds
 
 
