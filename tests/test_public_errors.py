@@ -262,7 +262,6 @@ def calls(stream: pulsify.Stream, saved: Path, recogniser: Recogniser) -> dict[s
         "Recogniser.batch": lambda: lambda: recogniser.batch(sound),
         "Recogniser.frame_seconds": lambda: lambda: recogniser.frame_seconds,
         "Recogniser.sample_rate": lambda: lambda: recogniser.sample_rate,
-        "Recogniser.frame_seconds": lambda: lambda: recogniser.frame_seconds,
         "Recogniser.parts": lambda: lambda: recogniser.parts,
         "Transcriber.__init__": lambda: lambda: Transcriber(recogniser),
         "Transcriber.push": transcriber("push", sound),
