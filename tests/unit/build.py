@@ -55,8 +55,7 @@ def asked(proto: onnx.ModelProto, **about: Any) -> Questions:
 def run_built(ctx: Context, outputs: Sequence[ir.Value], feeds: Mapping[ir.Value, Array]) -> list[Array]:
     """Runs what a builder holds: of the nodes only those the outputs need, fed by value."""
     b = ctx.builder
-    b.finish()
-    wanted = [b.real(v) for v in outputs]
+    wanted = list(outputs)
     needed, todo = set[ir.Value](), list(wanted)
     while todo:
         value = todo.pop()

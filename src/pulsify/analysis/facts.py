@@ -10,9 +10,10 @@ At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -83,6 +84,64 @@ class Layout:
         return out
 
 
+Demand = tuple[str, Window]  # of a stored wire, by name: a window that is read
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """A value of the step graph as a recipe: planning passes it on, `value` emits it, once.
+
+    reads: the windows of stored wires that it is made of. fixed: it follows from constants and the position alone.
+    """
+
+    make: Callable[[], ir.Value]
+    reads: tuple[Demand, ...] = ()
+    fixed: bool = True
+
+    @cached_property
+    def value(self) -> ir.Value:
+        return self.make()
+
+
+def deferred(make: Callable[[], ir.Value], *parts: Deferred | None, fixed: bool = True) -> Deferred:
+    """A value made of others."""
+    return Deferred(make, *_made_of(parts, fixed))
+
+
+def deferred_all(
+    make: Callable[[], Sequence[ir.Value | None]], count: int, *parts: Deferred | None, fixed: bool = True
+) -> tuple[Deferred, ...]:
+    """Several values that are emitted together."""
+    together, (reads, fixed) = _Together(make), _made_of(parts, fixed)
+    return tuple(Deferred(together.maker(i), reads, fixed) for i in range(count))
+
+
+def emitted(part: Deferred | None) -> ir.Value | None:
+    return None if part is None else part.value
+
+
+def _made_of(parts: Iterable[Deferred | None], fixed: bool) -> tuple[tuple[Demand, ...], bool]:
+    given = [p for p in parts if p is not None]
+    return tuple(dict.fromkeys(d for p in given for d in p.reads)), fixed and all(p.fixed for p in given)
+
+
+@dataclass(frozen=True, eq=False)
+class _Together:
+    make: Callable[[], Sequence[ir.Value | None]]
+
+    @cached_property
+    def values(self) -> Sequence[ir.Value | None]:
+        return self.make()
+
+    def maker(self, index: int) -> Callable[[], ir.Value]:
+        def make() -> ir.Value:
+            value = self.values[index]
+            assert value is not None
+            return value
+
+        return make
+
+
 @dataclass(frozen=True, eq=False)
 class Mirror:
     """Frames in front of and behind `source` that show frames of it again, as primitives/boundary.py has it."""
@@ -113,9 +172,9 @@ class Wire:
     dtype: ir.DataType
     length: Length | None
     end: int | None
-    take: Callable[[Window], ir.Value]
+    take: Callable[[Window], Deferred]
     clean: bool = False
-    constant_frame: ir.Value | None = None
+    constant_frame: Deferred | None = None
     table_rows: int | None = None
     copies: bool = False
     mirror: Mirror | None = None
@@ -165,9 +224,14 @@ class Static:
     is right once the stream has ended.
     """
 
-    value: ir.Value
+    made: Deferred
     final: Final | None = None
     first: tuple[First, ...] = ()
+
+    @property
+    def value(self) -> ir.Value:
+        """In the step graph, while that is emitted."""
+        return self.made.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,8 +313,8 @@ class Part:
 class Field:
     """A value with two time axes, where every frame meets every other (attention scores).
 
-    Nothing of it is emitted before a sum over one of its axes asks for a window of rows and a window of cols:
-    `take(windows, offsets)` then makes just that. `cells(part)` says which cells are data and which constant;
+    Nothing of it is planned before a sum over one of its axes asks for a window of rows and a window of cols:
+    `take(windows, offsets)` then plans just that. `cells(part)` says which cells are data and which constant;
     offsets are the smallest and largest (second axis - first axis) that the sum will look at.
     """
 
@@ -259,12 +323,12 @@ class Field:
     sides: tuple[Side, Side]  # in the order of their axes
     dtype: ir.DataType
     cells: Callable[[Part], Cells]
-    take: Callable[[Windows, Offsets], ir.Value]
+    take: Callable[[Windows, Offsets], Deferred]
     bounded: frozenset[int] = frozenset()  # axes along which cells outside [0, L) are already zero
     origin: Field | None = None  # moved about since (relative shift): the field it was, and the nodes that moved it
     moves: tuple[tuple[Node, int], ...] = ()  # each with the input that is moved
     product: tuple[Node, int] | None = None  # made by multiplying data with the table that is this input of the node
-    raw: Callable[[Tabled], ir.Value] | None = None  # the same of another table
+    raw: Callable[[Tabled], Deferred] | None = None  # the same of another table
 
     def side(self, axis: int) -> Side:
         return next(s for s in self.sides if s.axis == axis)
@@ -274,7 +338,7 @@ class Field:
 class Tabled:
     """A table in place of the one that a product was made with: for a window of rows, so many columns."""
 
-    table: ir.Value
+    table: Deferred
     rows: Window
     count: int
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
 from pulsify.analysis.ledger import Ledger
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.analysis.rows.walk import Rows
@@ -88,8 +88,8 @@ class Questions:
         fact = self.fact(name) if name else None
         return fact if isinstance(fact, Wire) else None
 
-    def operand(self, node: Node, name: str) -> ir.Value | None:
-        """The streaming graph's value for an input without a time axis."""
+    def operand(self, node: Node, name: str) -> Deferred | None:
+        """The streaming graph's value for an input without a time axis, to be emitted."""
         if not name:
             return None
         fact = self.fact(name)
@@ -98,7 +98,7 @@ class Questions:
         if isinstance(fact, Static):
             if fact.final is not None:
                 self.refuse_joined(node, name, fact.final.node)
-            return fact.value
+            return fact.made
         if isinstance(fact, Late):
             self.refuse_late(node, fact)
         if isinstance(fact, Varying):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-import onnx_ir as ir
-
 import pulsify.ops  # noqa: F401  fills the registry
+from pulsify.analysis.facts import Deferred
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.analysis.proof.batches import check_batches
 from pulsify.analysis.proof.decided import check_decisions
@@ -16,8 +15,6 @@ from pulsify.analysis.questions import Questions, Unclear, Undecided
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import known_fact
 from pulsify.convert.ports import file_inputs, output
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.shorter import first_change
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
@@ -38,7 +35,7 @@ LONG_ENOUGH = 1 << 20  # frames: a model that can count no further is not conver
 MOST_STEPS, TIMES = 40_000, 30  # nodes looked at, or times the model's own, after which no longer streams are
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer
 
-Outputs = list[tuple[Output, ir.Value]]
+Outputs = list[tuple[Output, Deferred]]
 Analysed = tuple[Context, Outputs]
 
 
@@ -122,10 +119,8 @@ def _at_its_end(
 
 
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
-    builder = Builder()
-    builder.reserve(tracer.model.outputs)
     ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
-    ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+    ctx = Context(ask, pulse, tracer.time.batch, apply_rule)
     ask.latch = lambda name: latched(ctx, name)
     return ctx
 
@@ -144,6 +139,8 @@ def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     for node in counted("node", nodes):
         apply_rule(ctx, node)
     outputs = [output(ctx, name) for name in ctx.ask.model.outputs]
+    for _, value in outputs:
+        ctx.read(value.reads)
     check_decisions(ctx.ask)
     check_batches(ctx.ask, nodes)
     _check_limit(ctx)

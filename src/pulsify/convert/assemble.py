@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Prefix, Window, Wire
+from pulsify.analysis.facts import Deferred, Prefix, Window, Wire
 from pulsify.convert.audit import check_states
 from pulsify.convert.context import Context
 from pulsify.convert.primitives.builder import Builder, read_by
@@ -22,7 +23,7 @@ def position_state(ctx: Context) -> State:
     position = ctx.clock.position
     assert position is not None
     after = ctx.builder.op("Add", position, ctx.builder.constant(np.array(ctx.pulse, np.int32), "int"))
-    return State("position", "clock", ir.DataType.INT32, (ctx.clock.batch or 1, 1), position, after)
+    return State("position", "clock", ir.DataType.INT32, (ctx.batch or 1, 1), position, after)
 
 
 Probes = dict[str, tuple[ir.Value, Window, int]]  # batch wire -> the value that holds a window of it, its time axis
@@ -30,13 +31,13 @@ Probes = dict[str, tuple[ir.Value, Window, int]]  # batch wire -> the value that
 
 def probes(ctx: Context) -> Probes:
     out = {}
-    for name, buffer in ctx.buffers.items():
-        if not buffer.layout.folded:
-            out[name] = (ctx.builder.real(buffer.value), buffer.window, buffer.layout.axis)
+    for name, stored in ctx.stored.items():
+        if not stored.layout.folded:
+            out[name] = (stored.value.value, stored.window, stored.layout.axis)
     return out
 
 
-def course(ctx: Context, outputs: list[tuple[Output, ir.Value]]) -> Course:
+def course(ctx: Context, outputs: Sequence[tuple[Output, Deferred]]) -> Course:
     """Time through a plan."""
     ask = ctx.ask
     rate = Fraction(next(iter(ask.traces.tracer.time.streams.values()))[1])
@@ -52,20 +53,19 @@ def _clean(name: str) -> str:
 
 
 def assemble(
-    ctx: Context, outputs: list[tuple[Output, ir.Value]], states: list[State], unknown: int
+    ctx: Context, outputs: Sequence[tuple[Output, Deferred]], states: list[State], unknown: int
 ) -> tuple[ir.Graph, list[State]]:
     """Name the states, give outputs names of their own, order the nodes, drop what nobody needs."""
     b = ctx.builder
-    b.finish()
     inputs = [*b.inputs.values(), *([ctx.clock.length] if ctx.clock.length is not None else [])]
     results, named = [], []
     for out, value in outputs:
-        results.append(_named_output(b, b.real(value), out.name, ir.DataType.from_numpy(out.dtype), out.dims))
+        results.append(_named_output(b, value.value, out.name, ir.DataType.from_numpy(out.dtype), out.dims))
     for i, state in enumerate(states):
         name = f"state_{i:03d}_{_clean(state.node)}"
         state.before.name = name
         inputs.append(state.before)
-        after = _named_output(b, b.real(state.after), f"new_{name}", state.dtype, state.shape)
+        after = _named_output(b, state.after, f"new_{name}", state.dtype, state.shape)
         results.append(after)
         named.append(replace(state, after=after))
     nodes = _needed(b.nodes, results)

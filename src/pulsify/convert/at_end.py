@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Final, Static, Varying
+from pulsify.analysis.facts import Deferred, Final, Static, Varying, deferred, emitted
 from pulsify.analysis.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -52,19 +52,24 @@ def _copied(ctx: Context, node: Node, name: str) -> Static:
     """As the model works it out, from numbers that are known when the stream has ended."""
     if node.op in ("Shape", "Size") or node.body is not None:
         _refuse(node, name)
-    inputs: list[ir.Value | None] = []
+    inputs: list[Deferred | None] = []
     for i in node.inputs:
         fact = ctx.ask.fact(i) if i else None
         if isinstance(fact, Varying):
             fact = at_end(ctx, i)
         if isinstance(fact, Static):
-            inputs.append(fact.value)
+            inputs.append(fact.made)
         elif fact is None:
             inputs.append(None)
         else:
             _refuse(node, name)
-    made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
-    return Static(made[list(node.outputs).index(name)], Final(None))
+
+    def make() -> ir.Value:
+        given, count = [emitted(i) for i in inputs], len(node.outputs)
+        made = ctx.builder.ops(node.op, given, node.attrs, outputs=count, domain=node.domain)
+        return made[list(node.outputs).index(name)]
+
+    return Static(deferred(make, *inputs), Final(None))
 
 
 def _refuse(node: Node, name: str) -> NoReturn:
@@ -77,9 +82,9 @@ def _refuse(node: Node, name: str) -> NoReturn:
     )
 
 
-def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
+def _counted(ctx: Context, node: Node | None, name: str) -> Deferred:
     """Each entry as a number of frames: a Length, evaluated by the clock."""
-    b, dtype, sizes = ctx.builder, ctx.ask.dtype(name), ctx.ask.sizes_static(name)
+    dtype, sizes = ctx.ask.dtype(name), ctx.ask.sizes_static(name)
     cells = [_whole(ctx, node, name, c) for c in numbers(ctx.ask, node, name).reshape(-1)]
     alike = all(same_series(c, cells[0]) for c in cells)
     if not cells or (not alike and any(s < 0 for s in sizes)):
@@ -87,15 +92,20 @@ def _counted(ctx: Context, node: Node | None, name: str) -> ir.Value:
     by_stream = any(s < 0 for s in sizes)
     by = _by(ctx, node, name)
     found = [end_number(ctx, by, length_of(ctx.ask, by, c), dtype, by_stream) for c in cells[: 1 if alike else None]]
-    if by_stream:
-        each = b.reshape(found[0], [-1 if s < 0 else 1 for s in sizes])
-        whole = [max(s, 1) for s in sizes]
-        return each if math.prod(whole) == 1 else b.op("Expand", each, b.ints(*whole))
-    if not alike:
-        return b.reshape(b.op("Concat", *found, axis=0), sizes)
-    if math.prod(sizes) == 1:
-        return b.reshape(found[0], sizes)
-    return b.op("Expand", b.reshape(found[0], [1] * len(sizes)), b.ints(*sizes))
+
+    def make() -> ir.Value:
+        b = ctx.builder
+        if by_stream:
+            each = b.reshape(found[0].value, [-1 if s < 0 else 1 for s in sizes])
+            whole = [max(s, 1) for s in sizes]
+            return each if math.prod(whole) == 1 else b.op("Expand", each, b.ints(*whole))
+        if not alike:
+            return b.reshape(b.op("Concat", *(n.value for n in found), axis=0), sizes)
+        if math.prod(sizes) == 1:
+            return b.reshape(found[0].value, sizes)
+        return b.op("Expand", b.reshape(found[0].value, [1] * len(sizes)), b.ints(*sizes))
+
+    return deferred(make, *found)
 
 
 def _by(ctx: Context, node: Node | None, name: str) -> Node:
@@ -115,9 +125,8 @@ def _whole(ctx: Context, node: Node | None, name: str, cell: Series) -> Series:
     return cell
 
 
-def end_number(ctx: Context, node: Node, length: Length, dtype: ir.DataType, by_stream: bool) -> ir.Value:
+def end_number(ctx: Context, node: Node, length: Length, dtype: ir.DataType, by_stream: bool) -> Deferred:
     """One number a stream, [B, 1]; or one for all streams of a session, which end together, [1]."""
-    b = ctx.builder
     if length.largest > COUNTED:
         ctx.ask.refuse(
             node,
@@ -125,8 +134,12 @@ def end_number(ctx: Context, node: Node, length: Length, dtype: ir.DataType, by_
             "cast the length to a float first, or compute it outside the model, after the stream",
             kind=Kind.LENGTH,
         )
-    ctx.clock.absolute = True  # counters that were set back would tell another length
-    x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
-    if by_stream:
-        return x
-    return b.reshape(b.op("Gather", x, b.ints(0), axis=0) if ctx.clock.batch is not None else x, [1])
+
+    def make() -> ir.Value:
+        b, ctx.clock.absolute = ctx.builder, True  # counters that were set back would tell another length
+        x = b.op("Cast", ctx.clock.end(length), to=int(dtype))
+        if by_stream:
+            return x
+        return b.reshape(b.op("Gather", x, b.ints(0), axis=0) if ctx.batch is not None else x, [1])
+
+    return Deferred(make, fixed=False)

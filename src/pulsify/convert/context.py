@@ -1,17 +1,18 @@
-"""A conversion at one pulse: the streaming graph being built, beside what can be asked about the model."""
+"""A conversion at one pulse: what is planned for every wire, beside what can be asked about the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.facts import Deferred, Demand, Layout, Window, Wire
 from pulsify.analysis.questions import Questions
 from pulsify.convert.audit import check_wire
-from pulsify.convert.primitives.buffer import Buffer
+from pulsify.convert.primitives.buffer import Buffer, Stored, check_growing
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.primitives.state import State
@@ -40,17 +41,52 @@ class OutOfStep(Exception):
         super().__init__(chunk)
 
 
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What is emitted for one node: its values, and the wires of which frames are stored. Steps are emitted in order.
+
+    extra: what else is emitted then.
+    """
+
+    node: str
+    window: Window
+    values: tuple[Deferred, ...] = ()
+    stored: tuple[Stored, ...] = ()
+    exact: bool = False  # it carries a state
+    extra: Callable[[], None] | None = None
+
+    @property
+    def reads(self) -> Iterable[Demand]:
+        return (d for v in (*self.values, *(s.begun for s in self.stored)) if v is not None for d in v.reads)
+
+
+@dataclass(eq=False)
+class Emission:
+    """The step graph while it is emitted: no part of it exists before a pulse is chosen."""
+
+    builder: Builder
+    clock: Clock
+    buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
+    carries: list[State] = field(default_factory=list)
+    counts: dict[tuple[Length, Window], ir.Value] = field(default_factory=dict)  # of frames seen, see primitives/fold
+
+
 @dataclass(eq=False)
 class Context:
-    """ask: what is known and claimed; builder and clock: the graph; the rest: what was filed of it."""
+    """ask: what is known and claimed; emission: the graph, once it is emitted; the rest: what is planned.
+
+    builder, clock: of the emission. Planning has none.
+    """
 
     ask: Questions
     pulse: int
-    builder: Builder
-    clock: Clock
+    batch: str | None  # the name of the batch size, if that is open
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
-    carries: list[State] = field(default_factory=list)
-    buffers: dict[str, Buffer] = field(default_factory=dict)  # by wire
+    emission: Emission | None = None
+    ports: dict[str, tuple[ir.DataType, tuple[int | str, ...]]] = field(default_factory=dict)  # inputs, with their dims
+    steps: list[Step] = field(default_factory=list)
+    stored: dict[str, Stored] = field(default_factory=dict)  # wires of which frames are stored
+    demands: dict[str, dict[Window, None]] = field(default_factory=dict)  # windows of them that are read
     windows: dict[str, Window] = field(default_factory=dict)
     bounded: dict[str, Wire] = field(default_factory=dict)  # wires with zeros outside the stream
     grown: dict[str, Wire] = field(default_factory=dict)  # wires of which all frames are kept
@@ -59,7 +95,39 @@ class Context:
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
     trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for who wants to know
-    counts: dict[tuple[Length, Window], ir.Value] = field(default_factory=dict)  # of frames seen, see primitives/fold
+
+    @property
+    def builder(self) -> Builder:
+        return self._emission.builder
+
+    @property
+    def clock(self) -> Clock:
+        return self._emission.clock
+
+    @property
+    def carries(self) -> list[State]:
+        return self._emission.carries
+
+    @property
+    def counts(self) -> dict[tuple[Length, Window], ir.Value]:
+        return self._emission.counts
+
+    @property
+    def _emission(self) -> Emission:
+        if self.emission is None:
+            raise RuntimeError("a rule plans only: its `emit` function writes nodes, once the pulse is chosen")
+        return self.emission
+
+    def read(self, parts: Iterable[Demand]) -> None:
+        """Windows of stored wires that are read: what is kept of the past follows from all of them."""
+        for name, window in parts:
+            self.demands.setdefault(name, {})[window] = None
+
+    def add(self, step: Step) -> None:
+        """Next in the order of emission."""
+        self.steps.append(step)
+        self.read(step.reads)
+        self.stored.update((s.name, s) for s in step.stored)
 
     def release(self) -> None:
         self.bounded.clear()
@@ -77,18 +145,18 @@ class Context:
         """The end of wires of which p frames come; those of an opening hold no more than the pulses they stand for."""
         return min([end, *(self.then[n].end + p - self.then[n].p for n in names if n in self.then)])
 
-    def emitted(
+    def made(
         self,
         name: str,
         node: str,
-        value: ir.Value,
+        value: Deferred,
         layout: Layout,
         length: Length,
         window: Window,
         known: int = 0,
-        begun: ir.Value | None = None,
-    ) -> Wire:
-        """File a wire made by an operator; everyone who reads it shares one buffer.
+        begun: Deferred | None = None,
+    ) -> Stored:
+        """File a wire made by an operator; everyone who reads it shares one buffer, which a step is to store.
 
         known: so many of its first frames are the same in every stream. begun: those from there to the window's start,
         at pulse 0.
@@ -102,35 +170,41 @@ class Context:
                 op=made.op if made else "Input",
                 hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
             )
-        buffer = Buffer(self.builder, node, value, self.ask.dtype(name), layout, window, name, known, begun)
-        self.buffers[name] = buffer
         self.windows[name] = window
-        clean = window.start >= 0
-        wire = Wire(name, layout, self.ask.dtype(name), length, window.end, buffer.take, clean, known=known)
-        self.ask.facts[name] = wire
-        return wire
+        clean, dtype = window.start >= 0, self.ask.dtype(name)
+        stored = Stored(name, node, value, dtype, layout, window, name, known, begun)
+        self.ask.facts[name] = Wire(
+            name, layout, dtype, length, window.end, partial(self._taken, stored), clean, known=known
+        )
+        return stored
+
+    def _taken(self, stored: Stored, window: Window) -> Deferred:
+        """A window of a wire, once it is stored."""
+        assert window.p == stored.window.p and window.end <= stored.window.end, (stored.node, window, stored.window)
+        if window.grows:
+            check_growing(stored, window)
+        return Deferred(lambda: self._emission.buffers[stored.name].take(window), ((stored.name, window),), fixed=False)
 
     def filed(
         self,
         name: str,
         like: Wire,
-        value: ir.Value,
+        value: Deferred,
         window: Window,
         clean: bool = False,
         offset: int = 0,
-        begun: ir.Value | None = None,
+        begun: Deferred | None = None,
     ) -> Wire:
         """File a variant of a wire (from its frame `offset` on) under a name of its own, with its own buffer."""
         assert like.length is not None
-        buffer = Buffer(
-            self.builder, like.name, value, like.dtype, like.layout, window, like.name, like.known, begun, offset
-        )
-        self.buffers[name] = buffer
+        stored = Stored(name, like.name, value, like.dtype, like.layout, window, like.name, like.known, begun, offset)
+        self.add(Step(like.name, window, (value,), (stored,)))
         self.trails[name] = Trail(window.p, window.end, (look(like.name),), like.name)
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)
         clean = clean or window.start >= 0
-        return Wire(name, like.layout, like.dtype, like.length, window.end, buffer.take, clean, known=like.known)
+        take = partial(self._taken, stored)
+        return Wire(name, like.layout, like.dtype, like.length, window.end, take, clean, known=like.known)
 
 
 def broadcast_axis(layout: Layout, rank: int) -> int:

@@ -16,9 +16,8 @@ from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.assemble import assemble, course, position_state, probes
 from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings, with_free
 from pulsify.convert.context import Context, Misaligned, OutOfStep
+from pulsify.convert.emit import emit, states_of
 from pulsify.convert.ports import static_input, stream_input
-from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
-from pulsify.convert.primitives.state import State
 from pulsify.convert.pulses import Planned, natural_plan, planned, unfitting
 from pulsify.convert.shorter import declared
 from pulsify.convert.trail import Course
@@ -96,9 +95,10 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
     """The graph of a plan, and all that is to know about it."""
     tell("writing the step")
     pulse = ctx.pulse
-    states = _buffered(ctx)
-    states += [s for b in ctx.buffers.values() if (s := b.finish_growing(time.batch)) is not None]
-    states += ctx.carries
+    emission = emit(ctx)
+    for _, value in outputs:
+        _ = value.value
+    states = states_of(emission)
     if ctx.clock.position is not None:
         states.append(position_state(ctx))
     _require_seen_lengths(ctx)
@@ -177,15 +177,6 @@ def _check_declared(ctx: Context, time: TimeSpec) -> None:
             ),
             kind=Kind.LENGTH,
         )
-
-
-def _buffered(ctx: Context) -> list[State]:
-    """Buffers with all windows that were asked for; those with a known start begin with it."""
-    known, states = frames_of(ctx, wishes(ctx)), []
-    for name, buffer in ctx.buffers.items():
-        begin = beginning(ctx, buffer, known.get(buffer.wire))
-        states.append(buffer.finish(ctx.clock.batch, name in ctx.zeroed, begin))
-    return [s for s in states if s is not None]
 
 
 def _conditions(ctx: Context, time: TimeSpec) -> tuple[Condition, ...]:

@@ -8,13 +8,25 @@ The last two are read off the traced lengths, for values such as a mask up to th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Fact, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.facts import (
+    Deferred,
+    Fact,
+    Layout,
+    Static,
+    Varying,
+    Window,
+    Wire,
+    deferred,
+    deferred_all,
+    emitted,
+)
 from pulsify.analysis.proof.batches import by_batch, one_number
 from pulsify.analysis.proof.claims import Claim, filled_later, fixed, holds_everywhere, prove, tabulated
 from pulsify.analysis.proof.numbers import length_of, runs_from, size_length
@@ -36,7 +48,8 @@ SMALL = 4096  # elements of a constant that is looked at, at every kind of lengt
 def known_fact(ctx: Context, name: str) -> Fact:
     """The fact of a value that no data rule has filed: it is known, so look at it."""
     if name in ctx.ask.model.constants:
-        return Static(ctx.builder.tensor(ctx.builder.unique(name), ctx.ask.model.constants[name]))
+        tensor = ctx.ask.model.constants[name]
+        return Static(Deferred(lambda: ctx.builder.tensor(ctx.builder.unique(name), tensor)))
     node = ctx.ask.model.producers.get(name)
     if node is not None and _static_subgraph(ctx, node):
         return _copy(ctx, node, name)
@@ -46,7 +59,7 @@ def known_fact(ctx: Context, name: str) -> Fact:
     if node is None:  # an input that is bound to ones
         sizes = _sizes(ctx, name, axes[0])
         frame = np.full([s or 1 for s in sizes], ctx.ask.traces.runs[0][name].array.flat[0])
-        return constant_wire(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axes[0]))
+        return constant_wire(ctx, name, constant_value(ctx, name, frame), Layout(sizes, axes[0]))
     try:  # a formula of the position holds at every length
         ctx.node_rule(ctx, node)
         return ctx.ask.facts[name]
@@ -82,11 +95,20 @@ def _from_constants(ctx: Context, name: str) -> bool:
 
 def _copy(ctx: Context, node: Node, name: str) -> Fact:
     inputs = [ctx.ask.operand(node, i) for i in node.inputs]
-    made = ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
-    for output, value in zip(node.outputs, made, strict=True):
+
+    def make() -> Sequence[ir.Value]:
+        given, count = [emitted(i) for i in inputs], len(node.outputs)
+        return ctx.builder.ops(node.op, given, node.attrs, outputs=count, domain=node.domain, name=node.name)
+
+    for output, value in zip(node.outputs, deferred_all(make, len(node.outputs), *inputs), strict=True):
         if output:
             ctx.ask.facts[output] = Static(value)
     return ctx.ask.facts[name]
+
+
+def constant_value(ctx: Context, name: str, array: Array) -> Deferred:
+    """A constant, by this name."""
+    return Deferred(lambda: ctx.builder.constant(array, name))
 
 
 def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
@@ -99,18 +121,21 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
         return _per_batch(ctx, node, name)
     if node is not None and arrays[0].size <= SMALL:
         runs_from(ctx.ask, node, lambda s: known_at(ctx.ask, name, s))
-    return Static(ctx.builder.constant(arrays[0], name))
+    return Static(constant_value(ctx, name, arrays[0]))
 
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
-    b = ctx.builder
     if node.op in ("Shape", "Size"):
         return Static(_shape(ctx, node))
     if one_number(ctx.ask, name):
-        number = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1]
-        return Static(b.op("Expand", b.constant(number, name), counted(ctx, ctx.ask.sizes_static(name))))
-    inputs: list[ir.Value | None] = []
+        number, sizes = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1], ctx.ask.sizes_static(name)
+
+        def numbers() -> ir.Value:
+            return ctx.builder.op("Expand", ctx.builder.constant(number, name), counted(ctx, sizes))
+
+        return Static(Deferred(numbers))
+    inputs: list[Deferred | None] = []
     for i in node.inputs:
         if not i:
             inputs.append(None)
@@ -127,18 +152,23 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
                 )  # fmt: skip
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)
-            inputs.append(fact.value)
-    made = b.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain)
-    return Static(made[list(node.outputs).index(name)])
+            inputs.append(fact.made)
+
+    def make() -> ir.Value:
+        given, count = [emitted(i) for i in inputs], len(node.outputs)
+        made = ctx.builder.ops(node.op, given, node.attrs, outputs=count, domain=node.domain)
+        return made[list(node.outputs).index(name)]
+
+    return Static(deferred(make, *inputs))
 
 
-def _shape(ctx: Context, node: Node) -> ir.Value:
+def _shape(ctx: Context, node: Node) -> Deferred:
     """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
-    b = ctx.builder
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    whole = counted(ctx, sizes)
-    return whole if node.op == "Shape" else b.op("ReduceProd", whole, keepdims=0)
+    if node.op == "Shape":
+        return Deferred(lambda: counted(ctx, sizes))
+    return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0))
 
 
 def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
@@ -187,16 +217,16 @@ def _held(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         return None
     if not holds_everywhere(ctx.ask, Claim(node, f"'{name}' being the same at every frame", alike)):
         return None
-    return constant_wire(ctx, name, ctx.builder.constant(frame, name), Layout(sizes, axis))
+    return constant_wire(ctx, name, constant_value(ctx, name, frame), Layout(sizes, axis))
 
 
-def constant_wire(ctx: Context, name: str, frame: ir.Value, layout: Layout) -> Wire:
+def constant_wire(ctx: Context, name: str, frame: Deferred, layout: Layout) -> Wire:
     """A wire whose every frame is `frame` (one frame along the time axis)."""
 
-    def take(window: Window) -> ir.Value:
+    def take(window: Window) -> Deferred:
         dims = [1] * layout.rank
         dims[layout.axis] = window.frames
-        return ctx.builder.op("Expand", frame, ctx.builder.ints(*dims))
+        return deferred(lambda: ctx.builder.op("Expand", frame.value, ctx.builder.ints(*dims)), frame)
 
     return Wire(name, layout, ctx.ask.dtype(name), None, None, take, constant_frame=frame)
 
@@ -267,22 +297,26 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     )
     layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.ask.sizes(name, axis)), axis)
 
-    def take(window: Window) -> ir.Value:
-        before = "Less" if start else "GreaterOrEqual"
-        flags = ctx.builder.op(before, ctx.clock.frames(window), ctx.clock.end(length))
-        return along(ctx, flags, layout, window.frames)
+    def take(window: Window) -> Deferred:
+        def make() -> ir.Value:
+            before = "Less" if start else "GreaterOrEqual"
+            flags = ctx.builder.op(before, ctx.clock.frames(window), ctx.clock.end(length))
+            return along(ctx, flags, layout, window.frames)
+
+        return Deferred(make, fixed=False)
 
     return Wire(name, layout, ir.DataType.BOOL, own, length.latest_end(ctx.pulse), take)
 
 
 def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:
     """Frame k holds start + step * k. Each stream has its own clock: a free batch is folded in front of time."""
-    rank, dtype, b = len(ctx.ask.dims(name)), ctx.ask.dtype(name), ctx.builder
-    outer = BATCHES if ctx.clock.batch else (1, 1)
+    rank, dtype = len(ctx.ask.dims(name)), ctx.ask.dtype(name)
+    outer = BATCHES if ctx.batch else (1, 1)
     sizes = tuple(0 if i == axis else 1 for i in range(rank))
     layout = Layout(sizes, axis, outer)
 
-    def take(window: Window) -> ir.Value:
+    def make(window: Window) -> ir.Value:
+        b = ctx.builder
         x = b.op("Cast", ctx.clock.positions(window), to=int(dtype))
         if step != 1:
             x = b.op("Mul", x, b.constant(np.array(step, dtype.numpy()), "step"))
@@ -290,4 +324,4 @@ def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wi
             x = b.op("Add", x, b.constant(np.array(start, dtype.numpy()), "start"))
         return b.reshape(x, layout.shape(window.frames))
 
-    return Wire(name, layout, dtype, None, None, take)
+    return Wire(name, layout, dtype, None, None, lambda w: Deferred(lambda: make(w)))

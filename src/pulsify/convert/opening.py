@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
+from pulsify.analysis.facts import Deferred
 from pulsify.convert.context import Context, Over
+from pulsify.convert.primitives.buffer import history_of, others
 from pulsify.core.spec import Output
 
-Outputs = Sequence[tuple[Output, ir.Value]]
+Outputs = Sequence[tuple[Output, Deferred]]
 LONGEST = 1 << 16  # frames of an opening
 
 
@@ -41,12 +41,13 @@ def leads_to(first: Context, then: Context) -> bool:
 
 def _kept(ctx: Context) -> list[tuple[object, ...]]:
     """What is remembered: frames of the past before a window's start, running values."""
-    buffers = [
-        (name, b.window.start, max(b.history, 0), any(w.grows for w in b.wishes), b.known, b.layout)
-        for name, b in ctx.buffers.items()
-        if b.wishes
-    ]
-    return [*buffers, *((c.node, c.dtype, c.shape, c.start) for c in ctx.carries)]
+    buffers: list[tuple[object, ...]] = []
+    for name, stored in ctx.stored.items():
+        windows = others(stored, ctx.demands.get(name, ()))
+        if windows:
+            history, grows = max(history_of(stored, windows), 0), any(w.grows for w in windows)
+            buffers.append((name, stored.window.start, history, grows, stored.known, stored.layout))
+    return [*buffers, *((s.node, s.window.start) for s in ctx.steps if s.exact)]
 
 
 def sooner(outputs: Outputs, than: Outputs) -> bool:

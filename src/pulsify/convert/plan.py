@@ -1,8 +1,8 @@
-"""A rule's answer, and how it becomes part of the streaming graph.
+"""A rule's answer, and what follows from it for the wires that the node makes.
 
 A rule says which wires it reads, how far each output frame reaches, what its outputs look like and how to emit
-the node for one window. When each frame can be had, how much history that takes and what lies beyond the ends is
-worked out here, the same for all operators.
+the node for one window. When each frame can be had, which windows are read and what lies beyond the ends is worked out
+here, the same for all operators. Nothing is emitted yet: a node that makes frames becomes a step of the context.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import First, Layout, Static, Window, Wire
+from pulsify.analysis.facts import Deferred, Final, First, Layout, Static, Window, Wire, deferred_all
 from pulsify.analysis.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Step
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
-from pulsify.convert.primitives.known_start import at_least, fits, holds, made_of
+from pulsify.convert.primitives.known_start import at_least, fits, holds
 from pulsify.convert.trail import Trail, look
+from pulsify.core.boundary import processing
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.core.refusal import Kind
@@ -40,9 +42,23 @@ class Read:
 Emit = Callable[[list[ir.Value], Window], Sequence[ir.Value | None]]
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Outputs without time: values of all frames, right when the stream has ended; or of the first `count` frames.
+
+    beside: values that go into it too, and have to be waited for.
+    """
+
+    count: int | None = None
+    beside: tuple[Static, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """reads, the outputs' layouts (None: not a stream, not wanted), their common length, and the node itself.
+
+    emit(values, window) writes the node for one window of its output, once the whole stream is planned: it is given the
+    frames that `reads` ask for, and `ctx.builder`, which does not exist before.
 
     exact: the operator must see each frame once (it carries state), so its window may not be wider than the pulse.
     """
@@ -55,9 +71,12 @@ class Plan:
     copies: bool = False  # repeats its input across other axes: made anew from the input's buffer for every window
     merges: bool = False  # all reads hold the same frames, so in batch their lengths must agree
     tail: bool = False  # what it holds behind the end of what it reads follows from where that is
+    ends: bool = False  # other frames, too, are made with a look at where the stream ends
     regroups: bool = False  # a reshape: reads whole rows of elements, whatever is folded in front of them
     most: int | None = None  # its windows end no later
     fills: bool = False  # puts something else than zeros into frames of zeros
+    whole: Whole | None = None  # what outputs without a layout are
+    check: Callable[[Window], None] | None = None  # refuses windows that cannot be made
 
 
 def execute(ctx: Context, node: Node, plan: Plan) -> None:
@@ -71,9 +90,10 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
                 kind=Kind.AXES,
             )
     if _alike(plan):
-        frames = plan.emit([r.wire.constant_frame for r in plan.reads if r.wire.constant_frame], Window(1, 0, 1))
+        alike = [r.wire.constant_frame for r in plan.reads if r.wire.constant_frame is not None]
+        frames = made_in(ctx, node, plan, alike, Window(1, 0, 1))
         for name, layout, frame in zip(node.outputs, plan.layouts, frames, strict=False):
-            if name and layout is not None and frame is not None:
+            if name and layout is not None:
                 ctx.ask.facts[name] = constant_wire(ctx, name, frame, layout)
         return
     latches = _latches(ctx, node, plan)
@@ -103,7 +123,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
     end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
-    known, ready = _known_frames(ctx, plan, Window(p, 0, end)), end
+    known, ready = _known_frames(ctx, node, plan, Window(p, 0, end)), end
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
     trail = _trail(ctx, plan, Window(p, end - p, end), bool(latches), ready)
@@ -113,16 +133,30 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         _file_formula(ctx, node, plan, end, known)
         return
     window, first = _apart(plan, window)
-    values = _emit(ctx, plan, window)
-    begun = _emit(ctx, plan, first) if first is not None else [None] * len(values)
+    values = _values(ctx, node, plan, window)
+    begun = _values(ctx, node, plan, first) if first is not None else [None] * len(values)
+    stored, kept = [], list[Deferred]()
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
-        if name and layout is not None and value is not None:
-            ctx.emitted(name, node.name, value, layout, length, window, known, start)
+        if name and layout is not None:
+            stored.append(ctx.made(name, node.name, value, layout, length, window, known, start))
+        elif name and plan.whole is not None:
+            ctx.ask.facts[name] = _whole(node, plan.whole, value, length, window)
+            kept.append(value)
+    ctx.add(Step(node.name, window, (*(s.value for s in stored), *kept) or values[:1], tuple(stored), plan.exact))
+
+
+def _whole(node: Node, made: Whole, value: Deferred, length: Length, window: Window) -> Static:
+    """A value that waits for frames: the first ones, or all of them."""
+    if made.count is not None:
+        return Static(value, first=(First(made.count, window),))
+    others = [w for s in made.beside if s.final is not None for w in s.final.waits]
+    first = tuple(dict.fromkeys(w for s in made.beside for w in s.first))
+    return Static(value, Final(node, tuple(dict.fromkeys([(length, window), *others]))), first)
 
 
 def _alike(plan: Plan) -> bool:
     """Are all frames it reads alike, each made into one by itself? One is all of them."""
-    folded = any(w is not None and w.folded for w in (*plan.layouts, *(r.wire.layout for r in plan.reads)))
+    folded = any(w.folded for w in (*_layouts(plan), *(r.wire.layout for r in plan.reads)))
     return not (plan.length or plan.exact or folded) and all(
         r.wire.constant_frame is not None
         and r.wire.length is None
@@ -132,6 +166,10 @@ def _alike(plan: Plan) -> bool:
         and r.fill is None
         for r in plan.reads
     )
+
+
+def _layouts(plan: Plan) -> list[Layout]:
+    return [layout for layout in plan.layouts if layout is not None]
 
 
 def _trail(ctx: Context, plan: Plan, window: Window, latches: bool, ready: int) -> Trail:
@@ -165,28 +203,31 @@ def _apart(plan: Plan, window: Window) -> tuple[Window, Window | None]:
     first    [ - - )                    what the state is at pulse 0
     window       [ - - - - )
     """
-    if plan.exact or window.frames <= window.p or not all(layout is None or holds(layout) for layout in plan.layouts):
+    if plan.exact or window.frames <= window.p or not all(map(holds, _layouts(plan))):
         return window, None
     main = Window(window.p, window.end - window.p, window.end)
     return main, Window(window.p, window.start, main.start)
 
 
-def _known_frames(ctx: Context, plan: Plan, window: Window) -> int:
+def _known_frames(ctx: Context, node: Node, plan: Plan, window: Window) -> int:
     """So many of the first frames made are the same in every stream, if that spares computing them again and again."""
     if plan.exact or plan.length is None or window.end <= window.p:
         return 0
     frames = min(at_least(plan.length), *(_known_of(r) for r in plan.reads if r.wire.end is not None))
-    return frames if frames > 0 and _independent(ctx, plan, window) else 0
+    return frames if frames > 0 and _independent(ctx, node, plan, window) else 0
 
 
-def _independent(ctx: Context, plan: Plan, window: Window) -> bool:
+def _independent(ctx: Context, node: Node, plan: Plan, window: Window) -> bool:
     """Does what is made of known frames depend on nothing else, and can it be held?"""
-    if not fits(ctx) or not all(layout is None or holds(layout) for layout in plan.layouts):
+    if not fits(ctx) or not all(map(holds, _layouts(plan))):
         return False
-    length = [ctx.clock.length] if plan.tail and ctx.clock.length is not None else []  # it shows behind the end only
     clocked = [r.wire.take(_read_window(r, window)) for r in plan.reads if r.wire.end is None]
-    given = [ir.Value(name="given") for _ in plan.reads]
-    return made_of(ctx, clocked, ()) and made_of(ctx, plan.emit(given, window), [*given, *length])
+    return not plan.ends and all(v.fixed for v in (*clocked, *_beside(ctx, node)))
+
+
+def _beside(ctx: Context, node: Node) -> list[Deferred]:
+    """The values without time that a node reads."""
+    return [f.made for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
 
 
 def _known_of(read: Read) -> int:
@@ -239,7 +280,7 @@ def _before_mirror(plan: Plan) -> bool:
     mirror, wire = read.wire.mirror, read.wire
     if mirror is None or mirror.source.end is None or wire.length is None:
         return False
-    if any(at.folded for at in (wire.layout, *plan.layouts) if at is not None):
+    if any(at.folded for at in (wire.layout, *_layouts(plan))):
         return False  # frames are shown again along an axis of their own
     # what is filled in or put behind it is none of the frames shown again
     return read.reach.pointwise and read.fill is None and not overrun(read.reach, wire.length, plan.length)
@@ -252,12 +293,12 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     source = mirror.source
     assert source.end is not None
     here = Window(ctx.frames(source.rate), 0, source.end)
-    known = source.known if here.end > here.p and _independent(ctx, plan, here) else 0
+    known = source.known if here.end > here.p and _independent(ctx, node, plan, here) else 0
     window, first = _apart(plan, _own_window(ctx, source, known))
-    values = plan.emit([source.take(window)], window)
-    begun = plan.emit([source.take(first)], first) if first is not None else [None] * len(values)
+    values = made_in(ctx, node, plan, [source.take(window)], window)
+    begun = made_in(ctx, node, plan, [source.take(first)], first) if first is not None else [None] * len(values)
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
-        if name and layout is not None and value is not None:
+        if name and layout is not None:
             like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
             inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
             ctx.trails[inner.name] = Trail(window.p, window.end, (look(source.name),), source.name)
@@ -273,7 +314,8 @@ def _own_window(ctx: Context, wire: Wire, known: int) -> Window:
     return Window(p, min(end - p, known), end)
 
 
-def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]:
+def _values(ctx: Context, node: Node, plan: Plan, window: Window) -> tuple[Deferred, ...]:
+    """What the node makes in a window."""
     single = all(r.wire.constant_frame is not None for r in plan.reads if r.broadcast)
     values = []
     for read in plan.reads:
@@ -281,26 +323,49 @@ def _emit(ctx: Context, plan: Plan, window: Window) -> Sequence[ir.Value | None]
             values.append(read.wire.constant_frame)
         else:
             values.append(fill(ctx, read.wire, read.reach, read.fill, window, plan.length))
-    return plan.emit(values, window)
+    return made_in(ctx, node, plan, values, window)
+
+
+def made_in(ctx: Context, node: Node, plan: Plan, values: Sequence[Deferred], window: Window) -> tuple[Deferred, ...]:
+    """What the node makes in a window, of these values."""
+    if plan.check is not None:
+        plan.check(window)
+
+    beside = _beside(ctx, node)
+
+    def make() -> Sequence[ir.Value | None]:
+        given, _ = [v.value for v in values], [v.value for v in beside]
+        seen = ctx.clock.ends_seen
+        with processing(node):
+            made = plan.emit(given, window)
+        if ctx.clock.ends_seen > seen and not (plan.ends or plan.tail or plan.exact):
+            raise NotStreamable(
+                "its rule looks at where the stream ends, and its plan does not say so",
+                node=node.name,
+                op=node.op,
+                hint="declare it in the rule: Plan(..., ends=True)",
+                kind=Kind.BUG,
+            )
+        return made
+
+    return deferred_all(make, len(plan.layouts), *values, *beside, fixed=not (plan.ends or plan.tail))
 
 
 def _file_formula(
     ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0, first: tuple[First, ...] = ()
 ) -> None:
-    """Emit the node anew for whatever window is asked for.
+    """The node is emitted anew for whatever window is read.
 
     So is done with what does not wait for data (positions, tables, constants), and with mere copies of data.
     """
     clean = not plan.fills and all(map(_zeros_before, plan.reads))
-    made: dict[Window, Sequence[ir.Value | None]] = {}
+    made: dict[Window, tuple[Deferred, ...]] = {}
 
-    def take(index: int) -> Callable[[Window], ir.Value]:
-        def at(window: Window) -> ir.Value:
+    def take(index: int) -> Callable[[Window], Deferred]:
+        def at(window: Window) -> Deferred:
             if window not in made:
-                made[window] = _emit(ctx, plan, window)
-            value = made[window][index]
-            assert value is not None
-            return value
+                made[window] = _values(ctx, node, plan, window)
+            return made[window][index]
 
         return at
 
@@ -327,6 +392,5 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     name = f"{node.outputs[0]}#source"
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
     window, first = _apart(plan, _own_window(ctx, wire, wire.known))
-    value = _emit(ctx, plan, window)[0]
-    assert value is not None
-    return ctx.filed(name, wire, value, window, begun=_emit(ctx, plan, first)[0] if first is not None else None)
+    begun = _values(ctx, node, plan, first)[0] if first is not None else None
+    return ctx.filed(name, wire, _values(ctx, node, plan, window)[0], window, begun=begun)

@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Late, Layout, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Deferred, Late, Layout, Prefix, Static, Varying, Window, Wire, deferred
 from pulsify.analysis.proof.batches import by_streams
 from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.convert.at_end import at_end, end_number, told
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Step
 from pulsify.convert.known_facts import counted, streams_in_step
 from pulsify.convert.primitives.boundary import after_first, aligned, waits
 from pulsify.convert.trail import Trail
@@ -32,15 +32,21 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
             continue
         dims = list(declared(port.name, ctx, time))
         if port.name not in time.streams:
-            ctx.ask.facts[port.name] = Static(ctx.builder.input(port.name, port.dtype, dims))
+            ctx.ask.facts[port.name] = Static(_input(ctx, port.name, port.dtype, dims))
             continue
         axis, per = time.streams[port.name]
         p = ctx.frames(Fraction(per))
         dims[axis] = p
-        value = ctx.builder.input(port.name, port.dtype, dims)
-        layout = Layout(ctx.ask.sizes(port.name, axis), axis)
+        value = _input(ctx, port.name, port.dtype, dims)
+        layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, 0, p)
         ctx.trails[port.name] = Trail(p, p)
-        ctx.emitted(port.name, port.name, value, layout, Length().then(per), Window(p, 0, p))
+        stored = ctx.made(port.name, port.name, value, layout, Length().then(per), window)
+        ctx.add(Step(port.name, window, (value,), (stored,)))
+
+
+def _input(ctx: Context, name: str, dtype: ir.DataType, dims: list[int | str]) -> Deferred:
+    ctx.ports[name] = dtype, tuple(dims)
+    return Deferred(lambda: ctx.builder.inputs[name], fixed=False)
 
 
 def declared(name: str, ctx: Context, time: TimeSpec) -> tuple[int | str, ...]:
@@ -51,7 +57,7 @@ def declared(name: str, ctx: Context, time: TimeSpec) -> tuple[int | str, ...]:
 
 def stream_input(ctx: Context, time: TimeSpec, name: str) -> Input:
     axis, per = time.streams[name]
-    dims = tuple(d if isinstance(d, int) else str(d) for d in ctx.builder.inputs[name].shape or ())
+    dims = tuple(d if isinstance(d, int) else str(d) for d in ctx.ports[name][1])
     return Input(name, axis, Fraction(per), ctx.ask.dtype(name).numpy(), dims)
 
 
@@ -59,7 +65,7 @@ def static_input(ctx: Context, time: TimeSpec, name: str) -> StaticInput:
     return StaticInput(name, ctx.ask.dtype(name).numpy(), declared(name, ctx, time))
 
 
-def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
+def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
     fact = ctx.ask.fact(name)
     node = ctx.ask.model.producers.get(name)
     if isinstance(fact, Wire):
@@ -69,8 +75,8 @@ def output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
         awaited = _awaited(ctx, fact)
         if awaited is not None:
             length, window = awaited
-            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.value
-        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.value
+            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.made
+        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.made
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
@@ -102,11 +108,11 @@ def _cut_short(fact: Prefix, name: str) -> Wire:
 
 
 def _open_dims(ctx: Context, sizes: tuple[int, ...]) -> tuple[int | str, ...]:
-    batch = ctx.clock.batch or 1
+    batch = ctx.batch or 1
     return tuple(s if s >= 0 else batch if s == -1 else f"{-s}*{batch}" for s in sizes)
 
 
-def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, ir.Value]:
+def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, Deferred]:
     node = ctx.ask.model.producers.get(name)
     folded = _goes_with_the_batch(ctx, name, wire.layout.axis)
     if folded or (wire.layout.folded and wire.end is not None):
@@ -144,31 +150,34 @@ def _goes_with_the_batch(ctx: Context, name: str, axis: int) -> bool:
     return more != 1 and other[name].dims[axis] == more * ctx.ask.dims(name, 0)[axis]
 
 
-def _given_out(ctx: Context, name: str, wire: Wire, value: ir.Value, window: Window) -> tuple[ir.Value, Layout]:
+def _given_out(ctx: Context, name: str, wire: Wire, value: Deferred, window: Window) -> tuple[Deferred, Layout]:
     """A known value may have one entry for all streams, or those folded in front of time: brought to its own shape."""
     own = Layout(ctx.ask.sizes(name, wire.layout.axis), wire.layout.axis)
     if wire.layout == own and (wire.end is not None or own.batch is None):
         return value, own
-    value = aligned(ctx, wire, value, own, window)
     sizes = tuple(window.frames if i == own.axis else s for i, s in enumerate(own.sizes))
-    return ctx.builder.op("Expand", value, counted(ctx, sizes)), own
+
+    def make() -> ir.Value:
+        return ctx.builder.op("Expand", aligned(ctx, wire, value.value, own, window), counted(ctx, sizes))
+
+    return deferred(make, value), own
 
 
-def _length_output(ctx: Context, name: str) -> tuple[Output, ir.Value]:
+def _length_output(ctx: Context, name: str) -> tuple[Output, Deferred]:
     """An output that follows from the length alone (encoded_lengths, a Shape): right once the length is known."""
     own, dtype = ctx.ask.sizes_static(name), ctx.ask.dtype(name)
     dims = _open_dims(ctx, own)
     streams = by_streams(ctx.ask, name) if dtype.is_integer() and all(s >= 0 for s in own) else []
     if any(streams):
-        value = _with_streams(ctx, name, streams)
-        return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), ctx.builder.reshape(value, own)
+        value = _with_streams(ctx, name, streams, own)
+        return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), value
     length = told(ctx, name) or Length()
-    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).value
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).made
 
 
-def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
+def _with_streams(ctx: Context, name: str, streams: list[int], own: tuple[int, ...]) -> Deferred:
     """Numbers, some of which are so many times the number of streams."""
-    node, b = ctx.ask.model.producers[name], ctx.builder
+    node, dtype = ctx.ask.model.producers[name], ctx.ask.dtype(name)
     cells = numbers(ctx.ask, node, name).reshape(-1)
     if any(n and not c.constant for n, c in zip(streams, cells, strict=True)):
         raise NotStreamable(
@@ -178,13 +187,20 @@ def _with_streams(ctx: Context, name: str, streams: list[int]) -> ir.Value:
             hint="compute it outside the model, after the stream",
             kind=Kind.LENGTH,
         )
+
+    def of_streams(count: int) -> Deferred:
+        return Deferred(lambda: ctx.builder.op("Mul", streams_in_step(ctx), ctx.builder.ints(count)))
+
     parts = [
-        b.op("Mul", streams_in_step(ctx), b.ints(n))
-        if n
-        else end_number(ctx, node, length_of(ctx.ask, node, c), ir.DataType.INT64, by_stream=False)
+        of_streams(n) if n else end_number(ctx, node, length_of(ctx.ask, node, c), ir.DataType.INT64, by_stream=False)
         for n, c in zip(streams, cells, strict=True)
     ]
-    return b.op("Cast", b.op("Concat", *parts, axis=0), to=int(ctx.ask.dtype(name)))
+
+    def make() -> ir.Value:
+        b = ctx.builder
+        return b.reshape(b.op("Cast", b.op("Concat", *(p.value for p in parts), axis=0), to=int(dtype)), own)
+
+    return deferred(make, *parts)
 
 
 def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:

@@ -42,7 +42,7 @@ def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
             kind=Kind.WHOLE_STREAM,
         )
     k = int(fixed_value(ctx.ask, node, node.inputs[1], "number of frames").reshape(-1)[0])
-    axis, b = wire.layout.axis, ctx.builder
+    axis = wire.layout.axis
     worst = -np.inf if node.attr("largest", 1) else np.inf
     floats = wire.dtype.is_floating_point()
     held = DOUBLE if floats else INT64
@@ -51,6 +51,7 @@ def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
     sizes = sizes_of(wire.layout, set(), k)
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
+        b = ctx.builder
         best, where = fold.running("best", held, sizes, none), fold.running("where", INT64, sizes)
         x = fold.cast(values[0], wire.dtype, held)
         if floats:

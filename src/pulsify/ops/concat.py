@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire
+from pulsify.analysis.facts import Deferred, Layout, Prefix, Static, Window, Wire
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read, settled
-from pulsify.convert.primitives.boundary import aligned, along, gather_frames, mirrored_wire
+from pulsify.convert.primitives.boundary import aligned, along, check_aligned, gather_frames, mirrored_wire
 from pulsify.convert.primitives.builder import choose
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
@@ -50,6 +50,10 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
     target = next(w for w in wires if w.end is not None).layout
     reads = tuple(Read(w) for w in wires)
 
+    def check(window: Window) -> None:
+        for w in known:
+            check_aligned(ctx, w, target, window)
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         parts = []
         for w, v in zip(wires, values, strict=True):
@@ -60,7 +64,8 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
                 parts.append(_batched(ctx, w, v, target, data, window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
-    return Plan(reads, (ctx.ask.layout(node, node.outputs[0], target.outer),), common_length(wires), emit, merges=True)
+    layout = ctx.ask.layout(node, node.outputs[0], target.outer)
+    return Plan(reads, (layout,), common_length(wires), emit, merges=True, check=check)
 
 
 def _without_late_parts(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
@@ -158,17 +163,19 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         if early.length is not None:
             ctx.ask.ledger.require(node.name, early.length, at_least=front[0].frames)
 
+    tables = {p.name: f.made for p in (*front, *tail) if isinstance(f := ctx.ask.fact(p.name), Static)}
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, frames = ctx.builder, ctx.clock.frames(window)
         x = values[0] if found.end is not None else _for_every_stream(ctx, wire, values[0], layout, frames, window)
         if before and window.start < before:
-            early = values[1] if len(values) > 1 else _rows(ctx, front, frames, layout, window)
+            early = values[1] if len(values) > 1 else _rows(ctx, front, tables, frames, layout, window)
             begun = b.op("Less", frames, b.constant(np.array(before, np.int32), "int"))
             x = choose(b, along(ctx, begun, layout, window.frames), early, x, wire.dtype)
         if after:
             assert wire.length is not None
             end = ctx.clock.end(wire.length.then(add=before))
-            late = _rows(ctx, tail, b.op("Sub", frames, end), layout, window)
+            late = _rows(ctx, tail, tables, b.op("Sub", frames, end), layout, window)
             over = b.op("GreaterOrEqual", frames, end)
             x = choose(b, along(ctx, over, layout, window.frames), late, x, wire.dtype)
         return (x,)
@@ -240,10 +247,17 @@ def _as_value(ctx: Context, node: Node, part: Part) -> Part:
     return replace(part, prefix=None)
 
 
-def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, window: Window) -> ir.Value:
+def _rows(
+    ctx: Context,
+    parts: list[Part],
+    tables: Mapping[str, Deferred],
+    frames: ir.Value,
+    layout: Layout,
+    window: Window,
+) -> ir.Value:
     """The frames of constant parts at the given places (clamped; what lies outside is never used)."""
     b = ctx.builder
-    values = [f.value for p in parts if isinstance(f := ctx.ask.fact(p.name), Static)]
+    values = [tables[p.name].value for p in parts if p.name in tables]
     table = values[0] if len(values) == 1 else b.op("Concat", *values, axis=layout.axis)
     size = sum(p.frames for p in parts)
     place = b.op("Max", frames, b.constant(np.array(0, np.int32), "int"))

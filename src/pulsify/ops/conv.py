@@ -10,12 +10,13 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Deferred, Window, Wire, deferred, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
 from pulsify.analysis.unused import unused_entries, zero_entries
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.convert.context import Context
+from pulsify.convert.known_facts import constant_value
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill
 from pulsify.core.length import Length, constant
@@ -203,12 +204,14 @@ def conv(ctx: Context, node: Node) -> Plan | None:
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     fill = Fill(value=_zero_point(ctx, node)) if max(t.before, t.after) > 0 else None
 
+    beside = [ctx.ask.operand(node, i) for i in node.inputs[1:]]
+    attrs = settle_other_pads(ctx, node, kernel, t.spatial)
+    if any(cut):
+        beside[node.inputs.index(weight) - 1] = _fewer_taps(ctx, node, weight, t.spatial, cut)
+        attrs["kernel_shape"] = _with_size(kernel, t)
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
-        attrs = settle_other_pads(ctx, node, kernel, t.spatial)
-        if any(cut):
-            inputs[node.inputs.index(weight)] = _fewer_taps(ctx, node, weight, t.spatial, cut)
-            attrs["kernel_shape"] = _with_size(kernel, t)
+        inputs = [values[0], *map(emitted, beside)]
         return ctx.builder.ops(node.op, inputs, attrs, name=node.name)
 
     return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
@@ -265,16 +268,16 @@ def _spared_spread(wire: Wire, t: Probes, front: int, back: int) -> Ends:
     return NONE if wire.end is None else (front, back // whole * whole)
 
 
-def _fewer_taps(ctx: Context, node: Node, weight: str, spatial: int, cut: Ends) -> ir.Value:
+def _fewer_taps(ctx: Context, node: Node, weight: str, spatial: int, cut: Ends) -> Deferred:
     """The kernel without some of its first and last taps."""
     axis, size = spatial + 2, ctx.ask.dims(weight)[spatial + 2]
     tensor = ctx.ask.model.constants.get(weight)
     if tensor is not None:
         kept = (slice(None),) * axis + (slice(cut[0], size - cut[1]),)
-        return ctx.builder.constant(np.asarray(tensor.numpy())[kept], weight)
+        return constant_value(ctx, weight, np.asarray(tensor.numpy())[kept])
     value = ctx.ask.operand(node, weight)
     assert value is not None
-    return ctx.builder.slice(value, axis, cut[0], size - cut[1])
+    return deferred(lambda: ctx.builder.slice(value.value, axis, cut[0], size - cut[1]), value)
 
 
 def _with_size(kernel: Sequence[int], t: Probes) -> tuple[int, ...]:
@@ -345,15 +348,17 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
     if extra:
         ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime adds no frames to none
 
+    attrs = without_time_pads(node, n, t.spatial)
+    padding = list(node.attr("output_padding", (0,) * n))
+    padding[t.spatial] = max(0, t.stride - t.span)
+    attrs["output_padding"] = tuple(padding)
+    beside = [ctx.ask.operand(node, i) for i in node.inputs[1:]]
+    if any(cut):
+        beside[0] = _fewer_taps(ctx, node, node.inputs[1], t.spatial, cut)
+        attrs["kernel_shape"] = _with_size(kernel, t)
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        attrs = without_time_pads(node, n, t.spatial)
-        padding = list(node.attr("output_padding", (0,) * n))
-        padding[t.spatial] = max(0, t.stride - t.span)
-        attrs["output_padding"] = tuple(padding)
-        inputs = [values[0], *(ctx.ask.operand(node, i) for i in node.inputs[1:])]
-        if any(cut):
-            inputs[1] = _fewer_taps(ctx, node, node.inputs[1], t.spatial, cut)
-            attrs["kernel_shape"] = _with_size(kernel, t)
+        inputs = [values[0], *map(emitted, beside)]
         out = ctx.builder.ops(node.op, inputs, attrs, name=node.name)[0]
         skip = window.start + t.before - reach.first(window.start) * t.stride
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)

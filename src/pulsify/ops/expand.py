@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Static, Window, Wire
+from pulsify.analysis.facts import Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed
 from pulsify.analysis.proof.numbers import as_expected, numbers, parts_where_batch_fails, sizes
 from pulsify.convert.context import Context, broadcast_axis
@@ -57,7 +57,7 @@ def _grows_with_batch(ctx: Context, node: Node, wire: Wire, layout: Layout) -> b
 
 def _batch_target(ctx: Context, node: Node, targets: list[int], layout: Layout) -> ir.Value:
     b = ctx.builder
-    stream = next(iter(ctx.builder.inputs.values()))
+    stream = next(iter(b.inputs.values()))
     assert layout.batch is not None
     size = b.op("Mul", b.op("Shape", stream, start=0, end=1), b.ints(-layout.sizes[layout.batch]))
     parts = [b.ints(t) for t in targets]
@@ -77,14 +77,17 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     _check_shape(ctx, node, axes[0])
     value = ctx.ask.operand(node, source)
     assert value is not None
-    b = ctx.builder
     layout = ctx.ask.layout(node, name)
     kept = [1] * (len(ctx.ask.dims(name)) - len(ctx.ask.dims(source))) + _kept(ctx, source)
     # what is one for all streams stays so
     own = tuple(1 if s < 0 and k > 0 else s for s, k in zip(layout.sizes, kept, strict=True))
-    layout, ranked = replace(layout, sizes=own), b.reshape(value, kept)
-    targets = [1 if s <= 0 else s for s in layout.sizes]
-    frame = b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
+    layout, targets = replace(layout, sizes=own), [1 if s <= 0 else s for s in own]
+
+    def make() -> ir.Value:
+        b, ranked = ctx.builder, ctx.builder.reshape(value.value, kept)
+        return b.op("Expand", ranked, b.ints(*targets)) if any(t != 1 for t in targets) else ranked
+
+    frame = deferred(make, value)
     fact = ctx.ask.fact(source)
     assert isinstance(fact, Static)
     ctx.ask.facts[name] = replace(constant_wire(ctx, name, frame, layout), first=fact.first)
@@ -163,11 +166,12 @@ def _once_a_stream(ctx: Context, node: Node, wire: Wire) -> bool:
 
 def _for_every_stream(ctx: Context, node: Node, wire: Wire, repeats: list[int]) -> Plan:
     """Positions have an entry for every stream already."""
-    b, axis = ctx.builder, wire.layout.axis
+    axis = wire.layout.axis
     again = [1 if i == axis else n for i, n in enumerate(repeats)]
     sizes = tuple(s * n for s, n in zip(wire.layout.sizes, again, strict=True))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
         if wire.layout.outer != BATCHES:
             parts = [streams_in_step(ctx) if i == axis else b.ints(n) for i, n in enumerate(again)]
             return (b.op("Tile", values[0], b.op("Concat", *parts, axis=0), name=node.name),)

@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
-from pulsify.analysis.facts import Field, Window
+from pulsify.analysis.facts import Deferred, Field, Window, deferred_all, emitted
 from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.convert.attention_view import View
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Step
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import neutral
 from pulsify.core.refusal import Kind
@@ -70,10 +70,14 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
     if node.op == "ReduceLogSumExp":  # ONNX Runtime takes 0 for the largest where the first number is -inf
         ctx.ask.ledger.taken[f"every row has a score above -87: '{node.name}'"] = None
     x = shown(ctx, node, along, view, _fill(ctx, node))
-    for name, made in zip(node.outputs, _made(ctx, node, along, view, x), strict=True):
+    beside = [ctx.ask.operand(node, n) for n in node.inputs[1:]]
+    made = deferred_all(lambda: _made(ctx, node, view, x.value, beside), len(node.outputs), x, *beside)
+    stored = []
+    for name, value in zip(node.outputs, made, strict=True):
         if name:
             ctx.trails[name] = trail_of(ctx, along, view, seen)
-            ctx.emitted(name, node.name, made, ctx.ask.layout(node, name), along.rows, view.rows)
+            stored.append(ctx.made(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
+    ctx.add(Step(node.name, view.rows, tuple(s.value for s in stored), tuple(stored)))
     ctx.ask.cells.clear()  # they grow with the square of the length
 
 
@@ -211,13 +215,12 @@ def _constants(found: Cells, decided: Cells, count: int, start: int) -> Array:
 # ---- what is emitted
 
 
-def _made(ctx: Context, node: Node, along: Over, view: View, x: ir.Value) -> Sequence[ir.Value]:
+def _made(ctx: Context, node: Node, view: View, x: ir.Value, beside: Sequence[Deferred | None]) -> Sequence[ir.Value]:
     if node.op not in (*PLACES, "TopK"):
-        return clone(ctx, node, [x, *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
+        return clone(ctx, node, [x, *map(emitted, beside)])
     if node.op == "TopK":
-        values, places = ctx.builder.ops(
-            "TopK", [x, ctx.ask.operand(node, node.inputs[1])], node.attrs, outputs=2, name=node.name
-        )
+        inputs = [x, *map(emitted, beside)]
+        values, places = ctx.builder.ops("TopK", inputs, node.attrs, outputs=2, name=node.name)
         return (values, _moved(ctx, node, view, places))[: len(node.outputs)]
     (place,) = ctx.builder.ops(node.op, [x], {**node.attrs, "keepdims": 1}, name=node.name)
     place = _moved(ctx, node, view, place)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Wire
-from pulsify.convert.context import Context
+from pulsify.analysis.facts import Deferred, Wire, deferred, emitted
+from pulsify.convert.context import Context, Step
 from pulsify.convert.primitives.boundary import bounded_wire
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import VALUES, mark
@@ -34,7 +34,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     along = over(ctx, node, field, value)
     seen = seen_rows(ctx, node, along, lambda found, start: certain(ctx, node, along, found).needed)
     view = view_of(ctx, node, along, seen, alike=field_alike(ctx, field.name))
-    given: dict[int, ir.Value | None] = {}
+    given: dict[int, Deferred | None] = {}
     for o in operands:
         if o is field:
             given[o.index] = shown(ctx, node, along, view, 0)
@@ -44,7 +44,12 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
         else:
             given[o.index] = ctx.ask.operand(node, o.name)
     name = node.outputs[0]
-    out = mark(clone(ctx, node, [given.get(i) for i in range(len(node.inputs))])[0], VALUES)
+
+    def make() -> ir.Value:
+        return mark(clone(ctx, node, [emitted(given.get(i)) for i in range(len(node.inputs))])[0], VALUES)
+
+    out = deferred(make, *given.values())
     ctx.trails[name] = trail_of(ctx, along, view, seen, (value.name,))
-    ctx.emitted(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
+    stored = ctx.made(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
+    ctx.add(Step(node.name, view.rows, (out,), (stored,)))
     ctx.ask.cells.clear()  # they grow with the square of the length

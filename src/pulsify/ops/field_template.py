@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Windows
+from pulsify.analysis.facts import Deferred, Window, Windows, deferred
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked
 from pulsify.analysis.questions import Unclear
 from pulsify.analysis.template import Template, find, in_step
 from pulsify.convert.attention_view import MOST_LOOKED
 from pulsify.convert.context import Context
-from pulsify.convert.known_facts import streams_in_step
+from pulsify.convert.known_facts import constant_value, streams_in_step
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.field_alike import known_alike
@@ -33,7 +33,7 @@ FOLDED_HEADS = (
 )
 
 
-def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> ir.Value:
+def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> Deferred:
     """A known array over both axes, cut out at the windows; by phase, if pulses differ."""
     a, b = o.axes
     if any(windows[o.axes[x]].grows for x in (a, b)):
@@ -45,7 +45,7 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
         ctx.ask.templates[key] = _template(ctx, node, o.name, (a, b), pair, folded)
     phases: tuple[Array, ...] = ctx.ask.templates[key].phases
     if len(phases) == 1:
-        made = ctx.builder.constant(phases[0], o.name)
+        made = constant_value(ctx, o.name, phases[0])
         return made if folded is None else folded.spread(ctx, made, phases[0].shape, merged=node.op in MERGES)
     if folded is not None and node.op in MERGES:
         ctx.ask.refuse(
@@ -121,16 +121,19 @@ class Folded:
             ctx.ask.refuse(node, FOLDED_HEADS, ctx.ask.fix_batch(), kind=Kind.BATCH)
         return one.reshape(*array.shape[:axis], k, *array.shape[axis + 1 :])
 
-    def spread(self, ctx: Context, x: ir.Value, dims: tuple[int, ...], merged: bool) -> ir.Value:
+    def spread(self, ctx: Context, x: Deferred, dims: tuple[int, ...], merged: bool) -> Deferred:
         """The heads of one stream, as often as there are streams. merged: what follows counts all of them."""
-        b, axis = ctx.builder, self.axis
         if self.heads == 1 and not merged:
             return x
-        streams = streams_in_step(ctx)
-        at = axis + 1 if self.inside else axis
-        times = b.op("Concat", *(streams if i == at else b.ints(1) for i in range(len(dims) + 1)), axis=0)
-        many = b.op("Tile", b.op("Unsqueeze", x, b.ints(at)), times)
-        return b.reshape(many, [*dims[:axis], -1, *dims[axis + 1 :]])
+
+        def make() -> ir.Value:
+            b, axis, streams = ctx.builder, self.axis, streams_in_step(ctx)
+            at = axis + 1 if self.inside else axis
+            times = b.op("Concat", *(streams if i == at else b.ints(1) for i in range(len(dims) + 1)), axis=0)
+            many = b.op("Tile", b.op("Unsqueeze", x.value, b.ints(at)), times)
+            return b.reshape(many, [*dims[:axis], -1, *dims[axis + 1 :]])
+
+        return deferred(make, x)
 
 
 def folded_streams(ctx: Context, name: str) -> Folded | None:
@@ -146,22 +149,34 @@ def folded_streams(ctx: Context, name: str) -> Folded | None:
     return Folded(axis, k, inside=same(flat, np.repeat(flat[:: total // k], total // k, 0)))
 
 
-def _by_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> ir.Value:
-    b, count = ctx.builder, len(stack)
-    phase = ctx.clock.phase(count)
-    table = b.constant(stack, name)
-    if ctx.clock.batch is None:
-        return b.op("Gather", table, b.reshape(phase, []), axis=0)
-    rank, dims = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:]
-    full = (1,) * (rank - len(dims)) + dims
-    sizes, k = ctx.ask.sizes_static(node.outputs[0]), full[0] if folded is not None else 1
-    if sizes[0] >= 0 or full[0] not in (1, -sizes[0]) or (full[0] > 1 and folded is None):
+def _by_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> Deferred:
+    if ctx.batch is not None:
+        _check_room(ctx, node, stack, folded)
+    return Deferred(lambda: _at_phase(ctx, node, stack, name, folded))
+
+
+def _check_room(ctx: Context, node: Node, stack: Array, folded: Folded | None) -> None:
+    """Streams may be at different phases, so the first axis must have room for them."""
+    rank, dims, sizes = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:], ctx.ask.sizes_static(node.outputs[0])
+    first = ((1,) * (rank - len(dims)) + dims)[0]
+    if sizes[0] >= 0 or first not in (1, -sizes[0]) or (first > 1 and folded is None):
         ctx.ask.refuse(
             node,
             FOLDED_HEADS,
             (ctx.ask.fix_batch(), "use a pulse that is a multiple of the chunk"),
             kind=Kind.BATCH,
         )
+
+
+def _at_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> ir.Value:
+    b, count = ctx.builder, len(stack)
+    phase = ctx.clock.phase(count)
+    table = b.constant(stack, name)
+    if ctx.batch is None:
+        return b.op("Gather", table, b.reshape(phase, []), axis=0)
+    rank, dims = len(ctx.ask.dims(node.outputs[0])), stack.shape[1:]
+    full = (1,) * (rank - len(dims)) + dims
+    sizes, k = ctx.ask.sizes_static(node.outputs[0]), full[0] if folded is not None else 1
     each = b.reshape(b.op("Gather", table, b.reshape(phase, [-1]), axis=0), [-1, *full])  # [B, k, ...]
     if k == 1 and sizes[0] < -1:  # all heads of a stream alike
         each = b.op("Expand", each, b.ints(1, -sizes[0], *([1] * (rank - 1))))

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
-from pulsify.analysis.facts import Field, Layout, Offsets, Part, Side, Window, Wire
+from pulsify.analysis.facts import Deferred, Field, Layout, Offsets, Part, Side, Window, Wire, deferred
 from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
@@ -116,7 +116,7 @@ def _prove_sight(ctx: Context, node: Node, o: Over, sight: Sight, ends: bool, al
     ctx.ask.sights[key] = o.field.name
 
 
-def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> ir.Value:
+def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> Deferred:
     """The field at the windows, with what lies outside the stream along the columns at `fill`."""
     o, col = over.field, over.col
     windows = {over.row: view.rows, col: view.cols}
@@ -128,9 +128,13 @@ def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> ir.V
             return x
     else:
         x = field_template(ctx, node, Operand(o.index, o.name, None, {a: a for a in windows}), windows)
-    dtype = ctx.ask.dtype(o.name)
-    other = ctx.builder.constant(np.array(fill, dtype.numpy()), "fill")
-    return choose(ctx.builder, inside(ctx, node, o.name, windows, col, over.cols), x, other, dtype)
+    dtype, within = ctx.ask.dtype(o.name), inside(ctx, node, o.name, windows, col, over.cols)
+
+    def make() -> ir.Value:
+        other = ctx.builder.constant(np.array(fill, dtype.numpy()), "fill")
+        return choose(ctx.builder, within.value, x.value, other, dtype)
+
+    return deferred(make, x, within)
 
 
 def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str, ...] = ()) -> Trail:
@@ -148,13 +152,17 @@ def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str
 
 def inside(
     ctx: Context, node: Node, name: str, windows: dict[int, Window], col: int, length: Length | None
-) -> ir.Value:
+) -> Deferred:
     """Which columns of a field lie inside the stream (and before the horizon, if they grow), as a mask over it."""
     if windows[col].grows:
         return horizon(ctx, node, windows, col, length, len(ctx.ask.dims(name)))
-    valid = real_frames(ctx, windows[col], length, starts=True)
     sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.ask.sizes_static(name)))
-    return along(ctx, valid, Layout(sizes, col), windows[col].frames)
+
+    def make() -> ir.Value:
+        valid = real_frames(ctx, windows[col], length, starts=True)
+        return along(ctx, valid, Layout(sizes, col), windows[col].frames)
+
+    return Deferred(make, fixed=length is None)
 
 
 def _by_data(ctx: Context, name: str) -> NotStreamable | None:

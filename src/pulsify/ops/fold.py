@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Final, Layout, Static, Window, Wire
+from pulsify.analysis.facts import Layout, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
 from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
+from pulsify.convert.plan import Plan, Read, Whole
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
@@ -46,18 +46,11 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
         known = [replace(w, end=most) for w in known]
     ctx.ask.ledger.require(node.name, length, at_least=1)
 
-    def emit(values: list[ir.Value], window: Window) -> Sequence[None]:
-        others = [w for s in beside if s.final is not None for w in s.final.waits]
-        final = Final(node, tuple(dict.fromkeys([(length, window), *others])))
-        first = tuple(dict.fromkeys(w for s in beside for w in s.first))
-        made = make(Fold(ctx, node, length, window), values)
-        for name, value in zip(node.outputs, made, strict=False):
-            if name:
-                ctx.ask.facts[name] = Static(value, final, first)
-        return [None] * len(node.outputs)
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        return make(Fold(ctx, node, length, window), values)
 
-    reads = tuple(Read(w) for w in known)
-    return Plan(reads, (None,) * len(node.outputs), length, emit, exact=True, merges=True)
+    reads, whole = tuple(Read(w) for w in known), Whole(beside=tuple(beside))
+    return Plan(reads, (None,) * len(node.outputs), length, emit, exact=True, merges=True, whole=whole)
 
 
 def sizes_of(layout: Layout, axes: set[int], frames: int = 1) -> Sizes:
@@ -177,10 +170,10 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
     """ArgMax and ArgMin over time: the best so far, and where it was."""
     how = node.op.removeprefix("Arg")
     axes, last = {wire.layout.axis}, bool(node.attr("select_last_index", 0))
-    sizes, b = sizes_of(wire.layout, axes), ctx.builder
+    sizes = sizes_of(wire.layout, axes)
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
-        dtype = COMPARED_AS.get(wire.dtype, wire.dtype)
+        b, dtype = ctx.builder, COMPARED_AS.get(wire.dtype, wire.dtype)
         x = fold.only(fold.cast(values[0], wire.dtype, dtype), wire.layout, dtype, neutral(how, dtype))
         here = fold.reduced(f"Reduce{how}", x, axes)
         best, _ = fold.extreme(how, here, dtype, sizes)
@@ -219,12 +212,13 @@ def contracted(ctx: Context, node: Node, wires: dict[int, Wire]) -> Plan:
     """A product that sums over time: what a pulse adds to it is the same product of the pulse's frames."""
     sizes = ctx.ask.sizes_static(node.outputs[0])
     dtype = ctx.ask.dtype(node.outputs[0])
+    beside = {i: ctx.ask.operand(node, n) for i, n in enumerate(node.inputs) if i not in wires}
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
         given = {
             i: fold.only(v, w.layout, w.dtype, 0) for (i, w), v in zip(wires.items(), values, strict=True)
         }  # nothing times NaN is NaN: both sides
-        inputs = [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
+        inputs = [given[i] if i in given else emitted(beside[i]) for i in range(len(node.inputs))]
         part = ctx.builder.ops(node.op, inputs, node.attrs, domain=node.domain, name=node.name)[0]
         return (finished(ctx, node, _kept(ctx, fold, part, dtype, sizes), _held(dtype), set(), True),)
 

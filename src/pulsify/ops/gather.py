@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.facts import Layout, Prefix, Window, Wire, emitted
 from pulsify.analysis.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
 from pulsify.analysis.proof.numbers import follower, runs_from, size_length, uncertain
 from pulsify.analysis.proof.values import known_at, perhaps_empty
@@ -57,13 +57,13 @@ def gather(ctx: Context, node: Node) -> Plan | None:
 def _embedded(ctx: Context, node: Node, wire: Wire, axis: int) -> Plan:
     """A table looked up with computed indices: those of frames that are not real are held inside the table."""
     rows = ctx.ask.dims(node.inputs[0])[axis]
-    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
+    layout, table = ctx.ask.layout(node, node.outputs[0], wire.layout.outer), ctx.ask.operand(node, node.inputs[0])
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
         low, high = (b.constant(np.array(v, wire.dtype.numpy()), "int") for v in (-rows, rows - 1))
         place = b.op("Min", b.op("Max", values[0], low), high)
-        return (b.op("Gather", ctx.ask.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+        return (b.op("Gather", emitted(table), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (layout,), wire.length, emit)
 
@@ -76,14 +76,14 @@ def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
     rows = _frames_inside(ctx, node, index, size)
     if rows is not None:
         wire = replace(wire, table_rows=rows if wire.table_rows is None else min(rows, wire.table_rows))
-    layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
+    layout, table = ctx.ask.layout(node, node.outputs[0], wire.layout.outer), ctx.ask.operand(node, node.inputs[0])
     known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, dtype = ctx.builder, ctx.ask.dtype(index).numpy()
         place = b.op("Max", values[0], b.constant(np.array(-size, dtype), "int"))  # below zero: from the table's end
         place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
-        return (b.op("Gather", ctx.ask.operand(node, node.inputs[0]), place, axis=axis, name=node.name),)
+        return (b.op("Gather", emitted(table), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (known,), wire.length, emit)
 
@@ -190,7 +190,8 @@ def frames_by_index(ctx: Context, node: Node, wire: Wire, index: str, axis: int)
 
     if not len(table.early) and not table.clipped:
         return _regular_plan(ctx, node, wire, length, table, None)
-    return Plan((Read(wire, table.reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+    layout = ctx.ask.layout(node, node.outputs[0])
+    return Plan((Read(wire, table.reach),), (layout,), length, emit, ends=table.clipped)
 
 
 def _regular_plan(ctx: Context, node: Node, wire: Wire, length: Length, table: IndexTable, fill: Fill | None) -> Plan:

@@ -34,20 +34,23 @@ def gather_nd(ctx: Context, node: Node) -> Plan | None:
         return frames_by_index(ctx, node, data, index, 0)
     wire = ctx.ask.wire(index)
     if isinstance(data, Wire) and shared:
+        alike = _one_for_all(ctx, index, shared)
+        if alike is not None:
+            return pointwise(ctx, node, lambda c, n, inputs: _by_one_index(c, n, inputs[0], alike))
+        if ctx.ask.known(index) is None:
+            _check_inside(ctx, node)
         return pointwise(ctx, node, _row_by_row)
     if wire is not None and ctx.ask.known(index) is None:
+        _check_inside(ctx, node)
         return pointwise(ctx, node, lambda c, n, inputs: clone(c, n, [inputs[0], _inside(c, n, inputs[1])]))
     return pointwise(ctx, node)
 
 
 def _row_by_row(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
-    """With axes that data and index share: one index for all of them, if it is the same in all."""
+    """With axes that data and index share."""
     x, places = inputs
     assert x is not None and places is not None
     b, index, shared = ctx.builder, node.inputs[1], node.attr("batch_dims", 0)
-    alike = _one_for_all(ctx, index, shared)
-    if alike is not None:
-        return _by_one_index(ctx, node, x, alike)
     if ctx.ask.known(index) is None:
         places = _inside(ctx, node, places)
     front = b.op("Slice", b.op("Shape", x), b.ints(0), b.ints(shared))
@@ -65,7 +68,7 @@ def _one_for_all(ctx: Context, index: str, shared: int) -> Array | None:
     return rows[0] if len(rows) and (rows == rows[0]).all() else None
 
 
-def _by_one_index(ctx: Context, node: Node, x: ir.Value, index: Array) -> Sequence[ir.Value]:
+def _by_one_index(ctx: Context, node: Node, x: ir.Value | None, index: Array) -> Sequence[ir.Value]:
     """A plain Gather; with several coordinates the axes they go along are put first, and those shared behind them."""
     b, shared, depth = ctx.builder, node.attr("batch_dims", 0), index.shape[-1]
     if depth == 1:
@@ -77,13 +80,21 @@ def _by_one_index(ctx: Context, node: Node, x: ir.Value, index: Array) -> Sequen
     return (b.op("Transpose", taken, perm=back),)
 
 
+def _picked(ctx: Context, node: Node) -> Array:
+    """The sizes of the axes that are picked from."""
+    shared, depth = node.attr("batch_dims", 0), ctx.ask.dims(node.inputs[1])[-1]
+    return np.array(ctx.ask.sizes_static(node.inputs[0])[shared : shared + depth])
+
+
+def _check_inside(ctx: Context, node: Node) -> None:
+    if (_picked(ctx, node) < 0).any():
+        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
+
+
 def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
     """Places that data choose: those of frames that are not real are held inside."""
     assert places is not None
-    shared, depth = node.attr("batch_dims", 0), ctx.ask.dims(node.inputs[1])[-1]
-    sizes = np.array(ctx.ask.sizes_static(node.inputs[0])[shared : shared + depth])
-    if (sizes < 0).any():
-        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
+    sizes = _picked(ctx, node)
     dtype = ctx.ask.dtype(node.inputs[1]).numpy()
     low, high = (ctx.builder.constant(v.astype(dtype), "int") for v in (-sizes, sizes - 1))
     return ctx.builder.op("Min", ctx.builder.op("Max", places, low), high)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Deferred, Window, Wire
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import follower, uncertain
 from pulsify.analysis.template import MOST_PHASES
 from pulsify.analysis.values.follow import Fixed
 from pulsify.convert.attention_view import Seen, View
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Step
+from pulsify.convert.known_facts import constant_value
 from pulsify.convert.primitives.boundary import bounded_wire, waits
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -84,7 +85,12 @@ def grow(ctx: Context, node: Node, value: Wire | None, view: View, seen: Seen) -
     ctx.ask.horizons[view.cols] = horizon
     kept = all_of(ctx, value, view.cols)
     measured = kept if kept.copies else bounded_wire(ctx, kept)  # whichever is cached
-    ctx.clock.grown[view.cols] = ctx.builder.size(measured.take(view.cols), value.layout.axis)
+    shown, axis = measured.take(view.cols), value.layout.axis
+
+    def count() -> None:
+        ctx.clock.grown[view.cols] = ctx.builder.size(shown.value, axis)
+
+    ctx.add(Step(node.name, view.cols, (shown,), extra=count))
 
 
 def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
@@ -130,11 +136,17 @@ def _phases(ctx: Context, node: Node, last: Array, view: View) -> Array:
 
 def horizon(
     ctx: Context, node: Node, windows: dict[int, Window], col: int, length: Length | None, rank: int
-) -> ir.Value:
+) -> Deferred:
     """Which cells are seen, bool, laid out over the row and column axes of a tensor of this rank."""
+    seen: Horizon = ctx.ask.horizons[windows[col]]
+    return Deferred(lambda: _horizon(ctx, seen, windows, col, length, rank), fixed=False)
+
+
+def _horizon(
+    ctx: Context, seen: Horizon, windows: dict[int, Window], col: int, length: Length | None, rank: int
+) -> ir.Value:
     b, cols = ctx.builder, windows[col]
     (row,) = (a for a in windows if a != col)
-    seen: Horizon = ctx.ask.horizons[cols]
     frames = ctx.clock.frames(cols)  # [B, W]
     valid = b.op("GreaterOrEqual", frames, b.constant(np.array(0, np.int32), "int"))
     if length is not None:
@@ -154,7 +166,7 @@ def horizon(
     return b.op("Unsqueeze", cell, b.ints(*lead)) if lead else cell
 
 
-def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Window]) -> ir.Value:
+def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Window]) -> Deferred:
     """A known array over rows and growing columns: one value wherever it counts, or a slope over the distance."""
     (col,) = (a for a, w in windows.items() if w.grows)
     (row,) = (a for a in windows if a != col)
@@ -175,7 +187,7 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
 
         _check_followed(ctx, node, name)
         prove(ctx.ask, node, f"'{name}' being the same wherever it counts", alike, hidden=True)
-        return ctx.builder.constant(cells[:, 0].reshape(shape), name)
+        return constant_value(ctx, name, cells[:, 0].reshape(shape))
     if not _straight(ctx, name):
         ctx.ask.refuse(
             node, f"'{name}' is not certain to be linear over the distance, and the past is unbounded",
@@ -193,7 +205,8 @@ def growing_template(ctx: Context, node: Node, name: str, windows: dict[int, Win
             node, f"'{name}' is neither constant nor linear over the distance, and the past is unbounded",
             "bound the look-back in the mask", kind=Kind.LOOK_BACK
         )  # fmt: skip
-    return _slope(ctx, name, windows, (row, col), slope.reshape(shape), base.reshape(shape), array.ndim)
+    slope, base, rank = slope.reshape(shape), base.reshape(shape), array.ndim
+    return Deferred(lambda: _slope(ctx, name, windows, (row, col), slope, base, rank))
 
 
 def _check_followed(ctx: Context, node: Node, name: str) -> None:
@@ -252,7 +265,7 @@ def _slope(
     if rank > 3:
         distance = b.op("Unsqueeze", distance, b.ints(*[a for a in lead if a > 0]))
     elif rank == 2:
-        distance = b.op("Squeeze", distance, b.ints(0)) if ctx.clock.batch is None else distance
+        distance = b.op("Squeeze", distance, b.ints(0)) if ctx.batch is None else distance
     x = b.op("Cast", distance, to=int(dtype))
     return b.op(
         "Add",

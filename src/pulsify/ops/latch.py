@@ -7,12 +7,13 @@ first pulse anyway, nobody waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import First, Prefix, Static, Window, Wire
+from pulsify.analysis.facts import Prefix, Static, Window, Wire
 from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, execute
+from pulsify.convert.plan import Plan, Read, Whole, execute
 from pulsify.convert.primitives.latch import latch
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
@@ -24,16 +25,18 @@ def latched(ctx: Context, name: str) -> Static:
     """The first frames of a wire, filed as such so far, as a value."""
     fact, node = ctx.ask.facts[name], ctx.ask.model.producers[name]
     assert isinstance(fact, Prefix)
-    axis, b = fact.wire.layout.axis, ctx.builder
-    bare: Cut = lambda x: b.op("Squeeze", x, b.ints(axis))  # noqa: E731
-    plan = first_frames(ctx, node, fact.wire, fact.count, bare if fact.bare else lambda x: x, name)
-    execute(ctx, node, plan)
+    axis, part = fact.wire.layout.axis, replace(node, outputs=(name,))
+
+    def cut(x: ir.Value) -> ir.Value:
+        return ctx.builder.op("Squeeze", x, ctx.builder.ints(axis)) if fact.bare else x
+
+    execute(ctx, part, first_frames(ctx, part, fact.wire, fact.count, cut))
     found = ctx.ask.facts[name]
     assert isinstance(found, Static)
     return found
 
 
-def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, name: str = "") -> Plan:
+def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut) -> Plan:
     """The first frames of a wire as a value. Streams that have fewer are turned down. cut: what is taken of them."""
     if wire.layout.folded or wire.end is None or wire.length is None:
         ctx.ask.refuse(
@@ -44,11 +47,8 @@ def first_frames(ctx: Context, node: Node, wire: Wire, count: int, cut: Cut, nam
             kind=Kind.AXES,
         )
     ctx.ask.ledger.require(node.name, wire.length, at_least=count)
-    name = name or node.outputs[0]
 
-    def emit(values: list[ir.Value], window: Window) -> Sequence[None]:
-        value = cut(latch(ctx, node.name, wire, values[0], window, count))
-        ctx.ask.facts[name] = Static(value, first=(First(count, window),))
-        return [None] * len(node.outputs)
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        return (cut(latch(ctx, node.name, wire, values[0], window, count)),)
 
-    return Plan((Read(wire),), (None,) * len(node.outputs), wire.length, emit, exact=True)
+    return Plan((Read(wire),), (None,), wire.length, emit, exact=True, whole=Whole(count))

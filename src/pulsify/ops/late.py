@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Fact, Late, Layout, Static, Wire
+from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, check_known
@@ -128,12 +128,17 @@ def _unfolded(ctx: Context, node: Node, late: Late, wire: Wire) -> Wire:
     rest = len(target.sizes) - wire.layout.rank
     own = (*(1,) * rest, *wire.layout.sizes)
     sizes = tuple(0 if i == target.axis else -1 if i == target.batch else s for i, s in enumerate(own))
+
+    def take(window: Window) -> Deferred:
+        x = wire.take(window)
+        return deferred(lambda: aligned(ctx, wire, x.value, target, window), x)
+
     return replace(
         wire,
         name=f"{wire.name}#streams",
         length=data.length,
         layout=Layout(sizes, target.axis),
-        take=lambda w: aligned(ctx, wire, wire.take(w), target, w),
+        take=take,
     )
 
 
@@ -339,7 +344,7 @@ def _reduced(ctx: Context, node: Node) -> Plan | None:
     """A sum or mean over time, perhaps over other axes too."""
     name = node.inputs[0]
     late = ctx.ask.facts.get(name)
-    times, axes, b = ctx.ask.time_axes(name), reduced_axes(ctx, node), ctx.builder
+    times, axes = ctx.ask.time_axes(name), reduced_axes(ctx, node)
     if not isinstance(late, Late) or not set(times) <= axes or any(ctx.ask.sizes_static(name)[a] < 0 for a in axes):
         ctx.ask.operand(node, name)
     assert isinstance(late, Late)
@@ -348,14 +353,14 @@ def _reduced(ctx: Context, node: Node) -> Plan | None:
 
     def contract(fold: Fold, weights: ir.Value | None, x: ir.Value | None) -> ir.Value:
         given = [v for v in (weights, x) if v is not None]
-        product = given[0] if len(given) == 1 else b.op("Mul", *given)
+        product = given[0] if len(given) == 1 else ctx.builder.op("Mul", *given)
         return fold.reduced("ReduceSum", product, [time - rank])
 
     pooled = Pooled(ctx, node, late, contract, ())
     pooled = replace(pooled, sizes=_broadcast(pooled.wires, _rank(pooled.wires)))
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
-        total = pooled.make(fold, values)
+        b, total = ctx.builder, pooled.make(fold, values)
         others = axes - {time}
         dims = [1 if i == time or s < 0 else s for i, s in enumerate(full)]
         total = b.op("Expand", total, b.ints(*dims))

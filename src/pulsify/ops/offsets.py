@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import ALL, Layout, Window, Wire
+from pulsify.analysis.facts import ALL, Deferred, Layout, Window, Wire, deferred, emitted
 from pulsify.analysis.proof.numbers import Looked, follower, rows_of
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.values.follow import Fixed
@@ -51,7 +51,7 @@ def line_of(values: Mapping[int, Mapping[int, float]]) -> Line | None:
     return line if exact else None
 
 
-def by_offset(ctx: Context, node: Node, name: str, shown: Shown, looked: int, offsets: ir.Value) -> ir.Value:
+def by_offset(ctx: Context, node: Node, name: str, shown: Shown, looked: int, offsets: Deferred) -> Deferred:
     """The rows of a table for some offsets, int64 [n]: known when the stream runs. looked: so many were at least."""
     asked, ctx.ask.facts = ctx.ask.facts, dict(ctx.ask.facts)
     try:
@@ -174,20 +174,22 @@ def _rows_shown(ctx: Context, node: Node, axis: int, s: int) -> Array:
     return ctx.ask.traces.tracer.evaluator.run(node, inputs)[0]
 
 
-def _taken(ctx: Context, name: str, axis: int, leaf: Leaf, offsets: ir.Value) -> Callable[[Window], ir.Value]:
-    b, dims = ctx.builder, len(ctx.ask.dims(name))
+def _taken(ctx: Context, name: str, axis: int, leaf: Leaf, offsets: Deferred) -> Callable[[Window], Deferred]:
+    dims = len(ctx.ask.dims(name))
+    table = ctx.ask.operand(ctx.ask.model.producers[name], leaf.rows) if leaf.rows else None
 
-    def take(window: Window) -> ir.Value:
+    def make() -> ir.Value:
+        b = ctx.builder
         kind = ir.DataType.INT64 if leaf.rows or ctx.ask.dtype(name).is_integer() else ctx.ask.dtype(name)
-        x = b.op("Cast", offsets, to=int(kind))
+        x = b.op("Cast", offsets.value, to=int(kind))
         slope, base = (b.constant(np.array(v, kind.numpy()), "line") for v in (leaf.line.slope, leaf.line.base))
         x = b.op("Add", b.op("Mul", x, slope), base)
         if leaf.rows:
             low, high = (b.constant(np.array(v, np.int64), "int") for v in (0, ctx.ask.dims(leaf.rows)[axis] - 1))
             place = b.op("Min", b.op("Max", x, low), high)  # what lies outside is never seen
-            return b.op("Gather", ctx.ask.operand(ctx.ask.model.producers[name], leaf.rows), place, axis=axis)
+            return b.op("Gather", emitted(table), place, axis=axis)
         x = b.op("Cast", x, to=int(ctx.ask.dtype(name)))
         others = [i for i in range(dims) if i != axis]
         return b.op("Unsqueeze", x, b.ints(*others)) if others else x
 
-    return take
+    return lambda window: deferred(make, offsets, table)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.proof.values import known_at
@@ -61,13 +61,13 @@ def _plan(
     ctx: Context, node: Node, wire: Wire, others: list[int], fill: Fill | None, reach: Reach, length: Length | None
 ) -> Plan:
     """Frames outside the stream are filled in as they are read; the other axes are padded by the operator itself."""
+    value = ctx.ask.operand(node, node.input(2)) if any(others) else None
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         if not any(others):
             return (values[0],)
-        value = ctx.ask.operand(node, node.input(2))
-        mode = node.attr("mode", "constant")
-        return (ctx.builder.op("Pad", values[0], ctx.builder.ints(*others), value, mode=mode, name=node.name),)
+        mode, pads = node.attr("mode", "constant"), ctx.builder.ints(*others)
+        return (ctx.builder.op("Pad", values[0], pads, emitted(value), mode=mode, name=node.name),)
 
     layout = ctx.ask.layout(node, node.outputs[0], wire.layout.outer)
     fills = any(others) and node.attr("mode", "constant") == "constant" and _value(ctx, node) != 0

@@ -12,10 +12,23 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
-from pulsify.analysis.facts import Field, Layout, Offsets, Side, Tabled, Window, Windows, Wire
+from pulsify.analysis.facts import (
+    Deferred,
+    Field,
+    Layout,
+    Offsets,
+    Side,
+    Tabled,
+    Window,
+    Windows,
+    Wire,
+    deferred,
+    deferred_all,
+    emitted,
+)
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context
-from pulsify.convert.primitives.boundary import aligned
+from pulsify.convert.primitives.boundary import aligned, check_aligned
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
@@ -74,13 +87,13 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
         )
     axes = (times[0], times[1])
     sides = tuple(_side(ctx, operands, a) for a in axes)
-    made: dict[tuple[Windows, Offsets], Sequence[ir.Value]] = {}
+    made: dict[tuple[Windows, Offsets], tuple[Deferred, ...]] = {}
     at = node.outputs.index(name)
 
-    def take(windows: Windows, offsets: Offsets) -> ir.Value:
+    def take(windows: Windows, offsets: Offsets) -> Deferred:
         key = (windows, offsets)
         if key not in made:
-            made[key] = _emit(ctx, node, operands, dict(zip(axes, windows, strict=True)), offsets)
+            made[key] = _planned(ctx, node, operands, dict(zip(axes, windows, strict=True)), offsets)
         return made[key][at]
 
     ctx.ask.facts[name] = Field(
@@ -136,22 +149,22 @@ def _only_field(node: Node, operands: list[Operand]) -> Field | None:
 
 def _raw(
     ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]
-) -> Callable[[Tabled], ir.Value] | None:
+) -> Callable[[Tabled], Deferred] | None:
     """The same of another table, made by the same nodes."""
     product = _product(node, operands)
     if product is None:
         return None
     inner = _only_field(node, operands)
 
-    def made(t: Tabled) -> ir.Value:
+    def made(t: Tabled) -> Deferred:
         if inner is None or inner.raw is None:
             wire = ctx.ask.wire(node.inputs[1 - product[1]])
             assert wire is not None
-            inputs: list[ir.Value | None] = [wire.take(t.rows)] * 2
-            inputs[product[1]] = t.table
-            return mark(clone(ctx, node, inputs)[0], POSITIONS)
+            pair = [wire.take(t.rows)] * 2
+            pair[product[1]] = t.table
+            return deferred(lambda: mark(clone(ctx, node, [v.value for v in pair])[0], POSITIONS), *pair)
         windows = dict(zip(axes, (t.rows, Window(t.rows.p, 0, t.count)), strict=True))
-        return _emit(ctx, node, operands, windows, (0, 0), {inner: inner.raw(t)})[0]
+        return _planned(ctx, node, operands, windows, (0, 0), {inner: inner.raw(t)})[0]
 
     return made
 
@@ -176,14 +189,14 @@ def _side(ctx: Context, operands: list[Operand], axis: int) -> Side:
     )
 
 
-def _emit(
+def _planned(
     ctx: Context,
     node: Node,
     operands: list[Operand],
     windows: dict[int, Window],
     offsets: Offsets,
-    instead: Mapping[Field, ir.Value] | None = None,
-) -> Sequence[ir.Value]:
+    instead: Mapping[Field, Deferred] | None = None,
+) -> tuple[Deferred, ...]:
     """The node on windows of its inputs. instead: what stands for some of them."""
     there = instead or {}
     given = {
@@ -194,7 +207,27 @@ def _emit(
     }
     inputs = [given.get(i) for i in range(len(node.inputs))]
     if node.op in ("Squeeze", "Unsqueeze"):
-        return clone(ctx, node, [inputs[0], *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
+        inputs = [inputs[0], *(ctx.ask.operand(node, n) for n in node.inputs[1:])]
+    within = None
+    if node.op in ("Softmax", "LogSoftmax"):
+        within = _within(ctx, node, operands[0], windows)
+    if node.op == "Tile" and not repeats_one(ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])):
+        _check_tiled(ctx, node)
+
+    def make() -> Sequence[ir.Value]:
+        return _emit(ctx, node, operands, windows, [emitted(i) for i in inputs], within)
+
+    return deferred_all(make, len(node.outputs), *inputs, within)
+
+
+def _emit(
+    ctx: Context,
+    node: Node,
+    operands: list[Operand],
+    windows: dict[int, Window],
+    inputs: list[ir.Value | None],
+    within: Deferred | None,
+) -> Sequence[ir.Value]:
     if node.op in ("Reshape", "Flatten"):
         sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, -1) for a, s in enumerate(sizes)]
@@ -206,8 +239,8 @@ def _emit(
         sizes = ctx.ask.sizes_static(node.outputs[0])
         dims = [windows[a].frames if a in windows else max(s, 1) for a, s in enumerate(sizes)]
         return (ctx.builder.op("Expand", inputs[0], ctx.builder.ints(*dims)),)
-    if node.op in ("Softmax", "LogSoftmax"):
-        inputs[0] = _masked(ctx, node, operands[0], inputs[0], windows)
+    if within is not None:
+        inputs[0] = _masked(ctx, operands[0], inputs[0], within)
     made = clone(ctx, node, inputs)
     if node.op == "Softmax":
         mark(made[0], WEIGHTS)
@@ -225,10 +258,13 @@ def _reshaped(ctx: Context, x: ir.Value, dims: list[int], axes: Mapping[int, int
     return b.op("Reshape", x, b.op("Concat", *sizes, axis=0))
 
 
-def _tiled(ctx: Context, node: Node, x: ir.Value | None) -> ir.Value:
-    """Heads said again; what is repeated along time is one frame, which is spread already."""
+def _check_tiled(ctx: Context, node: Node) -> None:
     if min(ctx.ask.sizes_static(node.outputs[0])) < 0:
         ctx.ask.refuse(node, "it repeats heads as often as there are streams", ctx.ask.fix_batch(), kind=Kind.BATCH)
+
+
+def _tiled(ctx: Context, node: Node, x: ir.Value | None) -> ir.Value:
+    """Heads said again; what is repeated along time is one frame, which is spread already."""
     before, after = ctx.ask.dims(node.inputs[0]), ctx.ask.dims(node.outputs[0])
     times = ctx.ask.time_axes(node.outputs[0])
     return ctx.builder.op(
@@ -238,7 +274,7 @@ def _tiled(ctx: Context, node: Node, x: ir.Value | None) -> ir.Value:
     )
 
 
-def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> ir.Value | None:
+def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offsets: Offsets) -> Deferred | None:
     if isinstance(o.fact, Wire):
         (out,) = o.axes.values()
         if o.fact.constant_frame is not None and traits(node.op).elementwise:
@@ -249,7 +285,8 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
             target = Layout(
                 tuple(0 if i == out else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0]))), out
             )
-            value = aligned(ctx, o.fact, value, target, windows[out])
+            check_aligned(ctx, o.fact, target, windows[out])
+            return _beside(ctx, o.fact, value, target, windows[out])
         return value
     if isinstance(o.fact, Field):
         first, second = (windows[o.axes[s.axis]] for s in o.fact.sides)
@@ -264,16 +301,24 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
     return ctx.ask.operand(node, o.name)
 
 
-def _masked(ctx: Context, node: Node, o: Operand, x: ir.Value | None, windows: dict[int, Window]) -> ir.Value:
-    """Scores with what lies outside the stream at -inf, so that a softmax gives it no weight."""
-    assert x is not None
+def _beside(ctx: Context, wire: Wire, value: Deferred, target: Layout, window: Window) -> Deferred:
+    return deferred(lambda: aligned(ctx, wire, value.value, target, window), value)
+
+
+def _within(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> Deferred | None:
+    """What of a softmax lies inside the stream; None if it does not go along time."""
     axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
     if axis not in windows:
-        return x
+        return None
+    assert isinstance(o.fact, Field)
+    return inside(ctx, node, node.outputs[0], windows, axis, o.fact.side(axis).length)
+
+
+def _masked(ctx: Context, o: Operand, x: ir.Value | None, within: Deferred) -> ir.Value:
+    """Scores with what lies outside the stream at -inf, so that a softmax gives it no weight."""
     assert isinstance(o.fact, Field)
     low = ctx.builder.constant(np.array(-np.inf, o.fact.dtype.numpy()), "minus_inf")
-    within = inside(ctx, node, node.outputs[0], windows, axis, o.fact.side(axis).length)
-    return ctx.builder.op("Where", within, x, low)
+    return ctx.builder.op("Where", within.value, x, low)
 
 
 # ---- moved about: the relative shift
@@ -300,7 +345,7 @@ def _moved(ctx: Context, node: Node) -> None:
     times = ctx.ask.time_axes(name)
     axes = (times[0], times[1]) if len(times) == 2 else (source.sides[0].axis, source.sides[1].axis)
 
-    def take(windows: Windows, offsets: Offsets) -> ir.Value:
+    def take(windows: Windows, offsets: Offsets) -> Deferred:
         from pulsify.ops.skew import skewed
 
         return skewed(ctx, node, origin, moves, axes, windows, offsets)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Final, Late, Layout, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Deferred, Final, Late, Layout, Static, Varying, Window, Wire, deferred_all, emitted
 from pulsify.convert.at_end import at_end
 from pulsify.convert.context import Context, broadcast_axis
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import aligned
+from pulsify.convert.primitives.boundary import aligned, check_aligned
 from pulsify.convert.primitives.builder import Builder, choose
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
@@ -47,15 +47,15 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
     if (late := joined(ctx, node, wires)) is not None:
         ctx.ask.facts[name] = late
         return None
-    check_operands(ctx, node, wires)
+    beside = beside_wires(ctx, node, wires)
     target = _target(ctx, node, list(wires.values()))
     reads = tuple(Read(w, broadcast=True) for w in wires.values())
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))
         inputs = [
-            aligned(ctx, wires[i], given[i], target, window) if i in given else ctx.ask.operand(node, n)
-            for i, n in enumerate(node.inputs)
+            aligned(ctx, wires[i], given[i], target, window) if i in given else emitted(beside[i])
+            for i in range(len(node.inputs))
         ]
         if node.op in ("Div", "Mod") and 1 in given and wires[1].dtype.is_integer():
             inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
@@ -63,12 +63,17 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
 
     if all(w.constant_frame is not None and w.length is None and not w.first for w in wires.values()):
         alike = [w.constant_frame for w in wires.values() if w.constant_frame is not None]
-        frame = emit(alike, Window(1, 0, 1))[0]  # one frame is all of them
-        assert frame is not None
+        one, count = Window(1, 0, 1), len(node.outputs)  # one frame is all of them
+        frame = deferred_all(lambda: emit([f.value for f in alike], one), count, *alike, *beside.values())[0]
         ctx.ask.facts[name] = constant_wire(ctx, name, frame, target)
         return None
+
+    def check(window: Window) -> None:
+        for wire in wires.values():
+            check_aligned(ctx, wire, target, window)
+
     layouts = (target, *(None for _ in node.outputs[1:]))
-    return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True)
+    return Plan(reads, layouts, common_length(list(wires.values())), emit, merges=True, check=check)
 
 
 def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
@@ -127,7 +132,7 @@ def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None
     wires = {i: w for i, n in enumerate(node.inputs) if n and (w := ctx.ask.wire(n)) is not None}
     if not wires:
         return static(ctx, node)
-    check_operands(ctx, node, wires)
+    beside = beside_wires(ctx, node, wires)
     outers = {w.layout.outer for w in wires.values() if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
@@ -144,7 +149,7 @@ def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None
         for i, w in wires.items():
             if first is not None and w.constant_frame is not None and w.layout.outer != outer:
                 given[i] = as_many(ctx, w, given[first], wires[first])
-        inputs = [given[i] if i in given else ctx.ask.operand(node, n) for i, n in enumerate(node.inputs)]
+        inputs = [given[i] if i in given else emitted(beside[i]) for i in range(len(node.inputs))]
         return (make or clone)(ctx, node, inputs)
 
     layouts = tuple(ctx.ask.layout(node, o, outer) if o else None for o in node.outputs)
@@ -164,14 +169,12 @@ def as_many(ctx: Context, wire: Wire, beside: ir.Value, other: Wire) -> ir.Value
     b = ctx.builder
     parts = [b.ints(1)] * wire.layout.rank
     parts[wire.layout.axis] = b.size(beside, other.layout.axis)
-    return b.op("Expand", wire.constant_frame, b.op("Concat", *parts, axis=0))
+    return b.op("Expand", emitted(wire.constant_frame), b.op("Concat", *parts, axis=0))
 
 
-def check_operands(ctx: Context, node: Node, wires: Container[int]) -> None:
-    """Refuse what has no time axis and yet is not fixed, before anything is emitted."""
-    for i, name in enumerate(node.inputs):
-        if i not in wires:
-            ctx.ask.operand(node, name)
+def beside_wires(ctx: Context, node: Node, wires: Container[int]) -> dict[int, Deferred | None]:
+    """Inputs without a time axis, by index. Refuses what is not fixed."""
+    return {i: ctx.ask.operand(node, name) for i, name in enumerate(node.inputs) if i not in wires}
 
 
 def common_length(wires: list[Wire]) -> Length | None:
@@ -190,10 +193,16 @@ def static(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
     finals = [f.final for f in given if f.final is not None]
     final = Final(_maker(finals), tuple(dict.fromkeys(w for f in finals for w in f.waits))) if finals else None
     first = tuple(dict.fromkeys(w for f in given for w in f.first))
-    inputs = [None if f is None else f.value for f in facts]
-    if final is not None or first:
-        inputs = _safe(ctx, node, facts, inputs)
-    for output, value in zip(node.outputs, (make or clone)(ctx, node, inputs), strict=True):
+    unsafe = _unsafe(ctx, node, facts) if final is not None or first else None
+
+    def emit() -> Sequence[ir.Value]:
+        inputs = [None if f is None else f.value for f in facts]
+        if unsafe is not None:
+            inputs[unsafe] = _safe(ctx, node, unsafe, inputs[unsafe])
+        return (make or clone)(ctx, node, inputs)
+
+    made = deferred_all(emit, len(node.outputs), *(f.made for f in given))
+    for output, value in zip(node.outputs, made, strict=True):
         if output:
             ctx.ask.facts[output] = Static(value, final, first)
     return None
@@ -214,27 +223,28 @@ def _maker(finals: list[Final]) -> Node | None:
     return next((f.node for f in finals if f.node is not None), None)
 
 
-def _safe(ctx: Context, node: Node, facts: list[Static | None], inputs: list[ir.Value | None]) -> list[ir.Value | None]:
-    """Until it is right a value may be anything: no divisor that is zero, no place outside a table."""
-    b = ctx.builder
+def _unsafe(ctx: Context, node: Node, facts: list[Static | None]) -> int | None:
+    """Which input may be anything until it is right, and must not: a divisor, or a place in a table."""
     at = {"Div": 1, "Mod": 1, "Gather": 1, "GatherElements": 1}.get(node.op)
     if at is None:
         if node.op in TAKES_PLACES and any(f and (f.final or f.first) for f in facts[1:]):
             ctx.ask.refuse(
                 node, "where it reads or writes follows from the stream", "do it in a second model", kind=Kind.DATA
             )
-        return inputs
-    fact, dtype = facts[at], ctx.ask.dtype(node.inputs[at])
-    if fact is None or not (fact.final or fact.first) or not dtype.is_integer():
-        return inputs
-    x, out = fact.value, list(inputs)
+        return None
+    fact = facts[at]
+    if fact is None or not (fact.final or fact.first) or not ctx.ask.dtype(node.inputs[at]).is_integer():
+        return None
+    if node.op not in ("Div", "Mod") and ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)] < 0:
+        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
+    return at
+
+
+def _safe(ctx: Context, node: Node, at: int, x: ir.Value | None) -> ir.Value:
+    """Its value, but no divisor that is zero, and no place outside the table."""
+    b, dtype = ctx.builder, ctx.ask.dtype(node.inputs[at])
     if node.op in ("Div", "Mod"):
-        none, one = (b.constant(np.array(v, dtype.numpy()), "int") for v in (0, 1))
-        out[at] = choose(b, b.op("Equal", x, none), one, x, dtype)
-    else:
-        rows = ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)]
-        if rows < 0:
-            ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
-        low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-rows, rows - 1))
-        out[at] = b.op("Min", b.op("Max", x, low), high)
-    return out
+        return not_zero(b, dtype, x)
+    rows = ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)]
+    low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-rows, rows - 1))
+    return b.op("Min", b.op("Max", x, low), high)

@@ -45,15 +45,18 @@ def pool(ctx: Context, node: Node) -> Plan | None:
         ctx.ask.ledger.require(node.name, length, at_least=1)
         ctx.ask.ledger.require(node.name, wire.length, at_least=1)  # the runtime pools no empty input
 
+    attrs = _rounded_down(ctx, node, settle_other_pads(ctx, node, kernel, t.spatial), t.spatial)
+    averaged = node.op == "AveragePool"
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        attrs = _rounded_down(ctx, node, settle_other_pads(ctx, node, kernel, t.spatial), t.spatial)
         out = ctx.builder.ops(node.op, [values[0]], attrs, name=node.name)[0]
-        if node.op != "AveragePool" or length is None:
+        if not averaged or length is None:
             return (out,)
         return (_corrected(ctx, node, wire, t, reach, length, window, out),)
 
     fill = Fill(value=_neutral(node, wire)) if reach.lo < 0 or _looks_past_end(wire, reach, length) else None
-    return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+    ends = averaged and length is not None and _counts_end(node, wire, t, reach, length)
+    return Plan((Read(wire, reach, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit, ends=ends)
 
 
 @rule("LRN", says="across channels; along time, where that is the channel axis")
@@ -126,9 +129,8 @@ def _corrected(
     assert wire.length is not None
     include = bool(node.attr("count_include_pad", 0))
     starts = t.before > 0 and not include
-    past = overrun(reach, wire.length, length)
     counted = wire.length.then(add=t.after) if include else wire.length
-    ends = past > (t.after if include else 0)
+    ends = _counts_end(node, wire, t, reach, length)
     if not starts and not ends:
         return out
     lo, hi = reach.span(window.start, window.end)
@@ -143,6 +145,12 @@ def _corrected(
     layout = Layout(tuple(s if s <= 0 else 1 for s in sizes), wire.layout.axis)
     safe = b.op("Max", share, b.constant(np.array(1 / (2 * t.kernel), dtype.numpy()), "least"))
     return b.op("Div", out, along(ctx, safe, layout, window.frames))
+
+
+def _counts_end(node: Node, wire: Wire, t: Probes, reach: Reach, length: Length) -> bool:
+    """Do the last windows hold frames that do not count?"""
+    assert wire.length is not None
+    return overrun(reach, wire.length, length) > (t.after if node.attr("count_include_pad", 0) else 0)
 
 
 def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:

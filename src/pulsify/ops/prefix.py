@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Window, Wire
+from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
@@ -50,13 +50,18 @@ def cumulative(ctx: Context, node: Node) -> Plan | None:
         )
     sizes = tuple(1 if i == wire.layout.axis else s for i, s in enumerate(wire.layout.sizes))
 
+    over = ctx.ask.operand(node, node.inputs[1])
+    assert over is not None
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
-        return (_running(ctx, node, wire, sizes, values[0], window),)
+        return (_running(ctx, node, wire, sizes, values[0], window, over),)
 
     return Plan((Read(wire),), (wire.layout,), wire.length, emit, exact=True)
 
 
-def _running(ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, window: Window) -> ir.Value:
+def _running(
+    ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, window: Window, over: Deferred
+) -> ir.Value:
     """One frame after the other onto the carried value, so that every addition rounds as it does in batch.
 
     The carried value is the frame before the pulse's first: `CumSum([carried, *pulse])` is all that is given out, but
@@ -81,8 +86,7 @@ def _running(ctx: Context, node: Node, wire: Wire, sizes: Sizes, x: ir.Value, wi
         out = last = b.ops(JOIN[node.op, negated], [x, so_far.value], name=node.name)[0]
     else:
         first = b.op("Neg", so_far.value) if negated else so_far.value
-        axis = ctx.ask.operand(node, node.inputs[1])
-        sums = b.ops(node.op, [b.op("Concat", first, x, axis=time), axis], name=node.name)[0]
+        sums = b.ops(node.op, [b.op("Concat", first, x, axis=time), over.value], name=node.name)[0]
         if exclusive:
             out, last = b.slice(sums, time, 0, p), b.slice(sums, time, p, p + 1)
         else:
@@ -98,12 +102,16 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
     frame = ctx.ask.traces.runs[0][node.inputs[0]]
     if not frame.known or (frame.array.dtype.kind == "f" and (frame.array * 1024 % 1).any()):  # sums that round
         return None
-    for each in np.unique(frame.array) if frame.array.dtype.kind == "f" else ():
-        exact_up_to(ctx, name, 0.0, float(each))
+    for number in np.unique(frame.array) if frame.array.dtype.kind == "f" else ():
+        exact_up_to(ctx, name, 0.0, float(number))
     count = counter(ctx, name, wire.layout.axis, 0 if node.attr("exclusive", 0) else 1, 1)
 
-    def take(window: Window) -> ir.Value:
-        return ctx.builder.op("Mul", count.take(window), wire.constant_frame)
+    each = wire.constant_frame
+    assert each is not None
+
+    def take(window: Window) -> Deferred:
+        x = count.take(window)
+        return deferred(lambda: ctx.builder.op("Mul", x.value, each.value), x, each)
 
     layout = Layout(wire.layout.sizes, wire.layout.axis, count.layout.outer)
     return Wire(name, layout, wire.dtype, None, None, take)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Final, Static, Window, Wire
+from pulsify.analysis.facts import Deferred, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import in_frames, measured, numbers, same_series
 from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
+from pulsify.convert.plan import Plan, Read, Whole
 from pulsify.convert.primitives.boundary import gather_frames
 from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
 from pulsify.convert.primitives.fold import SHORT
@@ -52,12 +52,16 @@ def recurrent(ctx: Context, node: Node) -> Plan | None:
     if node.op == "GRU":  # the runtime takes no empty sequence there
         ctx.ask.ledger.require(node.name, wire.length, at_least=1)
 
+    weights = (1, 2, 3, 7)  # W, R, B and the peepholes
+    given = {i: ctx.ask.operand(node, n) for i, n in enumerate(node.inputs) if n and i in weights}
+    starts = [_initial(ctx, node, FIRST_STATE + i) for i in range(2 if node.op == "LSTM" else 1)]
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
-        return _emit(ctx, node, wire, values[0], window, wanted)
+        return _emit(ctx, node, wire, values[0], window, bool(wanted), given, starts)
 
     first = node.outputs[0]
-    layouts = (ctx.ask.layout(node, first) if first else None,)
-    return Plan((Read(wire),), layouts, wire.length, emit, exact=True)
+    layouts = (ctx.ask.layout(node, first) if first else None, *(None for _ in node.outputs[1:]))
+    return Plan((Read(wire),), layouts, wire.length, emit, exact=True, whole=Whole())
 
 
 def _over_another_axis(ctx: Context, node: Node, wire: Wire) -> Plan | None:
@@ -88,7 +92,7 @@ def _check_lengths(ctx: Context, node: Node, wire: Wire) -> None:
         )
 
 
-def _initial(ctx: Context, node: Node, index: int) -> ir.Value | None:
+def _initial(ctx: Context, node: Node, index: int) -> Deferred | None:
     """The initial state, or None if it is zero."""
     name = node.input(index)
     if not name:
@@ -102,19 +106,26 @@ def _state_sizes(ctx: Context, node: Node, wire: Wire) -> tuple[int, ...]:
 
 
 def _emit(
-    ctx: Context, node: Node, wire: Wire, x: ir.Value, window: Window, wanted: list[int]
+    ctx: Context,
+    node: Node,
+    wire: Wire,
+    x: ir.Value,
+    window: Window,
+    wanted: bool,
+    given: Mapping[int, Deferred | None],
+    starts: Sequence[Deferred | None],
 ) -> Sequence[ir.Value | None]:
     """In float32 where the frames are in half precision: so does the runtime, from the first frame to the last."""
     b, sizes = ctx.builder, _state_sizes(ctx, node, wire)
-    count = 2 if node.op == "LSTM" else 1
+    count = len(starts)
     dtype = SHORT.get(wire.dtype, wire.dtype)
 
     def cast(value: ir.Value | None, to: ir.DataType) -> ir.Value | None:
         return value if value is None or dtype == wire.dtype else b.op("Cast", value, to=int(to))
 
     carries = [
-        carry(ctx, f"{node.name}_{'hc'[i]}", dtype, sizes, cast(_initial(ctx, node, FIRST_STATE + i), dtype), window)
-        for i in range(count)
+        carry(ctx, f"{node.name}_{'hc'[i]}", dtype, sizes, cast(emitted(start), dtype), window)
+        for i, start in enumerate(starts)
     ]
     skip = skipped(ctx, window)
     real = None
@@ -122,8 +133,7 @@ def _emit(
         real = real_count(ctx, window, wire.length if wanted else None, skip)
     if skip is not None:  # bring the first real frame to the front
         x = gather_frames(ctx, x, _turned(ctx, skip, window, 1), wire.layout, window.frames)
-    weights = (1, 2, 3, 7)  # W, R, B and the peepholes
-    inputs = [cast(ctx.ask.operand(node, n), dtype) if n and i in weights else None for i, n in enumerate(node.inputs)]
+    inputs = [cast(emitted(given.get(i)), dtype) for i in range(len(node.inputs))]
     inputs += [None] * (FIRST_STATE + count - len(inputs))
     inputs[0], inputs[LENGTHS] = cast(x, dtype), None if real is None else _per_row(ctx, real, sizes)
     for i, c in enumerate(carries):
@@ -136,18 +146,10 @@ def _emit(
             after = made[1 + i] = b.op("Where", per_stream(ctx, some, sizes), after, c.value)
         c.keep(after)
     made = [v for v in (cast(m, wire.dtype) for m in made) if v is not None]
-    _file_finals(ctx, node, wire, window, made)
     if skip is not None and node.outputs[0]:
         layout = ctx.ask.layout(node, node.outputs[0])
         made[0] = gather_frames(ctx, made[0], _turned(ctx, skip, window, -1), layout, window.frames)
-    return (made[0],)
-
-
-def _file_finals(ctx: Context, node: Node, wire: Wire, window: Window, made: list[ir.Value]) -> None:
-    assert wire.length is not None
-    for name, value in zip(node.outputs[1:], made[1:], strict=False):
-        if name:
-            ctx.ask.facts[name] = Static(value, Final(node, ((wire.length, window),)))
+    return made
 
 
 def _turned(ctx: Context, skip: ir.Value, window: Window, by: int) -> ir.Value:

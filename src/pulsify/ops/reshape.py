@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import BEHIND, Layout, Outer, Prefix, Window, Wire
+from pulsify.analysis.facts import BEHIND, Deferred, Layout, Outer, Prefix, Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
 from pulsify.convert.context import Context
@@ -82,24 +82,26 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
     if node.op == "Reshape":
         _check_shape(ctx, node, wire, layout, den, num)
 
+    # a Reshape can leave one size open, not two; an axis of one more or less needs no size
+    beside: list[Deferred | None] = []
+    if node.op in ("Squeeze", "Unsqueeze") and num == den:
+        beside = [ctx.ask.operand(node, n) for n in node.inputs[1:]]
+
+    def check(window: Window) -> None:
+        if layout.shape(window.frames).count(-1) > 1 and (node.op not in ("Squeeze", "Unsqueeze") or num != den):
+            ctx.ask.refuse(
+                node, f"time and batch are merged in this {node.op}, and the batch size is open",
+                "export with a fixed batch of 1, or keep streams and time on axes of their own", kind=Kind.BATCH
+            )  # fmt: skip
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         lo, hi = reach.span(window.start, window.end)
         have, want = (lo * den, hi * den), (window.start * num, window.end * num)
-        if layout.shape(window.frames).count(-1) > 1:  # a Reshape can leave one size open, not two
-            return _as_it_is(ctx, node, values[0], have == want)
+        if layout.shape(window.frames).count(-1) > 1:
+            return clone(ctx, node, [values[0], *map(emitted, beside)])
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
-    return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies)
-
-
-def _as_it_is(ctx: Context, node: Node, value: ir.Value, whole: bool) -> Sequence[ir.Value]:
-    """An axis of one more or less needs no size."""
-    if node.op not in ("Squeeze", "Unsqueeze") or not whole:
-        ctx.ask.refuse(
-            node, f"time and batch are merged in this {node.op}, and the batch size is open",
-            "export with a fixed batch of 1, or keep streams and time on axes of their own", kind=Kind.BATCH
-        )  # fmt: skip
-    return clone(ctx, node, [value, *(ctx.ask.operand(node, n) for n in node.inputs[1:])])
+    return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies, check=check)
 
 
 def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> None:

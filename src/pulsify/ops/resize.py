@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import as_expected, measured, numbers, sizes
 from pulsify.convert.context import Context
@@ -21,9 +22,9 @@ from pulsify.core.reach import Reach, fit
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant, multiply
-from pulsify.ops.pointwise import static
+from pulsify.ops.pointwise import Make, static
 from pulsify.ops.registry import rule
-from pulsify.ops.resize_across import Given, resized
+from pulsify.ops.resize_across import Given, parts_of, resized
 
 HALF, NONE = Fraction(1, 2), Fraction(0)
 BELOW, ABOVE = np.float32(0.499999), np.float32(0.500001)  # what lies between is half to the runtime
@@ -35,15 +36,16 @@ MANY = 8  # output frames for one of the input
 def resize(ctx: Context, node: Node) -> Plan | None:
     found = ctx.ask.wire(node.inputs[0])
     if found is None:
-        return static(ctx, node, _emit_static if _scales(ctx, node) and _static_factors(ctx, node) else None)
+        return static(ctx, node, _static(ctx, node))
     wire = measured(ctx.ask, node, found)
     factor = _factor(ctx, node, wire)
+    across = _across(ctx, node, wire, factor)
     if factor == 1:
         return Plan(
             (Read(wire),),
             (ctx.ask.layout(node, node.outputs[0], wire.layout.outer),),
             wire.length,
-            lambda values, window: (_emit(ctx, node, wire, values[0], factor, window.frames),),
+            lambda values, window: (across.emit(values[0], window.frames),),
         )
     _check(ctx, node, wire, factor)
     reach = _reach(node, factor)
@@ -74,7 +76,7 @@ def resize(ctx: Context, node: Node) -> Plan | None:
         if window.end > min(made, int((hi - begin) * factor)) + int(begin * factor):
             x = _extended(ctx, x, wire, factor.denominator)  # room for the last output frame; its taps are all real
             frames += factor.denominator
-        out = _emit(ctx, node, wire, x, factor, frames)
+        out = across.emit(x, frames)
         skip = window.start - int(begin * factor)
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
@@ -127,7 +129,7 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
     margin, furthest = _margin(node, factor)
     reach = _reach(node, factor, margin)
     ctx.ask.ledger.require(node.name, ends, at_most=furthest)
-    layout = ctx.ask.layout(node, node.outputs[0])
+    layout, across = ctx.ask.layout(node, node.outputs[0]), _across(ctx, node, wire, Fraction(1))
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b = ctx.builder
@@ -149,10 +151,10 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
             out = b.op("Add", out, part)
         dims = zip(ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0]), strict=True)
         alone = all(m == r for i, (m, r) in enumerate(dims) if i != layout.axis)
-        return (out if alone else _emit(ctx, node, wire, out, Fraction(1), window.frames),)
+        return (out if alone else across.emit(out, window.frames),)
 
     known = wire.end is None  # it could be had early, but which frame is shown at the end is not known before
-    return Plan((Read(wire, reach),), (layout,), length, emit, tail=known)
+    return Plan((Read(wire, reach),), (layout,), length, emit, tail=known, ends=True)
 
 
 def _margin(node: Node, factor: Fraction) -> tuple[Fraction, int]:
@@ -364,16 +366,44 @@ def _static_factors(ctx: Context, node: Node) -> list[float]:
     return out
 
 
-def _emit_static(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
-    x, sizes = inputs[0], tuple(max(s, -1) for s in ctx.ask.sizes_static(node.inputs[0]))
-    assert x is not None
+def _static(ctx: Context, node: Node) -> Make | None:
+    """The node by scales, of what has no time; None: as it is."""
+    factors = _static_factors(ctx, node) if _scales(ctx, node) else []
+    if not factors:
+        return None
+    sizes = tuple(max(s, -1) for s in ctx.ask.sizes_static(node.inputs[0]))
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
     given = Given(sizes, -1, tuple(ctx.ask.dims(node.outputs[0])))
-    return (resized(ctx, node, x, given, _static_factors(ctx, node), attrs),)
+    parts_of(ctx, node, given, factors)
+
+    def make(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
+        x = inputs[0]
+        assert x is not None
+        return (resized(ctx, node, x, given, factors, attrs),)
+
+    return make
 
 
-def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction, frames: int) -> ir.Value:
-    """The node itself on one window of so many frames, by scales (the sizes of a window are not the model's)."""
+@dataclass(frozen=True, eq=False)
+class Across:
+    """The node itself on one window, by scales (the sizes of a window are not the model's)."""
+
+    ctx: Context
+    node: Node
+    layout: Layout
+    made: tuple[int, ...]
+    scales: list[float]
+    attrs: dict[str, object]
+
+    def given(self, frames: int) -> Given:
+        dims = tuple(max(d, -1) for d in self.layout.shape(frames))
+        return Given(dims, self.layout.axis, self.made)
+
+    def emit(self, x: ir.Value, frames: int) -> ir.Value:
+        return resized(self.ctx, self.node, x, self.given(frames), self.scales, self.attrs)
+
+
+def _across(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> Across:
     rank = wire.layout.rank
     made, read = ctx.ask.dims(node.outputs[0]), ctx.ask.dims(node.inputs[0])
     scales = [1.0 if s < 0 else made[i] / read[i] for i, s in enumerate(wire.layout.sizes)]
@@ -386,5 +416,6 @@ def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction, f
     attrs = {k: v for k, v in node.attrs.items() if k not in ("axes", "keep_aspect_ratio_policy")}
     if _coordinates(node) == "pytorch_half_pixel" and factor != 1:
         attrs["coordinate_transformation_mode"] = "half_pixel"  # a window of one frame is no output of one frame
-    dims = tuple(max(d, -1) for d in wire.layout.shape(frames))
-    return resized(ctx, node, x, Given(dims, wire.layout.axis, tuple(made)), scales, attrs)
+    across = Across(ctx, node, wire.layout, tuple(made), scales, attrs)
+    parts_of(ctx, node, across.given(1), scales)
+    return across

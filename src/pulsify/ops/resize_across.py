@@ -24,15 +24,25 @@ class Given:
     made: tuple[int, ...]
 
 
+Part = tuple[Given, Scales, bool]  # what is resized, by how much, and whether by size
+
+
 def resized(
     ctx: Context, node: Node, x: ir.Value, given: Given, scales: Scales, attrs: Mapping[str, object]
 ) -> ir.Value:
     """By scales. Axes whose size these do not say (it is worked out in float32 or in double) are told it, and first."""
+    for part, by, by_size in parts_of(ctx, node, given, scales):
+        x = _apart(ctx, node, x, part, by, attrs, by_size)
+    return x
+
+
+def parts_of(ctx: Context, node: Node, given: Given, scales: Scales) -> list[Part]:
+    """The nodes it takes. Refuses what is resized otherwise from place to place."""
     if all(s == 1 or (i != given.axis and given.made[i] == given.dims[i]) for i, s in enumerate(scales)):
-        return x  # where all sizes stay the runtime copies, whatever the scales are
+        return []  # where all sizes stay the runtime copies, whatever the scales are
     told = [i for i, s in enumerate(scales) if i != given.axis and s != 1 and not _says(given, i, s)]
     if not told:
-        return _apart(ctx, node, x, given, scales, attrs, by_size=False)
+        return [_checked(ctx, node, (given, scales, False))]
     for i in told:
         if np.float32(given.made[i] / given.dims[i]) != np.float32(scales[i]):
             ctx.ask.refuse(
@@ -40,10 +50,20 @@ def resized(
                 f"the size of axis {i}, {given.dims[i]} times {scales[i]}, is rounded otherwise from place to place",
                 "give it sizes instead of scales, or a factor by which the size is whole",
             )
-    x = _apart(ctx, node, x, given, [s if i in told else 1.0 for i, s in enumerate(scales)], attrs, by_size=True)
+    parts = [_checked(ctx, node, (given, [s if i in told else 1.0 for i, s in enumerate(scales)], True))]
     rest = [1.0 if i in told else s for i, s in enumerate(scales)]
     dims = tuple(given.made[i] if i in told else d for i, d in enumerate(given.dims))
-    return _apart(ctx, node, x, Given(dims, given.axis, given.made), rest, attrs, False) if set(rest) != {1.0} else x
+    if set(rest) != {1.0}:
+        parts.append(_checked(ctx, node, (Given(dims, given.axis, given.made), rest, False)))
+    return parts
+
+
+def _checked(ctx: Context, node: Node, part: Part) -> Part:
+    given, scales, _ = part
+    over = [i for i, s in enumerate(scales) if s != 1]
+    if over and all(i != given.axis and given.made[i] == given.dims[i] for i in over):
+        ctx.ask.refuse(node, f"it moves entries along axis {over[0]}, whose size stays", "give that axis the factor 1")
+    return part
 
 
 def _says(given: Given, axis: int, scale: float) -> bool:
@@ -61,8 +81,6 @@ def _apart(
     """
     b, rank = ctx.builder, len(given.dims)
     over = [i for i, s in enumerate(scales) if s != 1]
-    if over and all(i != given.axis and given.made[i] == given.dims[i] for i in over):
-        ctx.ask.refuse(node, f"it moves entries along axis {over[0]}, whose size stays", "give that axis the factor 1")
     outer = rank == 4 and given.axis < 2 <= min(over, default=2)  # as it is
     if node.attr("mode", "nearest") == "nearest" or not over or given.axis in over or outer or given.dims.count(-1) > 1:
         return _node(ctx, node, x, given, scales, attrs, by_size)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Final, Static, Window, Wire
+from pulsify.analysis.facts import Deferred, Window, Wire, emitted
 from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
+from pulsify.convert.plan import Plan, Read, Whole
 from pulsify.convert.primitives.boundary import real_frames
 from pulsify.convert.primitives.builder import CHOSEN_AS, Builder, choose
 from pulsify.convert.primitives.carry import Carry, carry, wanted_by_anyone, zero
@@ -42,6 +42,9 @@ def scan(ctx: Context, node: Node) -> Plan:
         ctx.ask.refuse(node, "it turns for every frame without reading any", "let it read the frames of an input")
     ctx.ask.ledger.require(node.name, lengths[0], at_least=1)  # the runtime takes no empty scan
     finals = [c.final for c in parts.carried if c.final and wanted_by_anyone(ctx, c.final)]
+    kept = [_Kept(ctx.ask.dtype(c.start), ctx.ask.sizes_static(c.start)) for c in parts.carried]
+    starts = [_start(ctx, node, c.start) for c in parts.carried]
+    captured = {n: ctx.ask.operand(node, n) for n in body.captured}
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         length = lengths[0] if finals else None
@@ -49,28 +52,25 @@ def scan(ctx: Context, node: Node) -> Plan:
         if finals or window.start < 0:
             real = _one_stream(ctx, real_frames(ctx, window, length, starts=window.start < 0), window)
         b = ctx.builder
-        kept = [_Kept(ctx.ask.dtype(c.start), ctx.ask.sizes_static(c.start)) for c in parts.carried]
-        starts = [_start(ctx, node, c.start) for c in parts.carried]
         carries = [
-            k.carry(ctx, f"{node.name}_{i}", s, window) for i, (k, s) in enumerate(zip(kept, starts, strict=True))
+            k.carry(ctx, f"{node.name}_{i}", emitted(s), window)
+            for i, (k, s) in enumerate(zip(kept, starts, strict=True))
         ]
         before = [k.found(b, c.value) for k, c in zip(kept, carries, strict=True)]
         frames = [_first_stream(ctx, w, v, window) for w, v in zip(wires, values, strict=True)]
-        turns = _Iterations(ctx, node, body, parts, frames, window.frames)
+        turns = _Iterations(ctx, node, body, parts, frames, window.frames, captured)
         few = window.frames * (len(body.nodes) + 2) <= WRITTEN_OUT
         after, collected = (turns.written_out if few else turns.scan)(before, real)
-        for c, k, state, value in zip(carries, kept, parts.carried, after, strict=True):
+        for c, k, value in zip(carries, kept, after, strict=True):
             c.keep(k.left(b, value))
-            if state.final:
-                ctx.ask.facts[state.final] = Static(value, Final(node, ((lengths[0], window),)))
-        return [*(None for _ in parts.carried), *collected]
+        return [*after, *collected]
 
     layouts = [
         *(None for _ in parts.carried),
         *(ctx.ask.layout(node, a.outer) if a.outer else None for a in parts.collected),
     ]
     reads = tuple(Read(w) for w in wires)
-    return Plan(reads, tuple(layouts), lengths[0], emit, exact=True, merges=True)
+    return Plan(reads, tuple(layouts), lengths[0], emit, exact=True, merges=True, whole=Whole())
 
 
 @rule("Loop", says="where it is a scan over time; or turns a fixed number of times")
@@ -125,7 +125,7 @@ def _check(ctx: Context, node: Node, body: Body, parts: Looped) -> None:
             )
 
 
-def _start(ctx: Context, node: Node, name: str) -> ir.Value | None:
+def _start(ctx: Context, node: Node, name: str) -> Deferred | None:
     """The first state, or None if it is zero."""
     return None if zero(ctx, name) else ctx.ask.operand(node, name)
 
@@ -174,11 +174,18 @@ class _Iterations:
     """The body, turned once for every frame of a window."""
 
     def __init__(
-        self, ctx: Context, node: Node, body: Body, parts: Looped, scanned: list[ir.Value], frames: int
+        self,
+        ctx: Context,
+        node: Node,
+        body: Body,
+        parts: Looped,
+        scanned: list[ir.Value],
+        frames: int,
+        captured: Mapping[str, Deferred | None],
     ) -> None:
         self.ctx, self.node, self.body, self.parts = ctx, node, body, parts
         self.scanned, self.frames = scanned, frames
-        self.captured = {n: ctx.ask.operand(node, n) for n in body.captured}
+        self.captured = {n: emitted(v) for n, v in captured.items()}
         run = ctx.ask.traces.runs[0]
         self.types = ctx.ask.traces.tracer.evaluator.inside(node, parts, run.values)
         for n in body.nodes:

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Wire
+from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.batches import each_stream, one_behind_another
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import numbers, sizes
@@ -41,7 +41,7 @@ def few(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan:
 
 def by_coordinates(ctx: Context, node: Node, wire: Wire) -> Plan:
     """By coordinates along several axes: x[arange(B), n - 1], the last frame of every stream."""
-    index, axis, b = node.inputs[1], wire.layout.axis, ctx.builder
+    index, axis = node.inputs[1], wire.layout.axis
     depth = ctx.ask.dims(index)[-1]
     if node.attr("batch_dims", 0) or depth <= axis:
         ctx.ask.refuse(node, "it picks single elements out of the stream", "index one axis at a time (Gather)")
@@ -59,7 +59,8 @@ def by_coordinates(ctx: Context, node: Node, wire: Wire) -> Plan:
         others = np.array([int(c.item) for c in across.flat], np.int64).reshape(across.shape)
 
         def picked(x: ir.Value, inside: Array) -> ir.Value:
-            return b.op("GatherND", x, b.constant(np.insert(others, axis, inside, -1), "places"), name=node.name)
+            coordinates = ctx.builder.constant(np.insert(others, axis, inside, -1), "places")
+            return ctx.builder.op("GatherND", x, coordinates, name=node.name)
 
         return _taken(ctx, node, wire, places, picked)
     own = depth == 2 and ctx.ask.sizes_static(index) == (-1, 2) and wire.layout.sizes[streams[0]] == -1
@@ -70,7 +71,7 @@ def by_coordinates(ctx: Context, node: Node, wire: Wire) -> Plan:
 
 def of_each_stream(ctx: Context, node: Node, wire: Wire, index: str) -> Plan:
     """By an index into streams that lie one behind another: x.flatten(0, 1)[n - 1 + n * arange(B)]."""
-    ask, b, layout = ctx.ask, ctx.builder, wire.layout
+    ask, layout = ctx.ask, wire.layout
     count, rest = layout.outer[0], layout.sizes[1:]
     own = -1 if layout.outer == BATCHES else count
     plain = layout.axis == 0 and layout.outer in (BATCHES, (count, count)) and wire.length is not None
@@ -86,12 +87,12 @@ def of_each_stream(ctx: Context, node: Node, wire: Wire, index: str) -> Plan:
     if places or place is None or place >= 0 or place.denominator > 1:
         not_folded(ctx, node, wire)
     assert place is not None
-    apart = replace(
-        wire,
-        name=f"{wire.name}#streams",
-        layout=Layout((own, 0, *rest), 1),
-        take=lambda w: b.reshape(wire.take(w), [own, w.frames, *rest]),
-    )
+
+    def take(window: Window) -> Deferred:
+        x = wire.take(window)
+        return deferred(lambda: ctx.builder.reshape(x.value, [own, window.frames, *rest]), x)
+
+    apart = replace(wire, name=f"{wire.name}#streams", layout=Layout((own, 0, *rest), 1), take=take)
     return _taken(ctx, node, apart, np.array(int(place)), lambda x, inside: _along(ctx, x, inside, 1))
 
 

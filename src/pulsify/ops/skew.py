@@ -13,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Field, Offsets, Tabled, Windows
+from pulsify.analysis.facts import Deferred, Field, Offsets, Tabled, Window, Windows, deferred
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context
+from pulsify.convert.known_facts import constant_value
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import SHIFTED, mark
 from pulsify.core.traits import traits
@@ -31,7 +32,7 @@ LOOKED = 24  # frames back at which offsets are looked at, of a past that grows
 
 def skewed(
     ctx: Context, node: Node, origin: Field, moves: Moves, axes: tuple[int, int], windows: Windows, offsets: Offsets
-) -> ir.Value:
+) -> Deferred:
     """A window of the moved field, whose rows and columns are `axes`."""
     row, col = (side.axis for side in origin.sides)
     if origin.product is None or windows[0].p != windows[1].p or col != row + 1 or axes != (row, col):
@@ -52,14 +53,14 @@ def skewed(
     folded = folded_streams(ctx, name)
     if folded is not None:
         table = folded.once(ctx, node, table)
-    value = ctx.builder.constant(table, name)
+    value = constant_value(ctx, name, table)
     if folded is not None:
         value = folded.spread(ctx, value, table.shape, merged=traits(origin.product[0].op).axes == "einsum")
     raw = origin.raw(Tabled(value, rows, count))
-    return _skew(ctx, raw, origin.sizes, row, rows.frames, cols.frames)
+    return deferred(lambda: _skew(ctx, raw.value, origin.sizes, row, rows.frames, cols.frames), raw)
 
 
-def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windows, ahead: int) -> ir.Value:
+def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windows, ahead: int) -> Deferred:
     """As many columns as there are by now: the table is made for their offsets. ahead: the largest that is seen."""
     assert origin.product is not None and origin.raw is not None
     if min(origin.sizes[origin.sides[1].axis + 1 :], default=1) < 0:
@@ -69,24 +70,31 @@ def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
             "put the batch first",
             kind=Kind.LOOK_BACK,
         )
-    (rows, cols), b = windows, ctx.builder
+    rows, cols = windows
     name = origin.product[0].inputs[origin.product[1]]
     shown = rows_shown(ctx, node, origin, moves, (-LOOKED, ahead))
     everywhere(ctx, node, origin, moves, (-LOOKED, ahead), shown.places)
-    one, zero = b.ints(1), b.ints(0)
+    offsets = Deferred(lambda: _offsets(ctx, rows, cols))
+    raw = origin.raw(Tabled(by_offset(ctx, node, name, shown, LOOKED, offsets), rows, -1))
+    return deferred(lambda: _skew_grown(ctx, raw.value, origin, rows.frames), raw)
+
+
+def _offsets(ctx: Context, rows: Window, cols: Window) -> ir.Value:
+    """Of all columns there are by now to the rows of a pulse, int64 [n]."""
+    b = ctx.builder
     count = b.op("Add", ctx.clock.grown[cols], b.ints(rows.frames - 1))
-    last = cols.end - 1 - rows.start
-    up = b.op("Range", *(b.reshape(v, []) for v in (zero, count, one)))
-    offsets = b.op("Add", b.op("Sub", up, count), b.ints(last + 1))
-    table = by_offset(ctx, node, name, shown, LOOKED, offsets)
-    raw = origin.raw(Tabled(table, rows, -1))
-    r, axis = rows.frames, origin.sides[0].axis
-    if r == 1:
+    up = b.op("Range", *(b.reshape(v, []) for v in (b.ints(0), count, b.ints(1))))
+    return b.op("Add", b.op("Sub", up, count), b.ints(cols.end - rows.start))
+
+
+def _skew_grown(ctx: Context, raw: ir.Value, origin: Field, rows: int) -> ir.Value:
+    if rows == 1:
         return raw
+    b, axis = ctx.builder, origin.sides[0].axis
     lead, rest = [0] * axis, list(origin.sizes[axis + 2 :])
     flat = b.reshape(raw, [*lead, -1, *rest])
-    back = b.reshape(b.slice(flat, axis, r - 1, -1), [*lead, r, -1, *rest])
-    return mark(back if r == 2 else b.slice(back, axis + 1, 0, 2 - r), SHIFTED)
+    back = b.reshape(b.slice(flat, axis, rows - 1, -1), [*lead, rows, -1, *rest])
+    return mark(back if rows == 2 else b.slice(back, axis + 1, 0, 2 - rows), SHIFTED)
 
 
 def _skew(ctx: Context, raw: ir.Value, sizes: tuple[int, ...], axis: int, rows: int, cols: int) -> ir.Value:

@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.facts import Deferred, Layout, Prefix, Window, Wire, deferred, emitted
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
     SHORT,
@@ -339,23 +339,26 @@ def table_rows(ctx: Context, node: Node, axis: int, start: int, step: int) -> Pl
             kind=Kind.LENGTH,
         )
     rows = ctx.ask.dims(node.inputs[0])[axis]
-    b, name = ctx.builder, node.outputs[0]
-    table = ctx.ask.operand(node, node.inputs[0])
-    outer = BATCHES if ctx.clock.batch else (1, 1)
+    name, table = node.outputs[0], ctx.ask.operand(node, node.inputs[0])
+    outer = BATCHES if ctx.batch else (1, 1)
     sizes = tuple(0 if i == axis else s for i, s in enumerate(ctx.ask.dims(name)))
     layout = Layout(sizes, axis, outer)
 
-    def take(window: Window) -> ir.Value:
-        place = ctx.clock.positions(window)
+    def make(window: Window) -> ir.Value:
+        b, place = ctx.builder, ctx.clock.positions(window)
         if step != 1:
             place = b.op("Mul", place, b.constant(np.array(step, np.int32), "int"))
         if start:
             place = b.op("Add", place, b.constant(np.array(start, np.int32), "int"))
         place = b.op("Max", place, b.constant(np.array(0, np.int32), "int"))
         place = b.op("Min", place, b.constant(np.array(rows - 1, np.int32), "int"))
-        return b.op("Gather", table, b.reshape(place, [-1]), axis=axis)
+        return b.op("Gather", emitted(table), b.reshape(place, [-1]), axis=axis)
 
     left = (rows - start + step - 1) // step
+
+    def take(window: Window) -> Deferred:
+        return deferred(lambda: make(window), table)
+
     ctx.ask.facts[name] = Wire(name, layout, ctx.ask.dtype(name), None, None, take, table_rows=left)
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
@@ -59,13 +59,15 @@ def stft(ctx: Context, node: Node) -> Plan | None:
 
     front, back = _silent_ends(ctx, node, wire, length, Reach(hop, 1, 0, size - 1))
 
+    beside = [ctx.ask.operand(node, i) for i in node.inputs[1:]]
+
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, x = ctx.builder, values[0]
         if front or back:  # the operator wants whole frames: zeros where its window is zero
             pads = [0] * (2 * wire.layout.rank)
             pads[1], pads[1 + wire.layout.rank] = front, back
             x = b.op("Pad", x, b.ints(*pads))
-        return b.ops(node.op, [x, *(ctx.ask.operand(node, i) for i in node.inputs[1:])], node.attrs, name=node.name)
+        return b.ops(node.op, [x, *map(emitted, beside)], node.attrs, name=node.name)
 
     read = Read(wire, Reach(hop, 1, front, size - 1 - back))
     return Plan((read,), (ctx.ask.layout(node, node.outputs[0]),), length, emit)

@@ -14,6 +14,7 @@ from pulsify.analysis.facts import Fact, Prefix, Static, Varying, Window, Wire
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.bindings import bindings_of
 from pulsify.convert.context import Context, Misaligned, OutOfStep
+from pulsify.convert.primitives.buffer import history_of
 from pulsify.convert.pulses import Planned, natural, planned, unfitting
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
@@ -184,7 +185,11 @@ def _wires(ctx: Context) -> list[Figures]:
 def _windowed(ctx: Context, wire: Wire, inputs: list[Figures]) -> Figures:
     """`changes`: the operator reads no wire that holds the same frames as this one."""
     window = ctx.windows[wire.name]
-    buffers = [b for key, b in ctx.buffers.items() if key == wire.name or key.startswith(f"{wire.name}#")]
+    kept = [
+        history_of(stored, ctx.demands.get(name, ()))
+        for name, stored in ctx.stored.items()
+        if name == wire.name or name.startswith(f"{wire.name}#")
+    ]
     same = [i for i in inputs if i["kind"] == "stream" and (i["frames"], i["window"]) == (window.p, [*_ends(window)])]
     return {
         "axis": wire.layout.axis,
@@ -192,7 +197,7 @@ def _windowed(ctx: Context, wire: Wire, inputs: list[Figures]) -> Figures:
         "frames": window.p,
         "window": [*_ends(window)],
         "delay": window.p - window.end,
-        "kept": max([0, *(b.window.start - w.start for b in buffers for w in b.wishes)]),
+        "kept": max([0, *kept]),
         "changes": not same,
     }
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from pulsify.analysis.facts import Final, Layout, Prefix, Static, Varying, Window
+from pulsify.analysis.facts import Deferred, Final, Layout, Prefix, Static, Varying, Window
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.audit import check_states, check_wire
 from pulsify.convert.context import Misaligned
@@ -63,7 +63,7 @@ def test_a_layout_takes_exactly_one_time_axis() -> None:
 @pytest.mark.parametrize("kind", ["wire", "varying", "final", "prefix"])
 def test_what_is_no_fixed_value_is_refused_where_one_is_needed(kind: str) -> None:
     ctx = opened(wire_model())
-    wire, value = wire_of(ctx, "x"), ctx.builder.ints(1)
+    wire, value = wire_of(ctx, "x"), Deferred(lambda: ctx.builder.ints(1))
     final = Static(value, Final(made_by(ctx, "y"), ((Length(), Window(4, 0, 4)),)))
     ctx.ask.facts["v"] = {"wire": wire, "varying": Varying("v"), "final": final, "prefix": Prefix(wire, 2)}[kind]
     reason = {
@@ -77,7 +77,7 @@ def test_what_is_no_fixed_value_is_refused_where_one_is_needed(kind: str) -> Non
 
 def test_a_fixed_value_is_handed_out_and_an_absent_one_is_none() -> None:
     ctx = opened(wire_model())
-    value = ctx.builder.ints(1)
+    value = Deferred(lambda: ctx.builder.ints(1))
     ctx.ask.facts["v"] = Static(value)
     assert ctx.ask.operand(made_by(ctx, "y"), "v") is value
     assert ctx.ask.operand(made_by(ctx, "y"), "") is None and ctx.ask.wire("") is None
@@ -107,11 +107,13 @@ def test_a_rate_must_give_whole_frames() -> None:
 
 def test_a_wire_that_is_filed_is_shared_and_checked() -> None:
     ctx = opened(wire_model())
-    made = ctx.emitted("y", "y", ctx.builder.ints(1), Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
-    assert ctx.ask.facts["y"] is made and ctx.windows["y"] == Window(4, -1, 3) and made.end == 3
+    value = Deferred(lambda: ctx.builder.ints(1))
+    stored = ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
+    made = wire_of(ctx, "y")
+    assert ctx.windows["y"] == stored.window == Window(4, -1, 3) and made.end == 3
     assert not made.clean, "its operator makes frames before the first"
     with pytest.raises(NotStreamable, match="were expected"):
-        ctx.emitted("y", "y", ctx.builder.ints(1), Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
+        ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
 
 
 def test_strings_cannot_be_kept() -> None:

@@ -11,14 +11,13 @@ import onnx_ir as ir
 import pytest
 
 import pulsify.ops  # noqa: F401  fills the registry
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Deferred, Window, Wire
 from pulsify.analysis.questions import Questions
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, Emission
+from pulsify.convert.emit import emit, states_of
 from pulsify.convert.known_facts import known_fact
 from pulsify.convert.plan import Plan
 from pulsify.convert.ports import file_inputs
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.clock import Clock
 from pulsify.convert.primitives.state import State
 from pulsify.core.errors import NotStreamable
 from pulsify.core.runner import open_model
@@ -39,12 +38,24 @@ def wire_model(dims: Dims = (1, 1, "T"), **options: Any) -> onnx.ModelProto:
 def opened(proto: onnx.ModelProto, pulse: int = 4, **about: Any) -> Context:
     """The inputs are filed, no rule has been applied."""
     tracer = traced(proto, **about)
-    builder = Builder()
-    builder.reserve(tracer.model.outputs)
     ask = Questions(tracer.model, choose(tracer, 4 * pulse), lambda name: known_fact(ctx, name))
-    ctx = Context(ask, pulse, builder, Clock(builder, pulse, tracer.time.batch), apply_rule)
+    ctx = Context(ask, pulse, tracer.time.batch, apply_rule)
     file_inputs(ctx, tracer.time)
     return ctx
+
+
+def emitting(proto: onnx.ModelProto, pulse: int = 4, **about: Any) -> Context:
+    """The same, and its step graph begun: for what writes nodes."""
+    ctx = opened(proto, pulse, **about)
+    emit(ctx)
+    return ctx
+
+
+def written(ctx: Context, *values: Deferred) -> Emission:
+    """The step graph of all that is planned, and of these values."""
+    for value in values:
+        ctx.read(value.reads)
+    return emit(ctx)
 
 
 def made_by(ctx: Context, name: str) -> Node:
@@ -146,12 +157,18 @@ def _dims(value: ir.Value) -> list[int | str] | None:
 class Steps:
     """Runs what a builder holds; states are carried, those whose start must not matter start as NaN."""
 
-    def __init__(self, ctx: Context, outputs: Mapping[str, ir.Value], states: Sequence[State] = ()) -> None:
-        b = ctx.builder
-        b.finish()
-        self.ctx, self.states, self.n = ctx, list(states), 0
-        results = {**outputs, **{f"new_{i}": s.after for i, s in enumerate(self.states)}}
-        wanted = {name: b.real(v) for name, v in results.items()}
+    def __init__(
+        self, ctx: Context, outputs: Mapping[str, ir.Value | Deferred], states: Sequence[State] | None = None
+    ) -> None:
+        if ctx.emission is None:
+            written(ctx, *(v for v in outputs.values() if isinstance(v, Deferred)))
+        made = {name: v.value if isinstance(v, Deferred) else v for name, v in outputs.items()}
+        b, emission = ctx.builder, ctx.emission
+        assert emission is not None
+        self.ctx, self.n = ctx, 0
+        self.states = states_of(emission) if states is None else list(states)
+        results = {**made, **{f"new_{i}": s.after for i, s in enumerate(self.states)}}
+        wanted = results
         needed, todo = dict[ir.Value, None](), list(wanted.values())
         while todo:
             value = todo.pop()
@@ -204,15 +221,14 @@ class Steps:
 
 
 def run_window(
-    ctx: Context, value: ir.Value, window: Window, x: Array, made: int, axis: int = -1, name: str = "x"
+    ctx: Context, value: Deferred, window: Window, x: Array, made: int, axis: int = -1, name: str = "x"
 ) -> Array:
     """Frames [0, made) of a value that holds `window` at every pulse; x is fed pulse by pulse, and NaN behind its end.
 
     Frames that several pulses hold must be the same in all of them.
     """
-    held = [s for n, b in ctx.buffers.items() if (s := b.finish(ctx.clock.batch, n in ctx.zeroed)) is not None]
-    steps = Steps(ctx, {"out": value}, [*held, *ctx.carries])
-    port, length = ctx.buffers[name].window, x.shape[axis]
+    steps = Steps(ctx, {"out": value})
+    port, length = ctx.stored[name].window, x.shape[axis]
     found: dict[int, Array] = {}
     n = 0
     while n * window.p + window.start < made or n * port.p < length:

@@ -10,7 +10,7 @@ from pulsify.analysis.facts import Static, Varying, Window
 from pulsify.convert.known_facts import known_fact
 from pulsify.core.errors import NotStreamable
 from tests.models import Array, model, node
-from tests.unit.convert.contexts import NEVER, Steps, opened, wire_of
+from tests.unit.convert.contexts import NEVER, Steps, opened, wire_of, written
 
 NUMBERS: dict[str, Array] = {
     "time": np.array(2), "n0": np.array(0), "n1": np.array(1), "n2": np.array(2), "n3": np.array(3),
@@ -29,7 +29,9 @@ def known(*nodes: onnx.NodeProto, batch: int | str = 1) -> onnx.ModelProto:
 def test_a_constant_is_taken_as_it_is() -> None:
     ctx = opened(known(node("Mul", "p n2", "v")))
     fact = ctx.ask.fact("n2")
-    assert isinstance(fact, Static) and fact.value.const_value is not None
+    assert isinstance(fact, Static) and fact.made.fixed
+    written(ctx)
+    assert fact.value.const_value is not None
 
 
 def test_a_number_that_changes_with_the_length_is_varying() -> None:
@@ -40,7 +42,9 @@ def test_a_number_that_changes_with_the_length_is_varying() -> None:
 def test_a_number_that_does_not_is_static() -> None:
     ctx = opened(known(node("Sub", "t t", "v")))
     fact = ctx.ask.fact("v")
-    assert isinstance(fact, Static) and fact.value.const_value is not None
+    assert isinstance(fact, Static) and fact.made.fixed
+    written(ctx)
+    assert fact.value.const_value is not None
     assert int(np.asarray(fact.value.const_value.numpy())) == 0
 
 
@@ -102,6 +106,6 @@ def test_the_number_of_streams_is_worked_out_in_the_graph() -> None:
     proto = known(node("Gather", "dims n0", "b", axis=0), node("Mul", "b n3", "v"), batch="B")
     ctx = opened(proto)
     fact = ctx.ask.fact("v")
-    assert isinstance(fact, Static) and fact.value.const_value is None
-    out = Steps(ctx, {"out": fact.value}).step({"x": np.zeros((5, 1, 4), np.float32)})["out"]
-    assert out.item() == 15
+    assert isinstance(fact, Static)
+    out = Steps(ctx, {"out": fact.made}).step({"x": np.zeros((5, 1, 4), np.float32)})["out"]
+    assert fact.value.const_value is None and out.item() == 15

@@ -52,7 +52,7 @@ def test_frames_in_front_of_the_stream_are_known_and_the_window_is_no_wider_than
     ctx = opened(proto, P)
     execute(ctx, made_by(ctx, "y"), planned(ctx, shift(-2), Length().then(add=2), Fill()))
     assert ctx.windows["y"] == Window(P, 2, 6)
-    assert wire_of(ctx, "y").known == 2 and ctx.buffers["y"].begun is None
+    assert wire_of(ctx, "y").known == 2 and ctx.stored["y"].begun is None
 
 
 def test_first_frames_that_show_others_are_made_apart_from_the_window() -> None:
@@ -62,7 +62,7 @@ def test_first_frames_that_show_others_are_made_apart_from_the_window() -> None:
     for name in ("m", "y"):
         ctx.node_rule(ctx, made_by(ctx, name))
     assert ctx.windows["y"] == Window(P, 1, 5)
-    assert wire_of(ctx, "y").known == 0 and ctx.buffers["y"].begun is not None
+    assert wire_of(ctx, "y").known == 0 and ctx.stored["y"].begun is not None
 
 
 def test_an_operator_with_a_state_sees_every_frame_once() -> None:
@@ -87,7 +87,7 @@ def test_what_does_not_wait_for_data_is_made_for_any_window() -> None:
     plan = replace(planned(ctx, POINTWISE, Length()), reads=(Read(known),), length=None)
     execute(ctx, made_by(ctx, "y"), plan)
     y = wire_of(ctx, "y")
-    assert y.end is None and "y" not in ctx.buffers
+    assert y.end is None and "y" not in ctx.stored
     assert y.take(Window(P, 0, 2)) is y.take(Window(P, 0, 2)), "once for every window"
     assert y.take(Window(P, 0, 2)) is not y.take(Window(P, 1, 2))
 
@@ -96,7 +96,7 @@ def test_a_copy_is_made_from_its_inputs_buffer() -> None:
     ctx = opened(AVERAGE, P)
     execute(ctx, made_by(ctx, "y"), planned(ctx, POINTWISE, Length(), copies=True))
     y = wire_of(ctx, "y")
-    assert y.copies and y.end == P and "y" not in ctx.buffers
+    assert y.copies and y.end == P and "y" not in ctx.stored
 
 
 def test_a_table_that_ends_bounds_the_stream() -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Static
+from pulsify.convert.emit import emit
 from tests.models import model, node, weights
 from tests.unit.build import converting
 from tests.unit.convert.contexts import made_by, planned, refused
@@ -51,7 +52,7 @@ def test_along_time_it_is_a_fold(op: str, axis: int) -> None:
     ctx = converting(one(*along(op, axis)))
     fact = ctx.ask.facts["y"]
     assert isinstance(fact, Static) and fact.final is not None and fact.final.node is made_by(ctx, "y")
-    assert {c.kind for c in ctx.carries} == {"fold"}
+    assert {c.kind for c in emit(ctx).carries} == {"fold"}
 
 
 @pytest.mark.parametrize("op", sorted({*OPS} - FOLDS))

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Window, Wire
-from pulsify.convert.plan import execute
+from pulsify.convert.plan import execute, made_in
 from pulsify.convert.primitives.boundary import fill
 from pulsify.core.reach import shift
 from pulsify.core.spec import Condition
@@ -34,8 +34,7 @@ def test_fixed_frames_stand_in_front_and_behind(inputs: str, before: int, after:
         execute(ctx, made_by(ctx, "y"), plan)
         window = Window(4, 0, ctx.windows["y"].end)  # all that could be had, the frames in front too
         given = fill(ctx, wire_of(ctx, "x"), plan.reads[0].reach, None, window, plan.length)
-        (made,) = plan.emit([given], window)
-        assert made is not None
+        (made,) = made_in(ctx, made_by(ctx, "y"), plan, [given], window)
         x = frames(1, 2, length)
         wanted = run_batch(proto, x)["y"]
         np.testing.assert_array_equal(run_window(ctx, made, window, x, wanted.shape[-1]), wanted)

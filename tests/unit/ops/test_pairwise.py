@@ -8,6 +8,7 @@ from pulsify.analysis.facts import ALL, Field, Window
 from pulsify.analysis.options import Options
 from pulsify.convert.analyse import analyse
 from pulsify.convert.context import Context
+from pulsify.convert.emit import emit
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
 from tests.attention.positions import SHIFTS
@@ -23,8 +24,7 @@ def fields(ctx: Context) -> list[Field]:
 def look(ctx: Context) -> tuple[Window, list[Window]]:
     """The window of the rows that are summed up, and the windows into the past that anyone asks for."""
     summed = next(n.outputs[0] for n in reversed(ctx.ask.model.nodes) if n.op == "MatMul")
-    wishes = [w for b in ctx.buffers.values() for w in b.wishes]
-    return ctx.windows[summed], wishes
+    return ctx.windows[summed], [w for windows in ctx.demands.values() for w in windows]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_band_is_a_window_of_columns_and_a_delay(low: int, high: int, rows: Wi
 def test_nothing_of_a_field_is_kept() -> None:
     ctx = converting(attention(-5, 0), 4)
     names = {f.name for f in fields(ctx)}
-    assert names and not names & set(ctx.buffers)
+    assert names and not names & set(ctx.stored)
 
 
 def test_scores_are_bounded_where_a_softmax_has_been() -> None:
@@ -90,7 +90,7 @@ def test_the_table_of_a_relative_shift_is_cut_to_the_offsets_of_the_window(schem
     window, wishes = look(ctx)
     cols = Window(4, -5, 4)
     assert window == Window(4, 0, 4) and cols in wishes
-    tables = [v.shape for v in ctx.builder.constants.values() if v.shape is not None and len(v.shape) >= 2]
+    tables = [v.shape for v in emit(ctx).builder.constants.values() if v.shape is not None and len(v.shape) >= 2]
     assert any(window.frames + cols.frames - 1 in s for s in tables)
     assert ctx.ask.shifts, "one shift was followed"
 

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Static
+from pulsify.convert.emit import emit
 from pulsify.convert.plan import execute
 from tests.models import close, frames, model, node, run_batch, weights
 from tests.unit.convert.contexts import Steps, made_by, planned, refused, run_window, wire_of
@@ -35,9 +36,9 @@ def test_over_time_every_frame_is_seen_once_and_the_state_goes_on(op: str) -> No
     ctx, plan = planned(proto)
     assert plan.exact and plan.reads[0].reach.pointwise
     execute(ctx, made_by(ctx, "y"), plan)
-    assert [s.kind for s in ctx.carries] == ["carry"] * (2 if op == "LSTM" else 1)
     x = frames(10, 1, 3)
     out = run_window(ctx, wire_of(ctx, "y").take(ctx.windows["y"]), ctx.windows["y"], x, 10, axis=0)
+    assert [s.kind for s in ctx.carries] == ["carry"] * (2 if op == "LSTM" else 1)
     close(out, run_batch(proto, x)["y"])
 
 
@@ -54,7 +55,7 @@ def test_it_starts_from_the_state_it_is_given() -> None:
 def test_a_first_state_of_zeros_costs_nothing() -> None:
     ctx, plan = planned(recurrent("GRU", inputs="x w r b _ zeros"))
     execute(ctx, made_by(ctx, "y"), plan)
-    assert ctx.clock.position is None
+    assert emit(ctx).clock.position is None
 
 
 def test_behind_a_delay_the_first_real_frame_comes_first() -> None:
@@ -77,7 +78,7 @@ def test_the_final_state_is_right_once_the_stream_has_ended() -> None:
     execute(ctx, made_by(ctx, "y"), plan)
     last = ctx.ask.facts["last"]
     assert isinstance(last, Static) and last.final is not None and last.final.waits[0][1] == ctx.windows["y"]
-    steps = Steps(ctx, {"last": last.value}, ctx.carries)
+    steps = Steps(ctx, {"last": last.made})
     x = frames(6, 1, 3)
     steps.step({"x": x[:4]})
     padded = np.concatenate([x[4:], np.full((2, 1, 3), 9, np.float32)])

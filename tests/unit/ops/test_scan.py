@@ -38,12 +38,12 @@ def test_what_it_carries_goes_on_from_pulse_to_pulse(pulse: int, op: str, start:
     ctx, plan = planned(proto, pulse=pulse)
     assert plan.exact and plan.merges
     execute(ctx, made_by(ctx, "y"), plan)
-    assert {n.op_type for n in ctx.builder.nodes} >= {op} and [s.kind for s in ctx.carries] == ["carry"]
-    assert (ctx.clock.position is None) == (start == 0)
     x = frames(3 * pulse - 1, 1, 3)
     window = ctx.windows["y"]
     out = run_window(ctx, wire_of(ctx, "y").take(window), window, x, len(x), axis=0)
     close(out, run_batch(proto, x)["y"])
+    assert {n.op_type for n in ctx.builder.nodes} >= {op} and [s.kind for s in ctx.carries] == ["carry"]
+    assert (ctx.clock.position is None) == (start == 0)
 
 
 def test_its_last_state_waits_for_the_end() -> None:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Prefix, Static, Wire
+from pulsify.convert.emit import emit
 from pulsify.core.reach import Reach, shift
 from tests.models import model, node, weights
 from tests.unit.build import converting
@@ -78,7 +79,7 @@ def test_a_few_frames_from_either_end_are_values(start: int, stop: int, step: in
     assert isinstance(fact, Static) and (fact.final is None) == (start >= 0)
     assert [f.count for f in fact.first] == ([frames] if start >= 0 else [])
     assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == frames, "shorter streams have fewer"
-    assert [c.kind for c in ctx.carries] == ["latch" if start >= 0 else "fold"]
+    assert [c.kind for c in emit(ctx).carries] == ["latch" if start >= 0 else "fold"]
 
 
 def test_a_stream_is_not_turned_round() -> None:

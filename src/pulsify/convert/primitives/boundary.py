@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import First, Layout, Mirror, Window, Wire
+from pulsify.analysis.facts import Deferred, First, Layout, Mirror, Window, Wire, deferred
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable
@@ -140,7 +140,7 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     how = Fill(mode, before)
     ends = max(after, 0)
 
-    def take(window: Window) -> ir.Value:
+    def take(window: Window) -> Deferred:
         lo, hi = window.start - before, window.end - before
         latest = source.end if source.end is not None else hi + 2 * max(before, 0)
         wide = Window(window.p, lo - ends * (1 if mode == "edge" else 2), max(hi, latest))
@@ -178,7 +178,7 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
     return max(steady, int(early.max(initial=0)), 0)
 
 
-def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> ir.Value:
+def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> Deferred:
     """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
     p = window.p * reach.num // reach.den
     if wire.constant_frame is None:  # what is known also comes in whole frames, unless all of them are alike
@@ -201,17 +201,20 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
 
 
-def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> Deferred:
     x = wire.take(window)
     if wire.clean and how.value == 0:
         ctx.zeroed.update([wire.name] if starts else [])
         starts = False
     if not starts and not ends:
         return x
-    valid = real_frames(ctx, window, wire.length if ends else None, starts)
-    b = ctx.builder
-    value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
-    return choose(b, along(ctx, valid, wire.layout, window.frames), x, value, wire.dtype)
+
+    def make() -> ir.Value:
+        valid, b = real_frames(ctx, window, wire.length if ends else None, starts), ctx.builder
+        value = b.constant(np.array(how.value, wire.dtype.numpy()), "fill")
+        return choose(b, along(ctx, valid, wire.layout, window.frames), x.value, value, wire.dtype)
+
+    return deferred(make, x, fixed=not ends)
 
 
 def bounded_wire(ctx: Context, wire: Wire) -> Wire:
@@ -227,7 +230,7 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
             how = Fill()
             return replace(wire, take=lambda w: _constant(ctx, wire, w, how, starts=True, ends=True), clean=True)
         value, begun = _constant(ctx, wire, own, Fill(), starts=True, ends=True), None
-        if ctx.buffers[wire.name].begun is not None:
+        if ctx.stored[wire.name].begun is not None:
             first = Window(own.p, wire.known, own.start)
             begun = _constant(ctx, wire, first, Fill(), starts=False, ends=True)
         name = f"{wire.name}#bounded"
@@ -261,16 +264,14 @@ def along(ctx: Context, x: ir.Value, layout: Layout, frames: int) -> ir.Value:
         return ctx.builder.reshape(_repeat(ctx, x, layout), dims)
     if layout.folded:
         dims[layout.axis] = -1
-    elif ctx.clock.batch is not None:
+    elif ctx.batch is not None:
         x = _first_stream(ctx, x)
     return ctx.builder.reshape(x, dims)
 
 
-def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
-    """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
-    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame):
-        return value
-    if window.grows and ctx.clock.batch is not None:
+def check_aligned(ctx: Context, wire: Wire, target: Layout, window: Window) -> None:
+    """Refuse to align windows that grow, of streams of any number."""
+    if window.grows and ctx.batch is not None and wire.layout.outer != target.outer and wire.constant_frame is None:
         raise NotStreamable(
             "positions of a past that grows meet streams of any number",
             node=wire.name,
@@ -278,6 +279,12 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
             hint=ctx.ask.fix_batch(),
             kind=Kind.BATCH,
         )
+
+
+def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: Window) -> ir.Value:
+    """A clock counts per stream, with the streams folded in front of time: bring them to the target's batch axis."""
+    if wire.layout.outer == target.outer or (wire.constant_frame is not None and value is wire.constant_frame.value):
+        return value
     b, layout = ctx.builder, wire.layout
     first = [max(s, 1) for s in layout.sizes[: layout.axis]]
     rest = [max(s, 1) for s in layout.sizes[layout.axis + 1 :]]
@@ -289,7 +296,7 @@ def aligned(ctx: Context, wire: Wire, value: ir.Value, target: Layout, window: W
     full = [1] * (target.rank - len(own)) + own
     batch = target.batch
     if batch is None:
-        return b.reshape(front if ctx.clock.batch is None else _first_stream(ctx, front), full)
+        return b.reshape(front if ctx.batch is None else _first_stream(ctx, front), full)
     heads = -target.sizes[batch]
     if heads > 1:  # folded with the streams: each has the places of its stream
         lead = b.op("Unsqueeze", front, b.ints(1))
@@ -319,8 +326,19 @@ def _repeat(ctx: Context, x: ir.Value, layout: Layout) -> ir.Value:
     return b.op("Expand", b.op("Unsqueeze", x, b.ints(1)), b.ints(1, per, 1))
 
 
-def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool) -> Deferred:
     """Gather the frames each position shows out of a window wide enough to hold them."""
+    x = wire.take(wide)
+
+    def make() -> ir.Value:
+        place = _places(ctx, wire, window, wide, how, starts, ends)
+        return gather_frames(ctx, x.value, place, wire.layout, window.frames)
+
+    return deferred(make, x, fixed=not ends and how.mode != "repeat")
+
+
+def _places(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill, starts: bool, ends: bool) -> ir.Value:
+    """Where in the wide window the frames lie that are shown, int32 [B, frames]."""
     b = ctx.builder
     frames = ctx.clock.frames(window)
     zero, one = (b.constant(np.array(v, np.int32), "int") for v in (0, 1))
@@ -338,8 +356,7 @@ def _mirrored(ctx: Context, wire: Wire, window: Window, wide: Window, how: Fill,
             shown = b.op("Min", shown, b.op("Sub", around, shown))
     begin = ctx.clock.frames(Window(wide.p, wide.start, wide.start + 1))
     place = b.op("Sub", shown, begin)
-    place = b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
-    return gather_frames(ctx, wire.take(wide), place, wire.layout, window.frames)
+    return b.op("Min", b.op("Max", place, zero), b.constant(np.array(wide.frames - 1, np.int32), "int"))
 
 
 def _shown_in_front(ctx: Context, wire: Wire, frames: ir.Value, how: Fill) -> ir.Value:
@@ -362,7 +379,7 @@ def gather_frames(ctx: Context, x: ir.Value, place: ir.Value, layout: Layout, fr
     """x at `place` (int [B, frames]) along the time axis, each stream at its own places."""
     b = ctx.builder
     if layout.batch is None:
-        place = place if ctx.clock.batch is None else _first_stream(ctx, place)
+        place = place if ctx.batch is None else _first_stream(ctx, place)
         return b.op("Gather", x, b.reshape(place, [frames]), axis=layout.axis)
     dims = [1 if s < 0 else s for s in layout.sizes]
     dims[layout.axis] = 1

@@ -8,12 +8,12 @@ next           p -> [ - - - )         the state after this pulse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Window
+from pulsify.analysis.facts import Deferred, Layout, Window
 from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.state import State, from_state, state_shape, to_state
 from pulsify.core.errors import NotStreamable
@@ -24,101 +24,118 @@ from pulsify.trace.lengths import BATCHES
 Begin = Callable[[ir.Value, int], ir.Value | None]
 
 
-@dataclass(eq=False)
-class Buffer:
-    """Hands out windows of one emitted wire as placeholders; `settle` makes them once all wishes are known."""
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A wire that a node makes in one window at every pulse, to be read in others too.
 
-    builder: Builder
+    name: in the plan. wire: of the batch model, whose frames these are, from frame `offset` on. known: so many of the
+    first frames are the same in every stream. begun: those from there to the window's start, at pulse 0.
+    """
+
+    name: str
     node: str
-    value: ir.Value
+    value: Deferred
     dtype: ir.DataType
     layout: Layout
     window: Window
-    wire: str  # of the batch model, whose frames these are, from frame `offset` on
-    known: int = 0  # so many of the first frames are the same in every stream
-    begun: ir.Value | None = None  # those from there to the window's start, at pulse 0
+    wire: str
+    known: int = 0
+    begun: Deferred | None = None
     offset: int = 0
-    wishes: dict[Window, ir.Value] = field(default_factory=dict)
 
-    def take(self, window: Window) -> ir.Value:
-        assert window.p == self.window.p and window.end <= self.window.end, (self.node, window, self.window)
-        if window == self.window:
-            return self.value
-        if window.grows:
-            self._check_growing(window)
-        if window not in self.wishes:
-            self.wishes[window] = ir.Value(name=f"{self.node}[{window.start}:{window.end}]")
-        return self.wishes[window]
+
+def others(stored: Stored, demands: Iterable[Window]) -> tuple[Window, ...]:
+    """Windows that are read, but for the wire's own."""
+    return tuple(w for w in demands if w != stored.window)
+
+
+def history_of(stored: Stored, demands: Iterable[Window]) -> int:
+    """How far back, beyond the wire's own window, anyone reads."""
+    return max((stored.window.start - w.start for w in others(stored, demands) if not w.grows), default=0)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """The frames of a stored wire in the step graph. `windows` are all that are read; `take` hands out those."""
+
+    builder: Builder
+    stored: Stored
+    value: ir.Value
+    windows: tuple[Window, ...] = ()
+    batch: str | None = None
+    state: State | None = None  # if any window reaches further back than the wire's own
+    cache: State | None = None  # of all frames so far, if anyone reads those
+    _full: tuple[Layout, ir.Value] | None = field(default=None, repr=False)  # past frames and new ones
+    _all: ir.Value | None = None
+
+    @property
+    def node(self) -> str:
+        return self.stored.node
+
+    @property
+    def layout(self) -> Layout:
+        return self.stored.layout
+
+    @property
+    def window(self) -> Window:
+        return self.stored.window
 
     @property
     def history(self) -> int:
-        """How far back, beyond the wire's own window, anyone asks."""
-        return max((self.window.start - w.start for w in self.wishes if not w.grows), default=0)
+        return max(history_of(self.stored, self.windows), 0)
 
-    def finish(self, batch: str | None, zero: bool, begin: Begin = lambda past, history: None) -> State | None:
-        """Emit the slices, and the state if any window reaches further back than the wire's own.
+    def take(self, window: Window) -> ir.Value:
+        own = self.window
+        if window == own:
+            return self.value
+        assert window in self.windows, f"{window} of '{self.node}' is not planned"
+        if window.grows:
+            assert self._all is not None
+            return self._all
+        assert self._full is not None
+        past = self.history if window.start < own.start else 0
+        layout, frames = self._full if past else self._unfolded()
+        first = window.start - own.start + past
+        piece = self._cut(frames, layout, first, first + window.frames, past + own.frames)
+        return self._folded(piece, window.frames)
+
+    def fill(self, zero: bool, begin: Begin = lambda past, history: None) -> None:
+        """Emit what is kept from pulse to pulse.
 
         begin: what the state's value is replaced by where a stream begins with known frames.
         """
-        b, own = self.builder, self.window
-        layout, value = self._unfolded() if self.wishes else (self.layout, self.value)
-        history = self.history
-        full, state = value, None
+        if not self.windows:
+            return
+        b, own, batch, dtype = self.builder, self.window, self.batch, self.stored.dtype
+        layout, value = self._unfolded()
+        history, full = self.history, value
         if history > 0:
             sizes = _with_time(layout, history)
             own_axis = layout.axis != 0  # a time axis in front is no batch of one
             shape = state_shape(sizes, batch, own_axis)
-            before = ir.val(b.unique("state"), self.dtype, ir.Shape(shape))
+            before = ir.val(b.unique("state"), dtype, ir.Shape(shape))
             past = from_state(b, before, sizes, own_axis)
             begun = begin(past, history)
             past, zero = (begun, False) if begun is not None else (past, zero or own.start > 0)
             full = b.op("Concat", past, value, axis=layout.axis, name=f"{self.node}/full")
             kept = self._cut(full, layout, own.p, own.p + history, history + own.frames)
             after = to_state(b, kept, sizes, own_axis)
-            state = State(self.node, "buffer", self.dtype, shape, before, after, zero, _axis(layout, shape), history)
-        for wish, placeholder in self.wishes.items():
-            if wish.grows:
-                continue
-            if wish.start >= own.start:
-                piece = self._cut(value, layout, wish.start - own.start, wish.end - own.start, own.frames)
-            else:
-                first = wish.start - own.start + max(history, 0)
-                piece = self._cut(full, layout, first, first + wish.frames, history + own.frames)
-            b.alias(placeholder, self._folded(piece, wish.frames))
-        return state
+            self.state = State(self.node, "buffer", dtype, shape, before, after, zero, _axis(layout, shape), history)
+        self._full = layout, full
+        if (growing := next((w for w in self.windows if w.grows), None)) is not None:
+            self._grow(growing)
 
-    def _check_growing(self, window: Window) -> None:
-        own, layout = self.window, self.layout
-        plain = not layout.folded and layout.batch in (None, 0) and layout.axis != 0 and min(layout.sizes) >= -1
-        if (
-            not plain
-            or own.start > 0
-            or own.start != own.end - own.p
-            or own.end != window.end
-            or (layout.batch is None and layout.sizes[0] != 1)
-        ):
-            raise NotStreamable(
-                "all of its frames would have to be kept, and it is not laid out for that (batch first, no overlaps)",
-                node=self.node,
-                hint="bound the look-back in the mask, or put the batch first",
-                kind=Kind.LOOK_BACK,
-            )
-
-    def finish_growing(self, batch: str | None) -> State | None:
-        """A cache of all frames so far, if anyone wants that: its time axis starts empty and grows by p a pulse."""
-        wish = next((w for w in self.wishes if w.grows), None)
-        if wish is None:
-            return None
-        own, axis = self.window, self.layout.axis
-        assert not self.layout.folded and own.start == own.end - own.p == wish.end - own.p, self.node
+    def _grow(self, window: Window) -> None:
+        """A cache of all frames so far: its time axis starts empty and grows by p a pulse."""
+        own, axis, batch = self.window, self.layout.axis, self.batch
+        assert not self.layout.folded and own.start == own.end - own.p == window.end - own.p, self.node
         sizes = _with_time(self.layout, 1)
         shape: list[int | str] = list(state_shape(sizes, batch, axis != 0))
         assert len(shape) == len(sizes) and self.layout.batch in (None, 0), self.node
         shape[axis] = PAST
-        before = ir.val(self.builder.unique("state"), self.dtype, ir.Shape(shape))
-        full = self.builder.op("Concat", before, self.value, axis=axis, name=f"{self.node}/all")
-        self.builder.alias(self.wishes[wish], full)
-        return State(self.node, "cache", self.dtype, tuple(shape), before, full, True, axis)
+        before = ir.val(self.builder.unique("state"), self.stored.dtype, ir.Shape(shape))
+        self._all = self.builder.op("Concat", before, self.value, axis=axis, name=f"{self.node}/all")
+        self.cache = State(self.node, "cache", self.stored.dtype, tuple(shape), before, self._all, True, axis)
 
     def _cut(self, x: ir.Value, layout: Layout, start: int, stop: int, size: int) -> ir.Value:
         return x if (start, stop) == (0, size) else self.builder.slice(x, layout.axis, start, stop)
@@ -136,6 +153,25 @@ class Buffer:
 
     def _folded(self, x: ir.Value, frames: int) -> ir.Value:
         return self.builder.reshape(x, self.layout.shape(frames)) if self.layout.folded else x
+
+
+def check_growing(stored: Stored, window: Window) -> None:
+    """Refuse to keep all frames of a wire that is not laid out for it."""
+    own, layout = stored.window, stored.layout
+    plain = not layout.folded and layout.batch in (None, 0) and layout.axis != 0 and min(layout.sizes) >= -1
+    if (
+        not plain
+        or own.start > 0
+        or own.start != own.end - own.p
+        or own.end != window.end
+        or (layout.batch is None and layout.sizes[0] != 1)
+    ):
+        raise NotStreamable(
+            "all of its frames would have to be kept, and it is not laid out for that (batch first, no overlaps)",
+            node=stored.node,
+            hint="bound the look-back in the mask, or put the batch first",
+            kind=Kind.LOOK_BACK,
+        )
 
 
 def _axis(layout: Layout, shape: tuple[int | str, ...]) -> int:

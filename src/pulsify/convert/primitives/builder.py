@@ -26,7 +26,6 @@ class Builder:
     nodes: list[ir.Node] = field(default_factory=list)
     constants: dict[str, ir.Value] = field(default_factory=dict)
     inputs: dict[str, ir.Value] = field(default_factory=dict)
-    aliases: dict[ir.Value, ir.Value] = field(default_factory=dict)
     _known: dict[Any, tuple[ir.Value, ...]] = field(default_factory=dict)
     _small: dict[Any, ir.Value] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
@@ -124,28 +123,6 @@ class Builder:
 
     def slice(self, x: ir.Value, axis: int, start: int, stop: int, step: int = 1) -> ir.Value:
         return self.op("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), self.ints(step))
-
-    def alias(self, placeholder: ir.Value, value: ir.Value) -> None:
-        """From now on `placeholder` means `value`."""
-        self.aliases[placeholder] = value
-
-    def finish(self) -> None:
-        """Put what they stand for in place of the placeholders."""
-
-        def real(v: ir.Value | None) -> ir.Value | None:
-            while v is not None and v in self.aliases:
-                v = self.aliases[v]
-            return v
-
-        for node in self.nodes:
-            for i, v in enumerate(node.inputs):
-                if v is not None and v in self.aliases:
-                    node.replace_input_with(i, real(v))
-
-    def real(self, value: ir.Value) -> ir.Value:
-        while value in self.aliases:
-            value = self.aliases[value]
-        return value
 
 
 def choose(b: Builder, condition: ir.Value, x: ir.Value, y: ir.Value, dtype: ir.DataType) -> ir.Value:

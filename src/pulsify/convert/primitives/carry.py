@@ -37,7 +37,7 @@ class Carry:
 
     def keep(self, after: ir.Value) -> None:
         kept = to_state(self.ctx.builder, after, self.sizes)
-        shape = state_shape(self.sizes, self.ctx.clock.batch)
+        shape = state_shape(self.sizes, self.ctx.batch)
         self.ctx.carries.append(State(self.node, self.kind, self.dtype, shape, self.before, kept, start=self.start))
 
 
@@ -52,7 +52,7 @@ def carry(
 ) -> Carry:
     """A carried value that starts at zero, or at `initial` as long as no real frame has come."""
     b = ctx.builder
-    before = ir.val(b.unique("state"), dtype, ir.Shape(state_shape(sizes, ctx.clock.batch)))
+    before = ir.val(b.unique("state"), dtype, ir.Shape(state_shape(sizes, ctx.batch)))
     value = from_state(b, before, sizes)
     if initial is not None:
         first = ctx.clock.frames(Window(window.p, window.start, window.start + 1))
@@ -81,7 +81,7 @@ def per_stream(ctx: Context, x: ir.Value, sizes: Sizes) -> ir.Value:
     b, at = ctx.builder, batch_axis(sizes)
     dims = [1] * len(sizes)
     if at is None:  # what has no axis for the streams is one for all of them: they go in step
-        return b.reshape(x if ctx.clock.batch is None else b.slice(x, 0, 0, 1), dims)
+        return b.reshape(x if ctx.batch is None else b.slice(x, 0, 0, 1), dims)
     dims[at] = -1
     per = -sizes[at]
     return b.reshape(b.op("Expand", x, b.ints(1, per)) if per > 1 else x, dims)

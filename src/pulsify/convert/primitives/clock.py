@@ -28,6 +28,7 @@ class Clock:
     batch: str | None
     position: ir.Value | None = None
     length: ir.Value | None = None
+    ends_seen: int = 0  # how often somebody asked where the stream ends
     absolute: bool = False  # something other than the ends depends on the position
     phases: set[int] = field(default_factory=set)  # what the number of the pulse is taken modulo
     grown: dict[Window, ir.Value] = field(default_factory=dict)  # the size of windows that grow, int64 [1]
@@ -77,6 +78,7 @@ class Clock:
 
     def end(self, length: Length) -> ir.Value:
         """How many frames there are in the whole stream, int32 [B, 1]."""
+        self.ends_seen += 1
         if self.length is None:
             self.length = self._counter("length")
         if length not in self._lengths:

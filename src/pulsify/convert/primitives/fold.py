@@ -109,7 +109,7 @@ class Fold:
         key, b, counts = (self.length, self.window), self.ctx.builder, self.ctx.counts
         if key not in counts:
             here = self.reduced("ReduceSum", b.op("Cast", self.real(), to=int(DOUBLE)), [1])
-            counts[key] = self.total("count", here, DOUBLE, (-1 if self.ctx.clock.batch else 1, 1))
+            counts[key] = self.total("count", here, DOUBLE, (-1 if self.ctx.batch else 1, 1))
         return per_stream(self.ctx, counts[key], sizes)
 
     def last(self, x: ir.Value, layout: Layout, dtype: ir.DataType, frames: int) -> ir.Value:

@@ -12,7 +12,7 @@ come out the same. A buffer finds them in the place of its state at pulse 0, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +21,8 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.primitives.boundary import along
-from pulsify.convert.primitives.buffer import Buffer
-from pulsify.convert.primitives.builder import choose, read_by
+from pulsify.convert.primitives.buffer import Buffer, Stored, history_of
+from pulsify.convert.primitives.builder import choose
 from pulsify.core.arrays import Array
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -46,21 +46,6 @@ def at_least(length: Length) -> int:
     return max(int(length.each(seen).min()), 0)
 
 
-def made_of(ctx: Context, values: Iterable[ir.Value | None], given: Sequence[ir.Value]) -> bool:
-    """Do values follow from what is given, constants and the position, but not from the length or other inputs?"""
-    todo, seen = [v for v in values if v is not None], set(given)
-    while todo:
-        value = todo.pop()
-        if value in seen or value.const_value is not None or value is ctx.clock.position:
-            continue
-        seen.add(value)
-        node = value.producer()
-        if node is None:  # the length, an input, a window of another wire
-            return False
-        todo += read_by(node) if node.op_type != "Shape" else []  # a shape is the same whatever the data are
-    return True
-
-
 def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
     """The first frames of batch wires, so many of each: along time, for one stream."""
     if not wanted:
@@ -77,7 +62,7 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
         }
         runs.append(run_model(runner, {n: a for n, a in feeds.items() if n in used}))
     found = {}
-    axes = {buffer.wire: buffer.layout.axis for buffer in ctx.buffers.values()}
+    axes = {stored.wire: stored.layout.axis for stored in ctx.stored.values()}
     for name, frames in wanted.items():
         axis = axes[name]
         first, again = (run[name].take(range(frames), axis) for run in runs)
@@ -147,17 +132,17 @@ def fits(ctx: Context) -> bool:
 def wishes(ctx: Context) -> dict[str, int]:
     """Batch wires whose buffers begin with known frames, and how many are wanted of each."""
     wanted: dict[str, int] = {}
-    for buffer in ctx.buffers.values():
-        first, last = _known_part(buffer)
+    for name, stored in ctx.stored.items():
+        first, last = _known_part(stored, history_of(stored, ctx.demands.get(name, ())))
         if first < last:
-            wanted[buffer.wire] = max(wanted.get(buffer.wire, 0), buffer.offset + last)
+            wanted[stored.wire] = max(wanted.get(stored.wire, 0), stored.offset + last)
     return wanted
 
 
-def _known_part(buffer: Buffer) -> tuple[int, int]:
+def _known_part(stored: Stored, history: int) -> tuple[int, int]:
     """The known frames among those that the state holds at pulse 0."""
-    start = buffer.window.start
-    return max(start - buffer.history, 0), min(buffer.known, start)
+    start = stored.window.start
+    return max(start - max(history, 0), 0), min(stored.known, start)
 
 
 def beginning(ctx: Context, buffer: Buffer, frames: Array | None) -> Callable[[ir.Value, int], ir.Value | None]:
@@ -166,45 +151,46 @@ def beginning(ctx: Context, buffer: Buffer, frames: Array | None) -> Callable[[i
     frames    -2 -1 | 0 1 | 2 3 | 4 5 6 7        history 6, two known, own window from 4 on
     state      0  0   k k   b b
     """
-    b, axis, start = ctx.builder, buffer.layout.axis, buffer.window.start
+    b, stored, axis, start = ctx.builder, buffer.stored, buffer.layout.axis, buffer.window.start
 
     def begin(past: ir.Value, history: int) -> ir.Value | None:
         if start <= 0:
             return None
-        first, last = _known_part(buffer)
+        first, last = _known_part(stored, buffer.history)
         parts: list[ir.Value] = []
-        known = _zeros(buffer, max(history - start, 0))
+        known = _zeros(stored, max(history - start, 0))
         if frames is not None and first < last:
-            known = np.concatenate([known, frames.take(range(buffer.offset + first, buffer.offset + last), axis)], axis)
+            known = np.concatenate([known, frames.take(range(stored.offset + first, stored.offset + last), axis)], axis)
         if known.shape[axis]:
             parts.append(b.constant(known, "start"))
-        if buffer.begun is not None:
-            parts.append(_last_frames(ctx, buffer, min(history, start - buffer.known)))
+        if stored.begun is not None:
+            parts.append(_last_frames(ctx, stored, min(history, start - stored.known)))
         elif not known.any():
             return None  # the state starts at zero anyway
-        begun = parts[0] if len(parts) == 1 else _joined(ctx, buffer, parts)
+        begun = parts[0] if len(parts) == 1 else _joined(ctx, stored, parts)
         at = ctx.clock.frames(Window(ctx.pulse, 0, 1))
         later = b.op("Greater", at, b.constant(np.array(0, np.int32), "int"))
-        return choose(b, along(ctx, later, buffer.layout, 1), past, begun, buffer.dtype)
+        return choose(b, along(ctx, later, stored.layout, 1), past, begun, stored.dtype)
 
     return begin
 
 
-def _zeros(buffer: Buffer, count: int) -> Array:
-    dims = [count if i == buffer.layout.axis else max(s, 1) for i, s in enumerate(buffer.layout.sizes)]
-    return np.zeros(dims, buffer.dtype.numpy())
+def _zeros(stored: Stored, count: int) -> Array:
+    dims = [count if i == stored.layout.axis else max(s, 1) for i, s in enumerate(stored.layout.sizes)]
+    return np.zeros(dims, stored.dtype.numpy())
 
 
-def _last_frames(ctx: Context, buffer: Buffer, count: int) -> ir.Value:
+def _last_frames(ctx: Context, stored: Stored, count: int) -> ir.Value:
     """Of those made apart."""
-    made = buffer.window.start - buffer.known
-    assert buffer.begun is not None
-    return buffer.begun if count == made else ctx.builder.slice(buffer.begun, buffer.layout.axis, made - count, made)
+    made = stored.window.start - stored.known
+    assert stored.begun is not None
+    x = stored.begun.value
+    return x if count == made else ctx.builder.slice(x, stored.layout.axis, made - count, made)
 
 
-def _joined(ctx: Context, buffer: Buffer, parts: list[ir.Value]) -> ir.Value:
+def _joined(ctx: Context, stored: Stored, parts: list[ir.Value]) -> ir.Value:
     """One behind the other; what is the same for all streams is repeated for each."""
-    b, layout = ctx.builder, buffer.layout
+    b, layout = ctx.builder, stored.layout
     if layout.batch is not None:
         dims = [b.ints(1)] * layout.rank
         dims[layout.batch] = b.size(parts[-1], layout.batch)

@@ -24,7 +24,7 @@ from pulsify.convert.primitives.boundary import (
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach, shift
 from tests.models import Array, frames
-from tests.unit.convert.contexts import Steps, opened, run_window, wire_model, wire_of
+from tests.unit.convert.contexts import Steps, emitting, opened, run_window, wire_model, wire_of, written
 
 P = 4
 
@@ -62,30 +62,30 @@ def test_frames_outside_the_stream_are_filled_in(how: Fill, before: int, after: 
 def test_zeros_in_front_are_the_state_the_stream_starts_with() -> None:
     ctx, wire = context()
     value = fill(ctx, wire, Reach(lo=-2, hi=0), Fill(), Window(P, 0, P), Length())
-    assert ctx.clock.position is None and ctx.clock.length is None, "nothing has to be counted"
     assert ctx.zeroed == {"x"}
-    steps = Steps(ctx, {"out": value}, [s for b in ctx.buffers.values() if (s := b.finish(None, True)) is not None])
+    steps = Steps(ctx, {"out": value})
+    assert ctx.clock.position is None and ctx.clock.length is None, "nothing has to be counted"
     np.testing.assert_array_equal(steps.step({"x": np.ones((1, 2, P), np.float32)})["out"][0, 0], [0, 0, 1, 1, 1, 1])
 
 
 def test_other_numbers_in_front_need_the_clock() -> None:
     ctx, wire = context()
-    fill(ctx, wire, Reach(lo=-2, hi=0), Fill(value=1), Window(P, 0, P), Length())
+    Steps(ctx, {"out": fill(ctx, wire, Reach(lo=-2, hi=0), Fill(value=1), Window(P, 0, P), Length())})
     assert ctx.clock.position is not None and not ctx.zeroed
 
 
 def test_a_wire_whose_first_frames_come_from_an_operator_is_masked_in_front() -> None:
     ctx, wire = context()
-    fill(ctx, replace(wire, clean=False), Reach(lo=-2, hi=0), Fill(), Window(P, 0, P), Length())
+    Steps(ctx, {"out": fill(ctx, replace(wire, clean=False), Reach(lo=-2, hi=0), Fill(), Window(P, 0, P), Length())})
     assert ctx.clock.position is not None and not ctx.zeroed
 
 
 def test_what_never_looks_outside_is_the_wire_itself() -> None:
     ctx, wire = context()
     window = Window(P, 0, P)
-    assert fill(ctx, wire, POINTWISE, None, window, Length()) is wire.take(window)
-    assert fill(ctx, wire, POINTWISE, Fill("edge"), window, Length()) is wire.take(window)
-    assert ctx.clock.position is None
+    values = [fill(ctx, wire, POINTWISE, how, window, Length()) for how in (None, Fill("edge"))]
+    emission = written(ctx, *values)
+    assert {v.value for v in values} == {emission.buffers["x"].value} and emission.clock.position is None
 
 
 def test_frames_touched_with_no_weight_are_finite_all_the_same() -> None:
@@ -168,7 +168,7 @@ def test_a_wire_without_a_length_has_nothing_to_bound() -> None:
 
 
 def test_real_frames_lie_between_the_start_and_the_end() -> None:
-    ctx, _ = context()
+    ctx = emitting(wire_model((1, 2, "T")), P)
     window = Window(P, -2, 3)
     outputs = {
         "both": real_frames(ctx, window, Length(), starts=True),
@@ -193,7 +193,7 @@ def test_real_frames_lie_between_the_start_and_the_end() -> None:
     ],
 )
 def test_flags_are_laid_out_to_meet_a_tensor(layout: Layout, shape: tuple[int, ...]) -> None:
-    ctx = opened(wire_model(("B", 2, "T")), P)
+    ctx = emitting(wire_model(("B", 2, "T")), P)
     flags = ctx.builder.input("flags", ir.DataType.FLOAT, ["B", P])
     out = along(ctx, flags, layout, P)
     given = np.arange(2 * P, dtype=np.float32).reshape(2, P)
@@ -211,9 +211,9 @@ def test_flags_are_laid_out_to_meet_a_tensor(layout: Layout, shape: tuple[int, .
 
 
 def test_every_stream_gathers_at_its_own_places() -> None:
-    ctx = opened(wire_model(("B", 2, "T")), P)
+    ctx = emitting(wire_model(("B", 2, "T")), P)
     place = ctx.builder.input("place", ir.DataType.INT32, ["B", 3])
-    out = gather_frames(ctx, ctx.buffers["x"].value, place, wire_of(ctx, "x").layout, 3)
+    out = gather_frames(ctx, ctx.builder.inputs["x"], place, wire_of(ctx, "x").layout, 3)
     x = frames(2, 2, P)
     made = Steps(ctx, {"out": out}).step({"x": x, "place": np.array([[0, 0, 3], [2, 1, 1]], np.int32)})["out"]
     np.testing.assert_array_equal(made, np.stack([x[0][:, [0, 0, 3]], x[1][:, [2, 1, 1]]]))

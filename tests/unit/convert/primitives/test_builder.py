@@ -8,7 +8,7 @@ import pytest
 
 from pulsify.convert.primitives.builder import CHOSEN_AS, Builder, choose, read_by
 from tests.models import Array
-from tests.unit.convert.contexts import Steps, opened, wire_model
+from tests.unit.convert.contexts import Steps, emitting, wire_model
 
 FLOAT, INT = ir.DataType.FLOAT, ir.DataType.INT64
 
@@ -65,18 +65,6 @@ def test_a_body_shares_constants_and_names_but_not_nodes() -> None:
     assert not b.nodes and b.unique("step") != "step"
 
 
-def test_a_placeholder_is_replaced_by_what_it_stands_for_however_long_the_chain() -> None:
-    b = Builder()
-    v = x(b)
-    first, second = ir.Value(name="first"), ir.Value(name="second")
-    out = b.op("Relu", first)
-    b.alias(first, second)
-    b.alias(second, v)
-    assert b.real(first) is v
-    b.finish()
-    assert out.producer() is not None and list(b.nodes[0].inputs) == [v]
-
-
 def test_a_node_reads_what_its_bodies_capture() -> None:
     b = Builder()
     outer, own = x(b), ir.val("own", FLOAT, ir.Shape([3]))
@@ -88,7 +76,7 @@ def test_a_node_reads_what_its_bodies_capture() -> None:
 
 @pytest.mark.parametrize("dtype", [*CHOSEN_AS, FLOAT, INT])
 def test_a_choice_keeps_every_value_of_its_type(dtype: ir.DataType) -> None:
-    ctx = opened(wire_model())
+    ctx = emitting(wire_model())
     b = ctx.builder
     kind = dtype.numpy()
     if np.issubdtype(kind, np.integer):

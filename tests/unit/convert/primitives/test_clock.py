@@ -8,14 +8,14 @@ import pytest
 from pulsify.analysis.facts import ALL, Window
 from pulsify.convert.context import Context
 from pulsify.core.length import Length, Table, constant
-from tests.unit.convert.contexts import Steps, opened, wire_model
+from tests.unit.convert.contexts import Steps, emitting, wire_model
 
 P = 4
 
 
 @pytest.fixture
 def ctx() -> Context:
-    return opened(wire_model(), P)
+    return emitting(wire_model(), P)
 
 
 def test_nobody_asked_so_there_are_no_counters(ctx: Context) -> None:
@@ -53,7 +53,7 @@ def test_phases_turn_with_the_pulses(ctx: Context) -> None:
 
 
 def test_phases_at_a_pulse_of_one() -> None:
-    ctx = opened(wire_model(), 1)
+    ctx = emitting(wire_model(), 1)
     steps = Steps(ctx, {"out": ctx.clock.phase(2)})
     assert [steps.step({})["out"].item() for _ in range(4)] == [0, 1, 0, 1]
 

@@ -10,7 +10,7 @@ from pulsify.convert.primitives.boundary import after_first
 from pulsify.convert.primitives.fold import DOUBLE, Fold, neutral
 from pulsify.convert.primitives.latch import latch
 from tests.models import frames
-from tests.unit.convert.contexts import Steps, made_by, opened, wire_model, wire_of
+from tests.unit.convert.contexts import Steps, emitting, made_by, opened, wire_model, wire_of, written
 
 NAN = np.full((1, 1, 4), np.nan, np.float32)
 
@@ -32,7 +32,9 @@ def test_frames_outside_the_stream_count_for_nothing(length: int) -> None:
     wire, node = wire_of(ctx, "x"), made_by(ctx, "y")
     window = Window(4, -2, 2)  # two frames late: the first pulse holds two that are none
     assert wire.length is not None
-    fold, x = Fold(ctx, node, wire.length, window), wire.take(window)
+    taken = wire.take(window)
+    written(ctx, taken)
+    fold, x = Fold(ctx, node, wire.length, window), taken.value
     sizes = (1, 1, 1)
     real = {how: fold.only(x, wire.layout, wire.dtype, neutral(how, wire.dtype)) for how in ("Max", "Min")}
     made = {
@@ -44,9 +46,8 @@ def test_frames_outside_the_stream_count_for_nothing(length: int) -> None:
         "count": fold.count(sizes),
         "last": fold.last(x, wire.layout, wire.dtype, 1),
     }
-    states = [s for b in ctx.buffers.values() if (s := b.finish(None, False)) is not None]
     values = frames(1, 1, length)
-    last = fed(Steps(ctx, made, [*states, *ctx.carries]), values, delay=2)[-1]
+    last = fed(Steps(ctx, made), values, delay=2)[-1]
     want = {"sum": values.sum(), "max": values.max(), "min": values.min(), "count": length, "last": values[0, 0, -1]}
     for name, value in want.items():
         np.testing.assert_allclose(last[name].item(), value, rtol=1e-6, err_msg=name)
@@ -54,7 +55,7 @@ def test_frames_outside_the_stream_count_for_nothing(length: int) -> None:
 
 
 def test_frames_of_one_window_are_counted_once() -> None:
-    ctx = opened(wire_model())
+    ctx = emitting(wire_model())
     wire, node = wire_of(ctx, "x"), made_by(ctx, "y")
     assert wire.length is not None
     for _ in range(2):
@@ -64,9 +65,9 @@ def test_frames_of_one_window_are_counted_once() -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 6, 9])
 def test_first_frames_are_kept(count: int) -> None:
-    ctx = opened(wire_model())
+    ctx = emitting(wire_model())
     wire, window = wire_of(ctx, "x"), Window(4, 0, 4)
-    value = latch(ctx, "y", wire, wire.take(window), window, count)
+    value = latch(ctx, "y", wire, wire.take(window).value, window, count)
     x, first = frames(1, 1, 16), First(count, window)
     shown = fed(Steps(ctx, {"out": value}, ctx.carries), x)
     for n in range(first.pulse, 4):

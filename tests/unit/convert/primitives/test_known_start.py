@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.convert.context import Context
-from pulsify.convert.primitives.known_start import at_least, frames_of, holds, made_of, wishes
+from pulsify.convert.plan import execute
+from pulsify.convert.primitives.known_start import at_least, frames_of, holds, wishes
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, Table
 from tests.models import model, node, weights
-from tests.unit.convert.contexts import made_by, opened, wire_of
+from tests.unit.convert.contexts import made_by, opened, planned, wire_of
 
 P = 4
 PADS = np.array([0, 0, 5, 0, 0, 0])
@@ -75,11 +77,20 @@ def test_frames_that_differ_between_streams_are_never_taken_for_known() -> None:
 
 
 def test_what_reads_the_length_or_an_input_is_not_known() -> None:
-    ctx = ruled()
-    b, given = ctx.builder, ir.Value(name="given")
-    fixed = b.op("Add", given, b.constant(np.float32(1)))
-    placed = b.op("Add", fixed, ctx.clock.frames(Window(P, 0, 1)))
-    assert made_of(ctx, [fixed, placed], [given])
-    assert not made_of(ctx, [b.op("Add", fixed, ctx.clock.end(Length()))], [given])
-    assert not made_of(ctx, [b.op("Mul", fixed, b.inputs["x"])], [given])
-    assert made_of(ctx, [b.op("Reshape", fixed, b.op("Shape", b.inputs["x"]))], [given]), "a shape is no data"
+    """Frames of padding, times a constant and times an input without time."""
+    nodes = [node("Pad", "x pads half", "m"), node("Conv", "m w", "y"), node("Mul", "y k", "z")]
+    constants = {"pads": PADS, "half": np.array(0.5, np.float32), "w": weights(2, 1, 3)}
+    known = {}
+    for kind, given, more in (("constant", {}, {"k": weights(1, 2, 1)}), ("input", {"k": [1, 2, 1]}, {})):
+        ctx = opened(model(nodes, {"x": [1, 1, "T"], **given}, ["z"], constants | more), P)
+        for name in ("m", "y", "z"):
+            ctx.node_rule(ctx, made_by(ctx, name))
+        known[kind] = wire_of(ctx, "z").known
+    assert known == {"constant": 3, "input": 0}
+
+
+@pytest.mark.parametrize(("ends", "known"), [(False, 3), (True, 0)])
+def test_what_is_made_with_a_look_at_the_end_is_not_known(ends: bool, known: int) -> None:
+    ctx, plan = planned(padded(), "y", P)
+    execute(ctx, made_by(ctx, "y"), replace(plan, ends=ends))
+    assert wire_of(ctx, "y").known == known

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from pulsify.convert.primitives.state import State, batch_axis, from_state, state_shape, to_state
-from tests.unit.convert.contexts import Steps, opened, wire_model
+from tests.unit.convert.contexts import Steps, emitting, wire_model
 
 SHAPES = [  # sizes, the state's shape with a free batch B, a value of those sizes for 2 streams
     ((-1, 3, 4), ("B", 3, 4), (2, 3, 4)),
@@ -30,7 +30,7 @@ def test_a_state_has_the_batch_first(sizes: tuple[int, ...], shape: tuple[int | 
 def test_what_goes_into_a_state_comes_out_again(
     sizes: tuple[int, ...], shape: tuple[int | str, ...], dims: tuple[int, ...]
 ) -> None:
-    ctx = opened(wire_model())
+    ctx = emitting(wire_model())
     b = ctx.builder
     value = np.arange(np.prod(dims), dtype=np.float32).reshape(dims)
     kept = to_state(b, b.constant(value), sizes)
