@@ -249,6 +249,13 @@ def test_stage_trace_tells_data_from_known() -> None:
     assert "|".join(map(str, facts["lengths"])) in text
 
 
+def test_stage_plan_says_what_is_read_kept_and_waited_for() -> None:
+    facts = pulsify_json("inspect", MODELS / "unet.onnx", "--stage", "plan")
+    assert facts["pulse"] == 4 and facts["plan"][-1] == "output y: delay 8"
+    text = pulsify("inspect", MODELS / "unet.onnx", "--stage", "plan").stdout
+    assert "keeps 2 past frames" in text and "k-1 ... k+1, 0 outside the stream" in text
+
+
 def test_stage_windows_has_every_wire() -> None:
     facts = pulsify_json("inspect", MODELS / "unet.onnx", "--stage", "windows")
     kept = {w["wire"]: w["kept"] for w in facts["wires"] if w["kept"]}

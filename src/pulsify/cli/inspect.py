@@ -31,9 +31,10 @@ WINDOWS = (
 @click.argument("model")
 @options.pulse
 @click.option(
-    "--stage", type=click.Choice(["trace", "windows", "stream", "torch"]),
+    "--stage", type=click.Choice(["trace", "windows", "plan", "stream", "torch"]),
     help="Print the graph as this stage left it: trace (what is data, what is known), windows (what each value "
-    "holds at a pulse), stream (the streaming graph), torch (its step as the source that the back end torch runs).",
+    "holds at a pulse), plan (what is read, kept and waited for), stream (the streaming graph), torch (its step as the "
+    "source that the back end torch runs).",
 )  # fmt: skip
 @click.option("--delay", is_flag=True, help="Where delay comes from: what each layer adds, from input to output.")
 @options.meaning
@@ -99,13 +100,15 @@ def _look(
             missing = "does not know where delay comes from" if stage == "delay" else f"has no stage '{stage}'"
             raise InvalidArgument(f"{model} is a stream already and {missing}: give the batch model")
         return _stream(model, open_any(model, pulse, meaning, verify=False), sample_rate)
-    from pulsify.report.stages import open_batch, trace_figures, window_figures
+    from pulsify.report.stages import open_batch, plan_figures, trace_figures, window_figures
 
     tracer = open_batch(source_of(model), meaning["time"], meaning["bind"], meaning["set"])
     if stage == "trace":
         return trace_figures(tracer), _draw_trace
     if stage == "delay":
         return _delay(model, tracer, pulse, meaning, sample_rate), _draw_delay
+    if stage == "plan":
+        return plan_figures(tracer, pulse, _options(meaning)), lambda facts: line("\n".join(facts["plan"]))
     if stage == "windows":
         return window_figures(tracer, pulse, _options(meaning)), _draw_windows
 

@@ -19,6 +19,7 @@ from pulsify.convert.primitives.state import State
 from pulsify.convert.trail import Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.reach import POINTWISE, Reach
 from pulsify.frontend.model import Node
 
 Over = Callable[[int], bool]  # need it be waited for no longer, once so many pulses have come?
@@ -41,22 +42,35 @@ class OutOfStep(Exception):
         super().__init__(chunk)
 
 
+@dataclass(frozen=True)
+class PlannedRead:
+    """Frames of a wire that are read for one window. fill: what is read in place of frames outside the stream."""
+
+    wire: str
+    window: Window
+    reach: Reach = POINTWISE
+    fill: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """What is emitted for one node: its values, and the wires of which frames are stored. Steps are emitted in order.
 
-    extra: what else is emitted then.
+    outputs: names of what it makes. reads: what is read of other wires. extra: what else is emitted then.
     """
 
     node: str
     window: Window
     values: tuple[Deferred, ...] = ()
     stored: tuple[Stored, ...] = ()
+    outputs: tuple[str, ...] = ()
+    reads: tuple[PlannedRead, ...] = ()
     exact: bool = False  # it carries a state
     extra: Callable[[], None] | None = None
 
     @property
-    def reads(self) -> Iterable[Demand]:
+    def demands(self) -> Iterable[Demand]:
+        """Windows of stored wires that it is made of."""
         return (d for v in (*self.values, *(s.begun for s in self.stored)) if v is not None for d in v.reads)
 
 
@@ -85,6 +99,7 @@ class Context:
     emission: Emission | None = None
     ports: dict[str, tuple[ir.DataType, tuple[int | str, ...]]] = field(default_factory=dict)  # inputs, with their dims
     steps: list[Step] = field(default_factory=list)
+    formulas: dict[str, tuple[PlannedRead, ...]] = field(default_factory=dict)  # wires made anew for every window
     stored: dict[str, Stored] = field(default_factory=dict)  # wires of which frames are stored
     demands: dict[str, dict[Window, None]] = field(default_factory=dict)  # windows of them that are read
     windows: dict[str, Window] = field(default_factory=dict)
@@ -126,7 +141,7 @@ class Context:
     def add(self, step: Step) -> None:
         """Next in the order of emission."""
         self.steps.append(step)
-        self.read(step.reads)
+        self.read(step.demands)
         self.stored.update((s.name, s) for s in step.stored)
 
     def release(self) -> None:
@@ -198,7 +213,7 @@ class Context:
         """File a variant of a wire (from its frame `offset` on) under a name of its own, with its own buffer."""
         assert like.length is not None
         stored = Stored(name, like.name, value, like.dtype, like.layout, window, like.name, like.known, begun, offset)
-        self.add(Step(like.name, window, (value,), (stored,)))
+        self.add(Step(like.name, window, (value,), (stored,), (name,), (PlannedRead(like.name, window),)))
         self.trails[name] = Trail(window.p, window.end, (look(like.name),), like.name)
         if clean:  # its frames before the first count as zeros
             self.zeroed.add(name)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Final, First, Layout, Static, Window, Wire, deferred_all
 from pulsify.analysis.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
-from pulsify.convert.context import Context, Step
+from pulsify.convert.context import Context, PlannedRead, Step
 from pulsify.convert.known_facts import constant_wire
 from pulsify.convert.primitives.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
 from pulsify.convert.primitives.known_start import at_least, fits, holds
@@ -142,7 +142,16 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         elif name and plan.whole is not None:
             ctx.ask.facts[name] = _whole(node, plan.whole, value, length, window)
             kept.append(value)
-    ctx.add(Step(node.name, window, (*(s.value for s in stored), *kept) or values[:1], tuple(stored), plan.exact))
+    made = (*(s.value for s in stored), *kept) or values[:1]
+    outputs = tuple(n for n, layout in zip(node.outputs, plan.layouts, strict=False) if n and (layout or plan.whole))
+    ctx.add(Step(node.name, window, made, tuple(stored), outputs, _planned_reads(plan, window), plan.exact))
+
+
+def _planned_reads(plan: Plan, window: Window) -> tuple[PlannedRead, ...]:
+    return tuple(
+        PlannedRead(r.wire.name, _read_window(r, window), r.reach, "" if r.fill is None else r.fill.text)
+        for r in plan.reads
+    )
 
 
 def _whole(node: Node, made: Whole, value: Deferred, length: Length, window: Window) -> Static:
@@ -375,6 +384,7 @@ def _file_formula(
     for i, (name, layout) in enumerate(zip(node.outputs, plan.layouts, strict=False)):
         if name and layout is not None:
             dtype = ctx.ask.dtype(name)
+            ctx.formulas[name] = _planned_reads(plan, Window(1, 0, 1))
             ctx.ask.facts[name] = Wire(
                 name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies,
                 known=known, first=first,

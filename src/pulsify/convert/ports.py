@@ -41,7 +41,7 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
         layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, 0, p)
         ctx.trails[port.name] = Trail(p, p)
         stored = ctx.made(port.name, port.name, value, layout, Length().then(per), window)
-        ctx.add(Step(port.name, window, (value,), (stored,)))
+        ctx.add(Step(port.name, window, (value,), (stored,), (port.name,)))
 
 
 def _input(ctx: Context, name: str, dtype: ir.DataType, dims: list[int | str]) -> Deferred:

@@ -25,7 +25,7 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.field_operand import Operand
-from pulsify.ops.field_view import Over, certain, over, seen_rows, shown, trail_of, view_of
+from pulsify.ops.field_view import Over, certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.pointwise import clone
 from pulsify.trace.traced import Array
 
@@ -77,7 +77,8 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
         if name:
             ctx.trails[name] = trail_of(ctx, along, view, seen)
             stored.append(ctx.made(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
-    ctx.add(Step(node.name, view.rows, tuple(s.value for s in stored), tuple(stored)))
+    outputs = tuple(s.name for s in stored)
+    ctx.add(Step(node.name, view.rows, tuple(s.value for s in stored), tuple(stored), outputs, read_by_field(x)))
     ctx.ask.cells.clear()  # they grow with the square of the length
 
 

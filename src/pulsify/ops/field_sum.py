@@ -12,7 +12,7 @@ from pulsify.core.roles import VALUES, mark
 from pulsify.frontend.model import Node
 from pulsify.ops.field_alike import field_alike
 from pulsify.ops.field_operand import Operand
-from pulsify.ops.field_view import certain, over, seen_rows, shown, trail_of, view_of
+from pulsify.ops.field_view import certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
 
@@ -51,5 +51,5 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     out = deferred(make, *given.values())
     ctx.trails[name] = trail_of(ctx, along, view, seen, (value.name,))
     stored = ctx.made(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
-    ctx.add(Step(node.name, view.rows, (out,), (stored,)))
+    ctx.add(Step(node.name, view.rows, (out,), (stored,), (name,), read_by_field(out)))
     ctx.ask.cells.clear()  # they grow with the square of the length

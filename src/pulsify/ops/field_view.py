@@ -17,7 +17,7 @@ from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
 from pulsify.analysis.template import in_step
 from pulsify.convert.attention_view import Seen, View, choose_view, reaches
-from pulsify.convert.context import Context
+from pulsify.convert.context import Context, PlannedRead
 from pulsify.convert.primitives.boundary import along, real_frames
 from pulsify.convert.primitives.builder import choose
 from pulsify.convert.spans import Spans, joined, spans
@@ -135,6 +135,11 @@ def shown(ctx: Context, node: Node, over: Over, view: View, fill: float) -> Defe
         return choose(ctx.builder, within.value, x.value, other, dtype)
 
     return deferred(make, x, within)
+
+
+def read_by_field(made: Deferred) -> tuple[PlannedRead, ...]:
+    """The windows of all wires that a field is made of."""
+    return tuple(PlannedRead(name, window) for name, window in made.reads)
 
 
 def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str, ...] = ()) -> Trail:

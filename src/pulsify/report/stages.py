@@ -20,6 +20,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import named_dims
 from pulsify.report.figures import Figures, binding_figures
+from pulsify.report.plan_text import plan_lines
 from pulsify.trace.lengths import Tracer, Traces, choose
 from pulsify.trace.roles import settle
 
@@ -131,6 +132,12 @@ def window_figures(tracer: Tracer, pulse: int | None, options: Options = DEFAULT
         "wires": _wires(plan.ctx),
         "refusal": refusal,
     }
+
+
+def plan_figures(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Figures:
+    """The plan of the streaming graph at one pulse, as text."""
+    plan = analysed(tracer, pulse, options)
+    return {"pulse": plan.ctx.pulse, "plan": plan_lines(plan)}
 
 
 def analysed(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Planned:

@@ -45,6 +45,10 @@ class Fill:
     value: float | int = 0
     past: int = 0  # frames behind the end that are touched with weight zero, and must be finite all the same
 
+    @property
+    def text(self) -> str:
+        return f"{self.value:g}" if self.mode == "constant" else self.mode
+
 
 def ready(wire: Wire, reach: Reach, how: Fill | None, window: Window, since: int = 0) -> bool:
     """Do the first frames of the stream find the frames they are shown already there, from pulse `since` on?"""
