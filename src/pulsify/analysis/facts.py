@@ -116,6 +116,15 @@ def deferred_all(
     return tuple(Deferred(together.maker(i), reads, fixed) for i in range(count))
 
 
+def never() -> Deferred:
+    """A value of a plan that is only looked at."""
+
+    def make() -> ir.Value:
+        raise RuntimeError("a plan that was only looked at is never emitted")
+
+    return Deferred(make, fixed=False)
+
+
 def emitted(part: Deferred | None) -> ir.Value | None:
     return None if part is None else part.value
 

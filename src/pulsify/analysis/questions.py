@@ -76,6 +76,12 @@ class Questions:
             kept.clear()
         self.large_values, self.follower, self.batch_follower = (0, {}), None, None
 
+    def left_open(self) -> bool:
+        """Is it certain that another plan follows, which proves what this one claims? Then `unproven` says so."""
+        left = self.scouting and bool(self.ledger.chunks)
+        self.unproven |= left
+        return left
+
     # ---- facts
 
     def fact(self, name: str) -> Fact:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Window, Windows, deferred
+from pulsify.analysis.facts import Deferred, Window, Windows, deferred, never
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked
 from pulsify.analysis.questions import Unclear
@@ -36,6 +36,8 @@ FOLDED_HEADS = (
 def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Window]) -> Deferred:
     """A known array over both axes, cut out at the windows; by phase, if pulses differ."""
     a, b = o.axes
+    if ctx.ask.left_open():
+        return never()
     if any(windows[o.axes[x]].grows for x in (a, b)):
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
     folded = folded_streams(ctx, o.name)

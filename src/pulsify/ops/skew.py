@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Field, Offsets, Tabled, Window, Windows, deferred
+from pulsify.analysis.facts import Deferred, Field, Offsets, Tabled, Window, Windows, deferred, never
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context
@@ -45,6 +45,8 @@ def skewed(
     assert origin.raw is not None
     name = origin.product[0].inputs[origin.product[1]]
     rows, cols = windows
+    if ctx.ask.left_open():
+        return origin.raw(Tabled(never(), rows, rows.frames + cols.frames - 1))
     if cols.grows:
         return _grown(ctx, node, origin, moves, windows, offsets[1])
     first = cols.start - rows.start - (rows.frames - 1)

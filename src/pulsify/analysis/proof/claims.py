@@ -414,9 +414,7 @@ def fixed_value(ask: Questions, node: Node, name: str, what: str) -> Array:
 def prove(ask: Questions, node: Node | None, what: str, holds: Callable[[Any], bool], **about: Any) -> None:
     """Something read off the traces that must hold at every length (about: see `Claim`): proven, or refused."""
     claim = Claim(node, what, holds, **about)
-    left = ask.scouting and bool(ask.ledger.chunks)
-    ask.unproven |= left
-    if not all(holds(run) for run in ask.traces.runs) or not (left or holds_everywhere(ask, claim)):
+    if not all(holds(run) for run in ask.traces.runs) or not (ask.left_open() or holds_everywhere(ask, claim)):
         raise Unclear(
             f"{what} does not hold at every length",
             node=node.name if node else "",
