@@ -183,10 +183,11 @@ def test_what_lies_beyond_the_ends_is_said_from_outside_too() -> None:
 
     @rule("acme::Beside", says="along time")
     def beside(ctx: Context, node: Node) -> Plan | None:
-        wire, b = ctx.ask.wire(node.inputs[0]), ctx.builder
+        wire = ctx.ask.wire(node.inputs[0])
         assert wire is not None
 
         def emit(values: list[Any], window: Any) -> list[Any]:
+            b = ctx.builder
             old, new = b.slice(values[0], 2, 0, window.frames), b.slice(values[0], 2, 2, window.frames + 2)
             return [b.op("Add", old, new)]
 

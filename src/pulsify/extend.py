@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import pulsify.ops  # noqa: F401  the rules that are there come first
 from pulsify.analysis.facts import Layout, Window, Wire
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill
 from pulsify.core.custom import Shaped, define
 from pulsify.core.reach import Reach
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import clone, pointwise
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import Fill
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 
 __all__ = [
     "Context", "Fill", "Layout", "Node", "Plan", "Reach", "Read", "Shaped", "Window", "Wire", "clone", "define",

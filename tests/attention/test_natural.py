@@ -9,8 +9,8 @@ import pytest
 import pulsify
 from pulsify.convert import convert as conversion
 from pulsify.convert.analyse import Outputs
-from pulsify.convert.context import Context
 from pulsify.frontend.time import TimeSpec
+from pulsify.plan.context import Context
 from tests.proof.net import Net, Wire
 from tests.property.check import smallest_delay
 from tests.side import Batch

@@ -9,10 +9,10 @@ import pytest
 
 import pulsify
 from pulsify.convert.analyse import analyse
-from pulsify.convert.context import Context, Misaligned
 from pulsify.core.errors import NotStreamable
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time
+from pulsify.plan.context import Context, Misaligned
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.resolve import resolve
 from tests.property import hunt_edges, hunt_start

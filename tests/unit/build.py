@@ -13,12 +13,12 @@ import pulsify.ops  # noqa: F401  fills the registry
 from pulsify.analysis.options import Options
 from pulsify.analysis.questions import Questions
 from pulsify.convert.analyse import analyse
-from pulsify.convert.context import Context
 from pulsify.core.arrays import Array
 from pulsify.core.runner import open_model
 from pulsify.frontend.load import load
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import find_time
+from pulsify.plan.context import Context
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.resolve import resolve
 

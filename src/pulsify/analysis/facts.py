@@ -153,7 +153,7 @@ class _Together:
 
 @dataclass(frozen=True, eq=False)
 class Mirror:
-    """Frames in front of and behind `source` that show frames of it again, as primitives/boundary.py has it."""
+    """Frames in front of and behind `source` that show frames of it again, as plan/boundary.py has it."""
 
     source: Wire
     before: int
@@ -172,7 +172,7 @@ class Wire:
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
-    known: so many of its first frames are the same in every stream (see primitives/known_start.py).
+    known: so many of its first frames are the same in every stream (see plan/known_start.py).
     first: every frame of it is made of first frames of other wires too, which must be there before it is read.
     """
 

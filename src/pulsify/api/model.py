@@ -50,7 +50,7 @@ from pulsify.runtime.whole import alone, batch_of, named, pieces, run_pieces, ru
 if TYPE_CHECKING:
     from pulsify.convert.assemble import Probes
     from pulsify.convert.pulses import Natural
-    from pulsify.convert.trail import Course
+    from pulsify.plan.trail import Course
 
 Kind = Literal["portable", "unfused", "single", "batch", "pool"]  # the forms a stream runs in
 STREAMS: dict[Kind, int | None] = {"single": 1, "batch": 2, "pool": None}  # for so many a program is made

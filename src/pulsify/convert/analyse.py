@@ -12,9 +12,6 @@ from pulsify.analysis.proof.batches import check_batches
 from pulsify.analysis.proof.decided import check_decisions
 from pulsify.analysis.proof.numbers import uncertain
 from pulsify.analysis.questions import Questions, Unclear, Undecided
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import known_fact
-from pulsify.convert.ports import file_inputs, output
 from pulsify.convert.shorter import first_change
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
@@ -26,6 +23,9 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
 from pulsify.ops.latch import latched
 from pulsify.ops.registry import apply_rule
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import known_fact
+from pulsify.plan.ports import file_inputs, output
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included

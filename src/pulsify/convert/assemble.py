@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Prefix, Window, Wire
 from pulsify.convert.audit import check_states
-from pulsify.convert.context import Context
-from pulsify.convert.primitives.builder import Builder, read_by
-from pulsify.convert.primitives.state import State
-from pulsify.convert.trail import Course
 from pulsify.core.spec import Output
+from pulsify.emit.builder import Builder, read_by
+from pulsify.emit.state import State
+from pulsify.plan.context import Context
+from pulsify.plan.trail import Course
 
 
 def position_state(ctx: Context) -> State:

@@ -15,12 +15,9 @@ from pulsify.analysis.questions import Undecided
 from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.assemble import assemble, course, position_state, probes
 from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings, with_free
-from pulsify.convert.context import Context, Misaligned, OutOfStep
 from pulsify.convert.emit import emit, states_of
-from pulsify.convert.ports import static_input, stream_input
 from pulsify.convert.pulses import Planned, natural_plan, planned, unfitting
 from pulsify.convert.shorter import declared
-from pulsify.convert.trail import Course
 from pulsify.core.boundary import node_of
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
@@ -28,6 +25,9 @@ from pulsify.core.progress import tell
 from pulsify.core.refusal import Kind, declare
 from pulsify.core.spec import Condition, Spec
 from pulsify.frontend.time import TimeSpec
+from pulsify.plan.context import Context, Misaligned, OutOfStep
+from pulsify.plan.ports import static_input, stream_input
+from pulsify.plan.trail import Course
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.tied import too_deep
 from pulsify.trace.traced import CannotRun, TooLarge

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pulsify.convert.context import Context, Emission
-from pulsify.convert.primitives.buffer import Buffer, others
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.clock import Clock
-from pulsify.convert.primitives.known_start import beginning, frames_of, wishes
-from pulsify.convert.primitives.state import State
+from pulsify.emit.beginning import beginning
+from pulsify.emit.buffer import Buffer, others
+from pulsify.emit.builder import Builder
+from pulsify.emit.clock import Clock
+from pulsify.emit.emission import Emission
+from pulsify.emit.state import State
+from pulsify.plan.context import Context
+from pulsify.plan.known_start import frames_of, wishes
 
 
 def begin(ctx: Context) -> Emission:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.analyse import Analysed, Outputs, analyse
 from pulsify.convert.assemble import course
-from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.opening import leads_to, pulses, sooner
-from pulsify.convert.primitives.known_start import fits
-from pulsify.convert.trail import Course
 from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.spec import latency
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
+from pulsify.plan.context import Context, Misaligned, OutOfStep
+from pulsify.plan.known_start import fits
+from pulsify.plan.opening import leads_to, pulses, sooner
+from pulsify.plan.trail import Course
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.traced import CannotRun
 

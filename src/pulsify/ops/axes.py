@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.analysis.facts import Late, Wire
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops import fold
@@ -14,6 +12,8 @@ from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.best import best_frames
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 
 BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cumulative sum) instead"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from pulsify.analysis.proof.claims import fixed_value
-from pulsify.convert.context import Context
 from pulsify.core.equation import explicit
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
+from pulsify.plan.context import Context
 
 AxisMap = dict[int, int]  # input axis -> output axis; an axis that is not there is summed over
 

@@ -13,13 +13,13 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
-from pulsify.convert.primitives.carry import per_stream
-from pulsify.convert.primitives.fold import DOUBLE, INT64, Fold
 from pulsify.core.refusal import Kind
+from pulsify.emit.carry import per_stream
+from pulsify.emit.fold import DOUBLE, INT64, Fold
 from pulsify.frontend.model import Node
 from pulsify.ops.fold import over_all, sizes_of
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 
 BEYOND = 1e300  # what is infinite counts as this: no float of 32 bits is as large, and it is a frame of the stream
 LONG = (DOUBLE, INT64, ir.DataType.UINT64)  # there is nothing beyond all their numbers

@@ -11,17 +11,18 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Deferred, Layout, Prefix, Static, Window, Wire
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, settled
-from pulsify.convert.primitives.boundary import aligned, along, check_aligned, gather_frames, mirrored_wire
-from pulsify.convert.primitives.builder import choose
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
+from pulsify.emit.builder import choose
+from pulsify.emit.frames import aligned, along, gather_frames
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import add, constant, extreme, subtract
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import check_aligned, mirrored_wire
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, settled
 
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")

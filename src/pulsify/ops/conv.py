@@ -15,10 +15,6 @@ from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
 from pulsify.analysis.unused import unused_entries, zero_entries
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import constant_value
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -26,6 +22,10 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import stretched
 from pulsify.ops.pointwise import Make, clone, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import Fill
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import constant_value
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.traced import Array
 
 

@@ -10,14 +10,14 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed
 from pulsify.analysis.proof.numbers import as_expected, numbers, parts_where_batch_fails, sizes
-from pulsify.convert.context import Context, broadcast_axis
-from pulsify.convert.known_facts import constant_wire, streams_in_step
-from pulsify.convert.plan import Plan, Read
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context, broadcast_axis
+from pulsify.plan.known_facts import constant_wire, streams_in_step
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pulsify.analysis.facts import Field
 from pulsify.analysis.proof.numbers import follower
 from pulsify.analysis.questions import Questions
-from pulsify.convert.context import Context
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, Unsure
 from pulsify.ops.field_cells import hides, made_of_cells, root_of
+from pulsify.plan.context import Context
 from pulsify.trace.one_node import alike
 
 SMALL = 64  # entries of a constant that is told by what it holds

@@ -12,12 +12,12 @@ import numpy as np
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Field, Part
 from pulsify.analysis.mask_cells import Cells
-from pulsify.convert.context import Context
 from pulsify.core.errors import NotStreamable
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.field_operand import Operand, parts
+from pulsify.plan.context import Context
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, known
 

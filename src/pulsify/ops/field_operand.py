@@ -20,7 +20,6 @@ from pulsify.analysis.proof.numbers import (
     uncertain,
 )
 from pulsify.analysis.proof.values import known_at
-from pulsify.convert.context import Context
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
@@ -28,6 +27,7 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import T
 from pulsify.lengths.series import Unsure, constant
 from pulsify.ops.axismap import AxisMap
+from pulsify.plan.context import Context
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, same
 

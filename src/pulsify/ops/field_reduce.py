@@ -17,16 +17,16 @@ from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Deferred, Field, Window, deferred_all, emitted
 from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import fixed_value
-from pulsify.convert.attention_view import View
-from pulsify.convert.context import Context, Step
-from pulsify.convert.primitives.carry import per_stream
-from pulsify.convert.primitives.fold import neutral
 from pulsify.core.refusal import Kind
+from pulsify.emit.carry import per_stream
+from pulsify.emit.fold import neutral
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.field_operand import Operand
 from pulsify.ops.field_view import Over, certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.pointwise import clone
+from pulsify.plan.attention_view import View
+from pulsify.plan.context import Context, Step
 from pulsify.trace.traced import Array
 
 SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Wire, deferred, emitted
-from pulsify.convert.context import Context, Step
-from pulsify.convert.primitives.boundary import bounded_wire
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import VALUES, mark
 from pulsify.frontend.model import Node
@@ -15,6 +13,8 @@ from pulsify.ops.field_operand import Operand
 from pulsify.ops.field_view import certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
+from pulsify.plan.boundary import bounded_wire
+from pulsify.plan.context import Context, Step
 
 HINT = "sum scores times values only, with a bounded mask on the scores"
 

@@ -15,14 +15,14 @@ from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked
 from pulsify.analysis.questions import Unclear
 from pulsify.analysis.template import Template, find, in_step
-from pulsify.convert.attention_view import MOST_LOOKED
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import constant_value, streams_in_step
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.field_alike import known_alike
 from pulsify.ops.field_operand import Operand
 from pulsify.ops.growing import growing_template
+from pulsify.plan.attention_view import MOST_LOOKED
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import constant_value, streams_in_step
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same
 

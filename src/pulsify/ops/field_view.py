@@ -16,20 +16,20 @@ from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
 from pulsify.analysis.template import in_step
-from pulsify.convert.attention_view import Seen, View, choose_view, reaches
-from pulsify.convert.context import Context, PlannedRead
-from pulsify.convert.primitives.boundary import along, real_frames
-from pulsify.convert.primitives.builder import choose
-from pulsify.convert.spans import Spans, joined, spans
-from pulsify.convert.trail import Look, Trail, look
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.emit.builder import choose
+from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
 from pulsify.ops.field_cells import AllRows
 from pulsify.ops.field_operand import Operand, parts
 from pulsify.ops.field_template import field_template
 from pulsify.ops.growing import grow, horizon
+from pulsify.plan.attention_view import Seen, View, choose_view, reaches
+from pulsify.plan.context import Context, PlannedRead
+from pulsify.plan.spans import Spans, joined, spans
+from pulsify.plan.trail import Look, Trail, look
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
 

@@ -14,14 +14,14 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, Whole
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.carry import per_stream
-from pulsify.convert.primitives.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
-from pulsify.convert.primitives.state import Sizes
 from pulsify.core.refusal import Kind
+from pulsify.emit.builder import Builder
+from pulsify.emit.carry import per_stream
+from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
+from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, Whole
 
 Make = Callable[[Fold, list[ir.Value]], Sequence[ir.Value]]
 

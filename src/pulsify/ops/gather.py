@@ -15,12 +15,10 @@ from pulsify.analysis.proof.numbers import follower, runs_from, size_length, unc
 from pulsify.analysis.proof.values import known_at, perhaps_empty
 from pulsify.analysis.questions import Unclear
 from pulsify.analysis.unused import unused_entries, unused_frames
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill, gather_frames, overrun
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.core.refusal import Kind
+from pulsify.emit.frames import gather_frames
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import T, exactly, most, plane, reps, with_near
 from pulsify.lengths.series import LONGEST, Unsure
@@ -30,6 +28,9 @@ from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
 from pulsify.ops.single import few, for_every_entry, of_each_stream
 from pulsify.ops.slice import table_rows
+from pulsify.plan.boundary import Fill, overrun
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun
 

@@ -8,14 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Static, Wire
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.gather import frames_by_index
 from pulsify.ops.pointwise import clone, pointwise
 from pulsify.ops.registry import rule
 from pulsify.ops.single import by_coordinates
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 from pulsify.trace.traced import Array
 
 

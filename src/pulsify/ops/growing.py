@@ -20,10 +20,6 @@ from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import follower, uncertain
 from pulsify.analysis.template import MOST_PHASES
 from pulsify.analysis.values.follow import Fixed
-from pulsify.convert.attention_view import Seen, View
-from pulsify.convert.context import Context, Step
-from pulsify.convert.known_facts import constant_value
-from pulsify.convert.primitives.boundary import bounded_wire, waits
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
@@ -32,6 +28,10 @@ from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import T, exactly
 from pulsify.lengths.series import Unsure
+from pulsify.plan.attention_view import Seen, View
+from pulsify.plan.boundary import bounded_wire, waits
+from pulsify.plan.context import Context, Step
+from pulsify.plan.known_facts import constant_value
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
 

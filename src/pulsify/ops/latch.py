@@ -12,11 +12,11 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Prefix, Static, Window, Wire
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, Whole, execute
-from pulsify.convert.primitives.latch import latch
 from pulsify.core.refusal import Kind
+from pulsify.emit.latch import latch
 from pulsify.frontend.model import Node
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, Whole, execute
 
 Cut = Callable[[ir.Value], ir.Value]
 

@@ -18,16 +18,16 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed, fixed_value
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, check_known
-from pulsify.convert.primitives.boundary import aligned
-from pulsify.convert.primitives.builder import Builder
-from pulsify.convert.primitives.carry import per_stream
-from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
-from pulsify.convert.primitives.state import Sizes
+from pulsify.emit.builder import Builder
+from pulsify.emit.carry import per_stream
+from pulsify.emit.fold import DOUBLE, SHORT, Fold
+from pulsify.emit.frames import aligned
+from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.fold import Scores, finished, over_all, scores, sizes_of
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, check_known
 
 MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")
 

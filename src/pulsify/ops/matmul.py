@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pulsify.analysis.facts import Wire
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
 from pulsify.core.equation import explicit
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
@@ -12,6 +10,8 @@ from pulsify.ops.axes import guard
 from pulsify.ops.fold import contracted
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
 

@@ -22,12 +22,12 @@ from pulsify.analysis.facts import ALL, Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.numbers import Looked, follower, rows_of
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.values.follow import Fixed
-from pulsify.convert.context import Context
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
 from pulsify.ops.shift import Places, Shown
+from pulsify.plan.context import Context
 from pulsify.trace.traced import Array, known
 
 

@@ -21,15 +21,15 @@ from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value, prove
 from pulsify.analysis.proof.numbers import length_of, measured, numbers
 from pulsify.analysis.unused import zero_entries
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import Fill
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
 

@@ -11,9 +11,6 @@ from pulsify.analysis.facts import Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.proof.values import known_at
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, settled
-from pulsify.convert.primitives.boundary import Fill, mirrored_wire
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
 from pulsify.core.refusal import Kind
@@ -21,6 +18,9 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, add, compare, constant, extreme
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import Fill, mirrored_wire
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, settled
 
 MODES = ("constant", "edge", "reflect")
 

@@ -27,11 +27,10 @@ from pulsify.analysis.facts import (
     emitted,
 )
 from pulsify.analysis.questions import Unclear
-from pulsify.convert.context import Context
-from pulsify.convert.primitives.boundary import aligned, check_aligned
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
+from pulsify.emit.frames import aligned
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import axis_maps, repeats_one
 from pulsify.ops.field_cells import cells_of
@@ -42,6 +41,8 @@ from pulsify.ops.field_template import field_template
 from pulsify.ops.field_view import inside
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
+from pulsify.plan.boundary import check_aligned
+from pulsify.plan.context import Context
 
 
 def meets(ctx: Context, node: Node) -> bool:

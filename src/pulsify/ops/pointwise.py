@@ -12,17 +12,18 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Final, Late, Layout, Static, Varying, Window, Wire, deferred_all, emitted
-from pulsify.convert.at_end import at_end
-from pulsify.convert.context import Context, broadcast_axis
-from pulsify.convert.known_facts import constant_wire
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import aligned, check_aligned
-from pulsify.convert.primitives.builder import Builder, choose
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import ELEMENTWISE
+from pulsify.emit.builder import Builder, choose
+from pulsify.emit.frames import aligned
 from pulsify.frontend.model import Node
 from pulsify.ops.registry import rule
+from pulsify.plan.at_end import at_end
+from pulsify.plan.boundary import check_aligned
+from pulsify.plan.context import Context, broadcast_axis
+from pulsify.plan.known_facts import constant_wire
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
 
 Make = Callable[[Context, Node, Sequence[ir.Value | None]], Sequence[ir.Value]]  # the node, where it is no mere copy

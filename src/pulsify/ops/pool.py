@@ -11,16 +11,17 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
+from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
 from pulsify.ops.conv import Probes, beside_time, no_gaps, settle_other_pads, taps
 from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.boundary import Fill, overrun
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 
 
 @rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")

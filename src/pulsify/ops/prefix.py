@@ -9,18 +9,18 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed_value
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import counter
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import along, real_frames
-from pulsify.convert.primitives.carry import carry
-from pulsify.convert.primitives.fold import SHORT
-from pulsify.convert.primitives.state import Sizes
 from pulsify.core.refusal import Kind
+from pulsify.emit.carry import carry
+from pulsify.emit.fold import SHORT
+from pulsify.emit.frames import along, real_frames
+from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.range import exact_up_to
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import counter
+from pulsify.plan.plan import Plan, Read
 
 NEUTRAL = {"CumSum": 0, "CumProd": 1}
 JOIN = {("CumSum", False): "Add", ("CumSum", True): "Sub", ("CumProd", False): "Mul"}  # True: with its sign off

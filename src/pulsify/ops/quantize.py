@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 
 
 @rule("QuantizeLinear", "DequantizeLinear", says="constant scales, per tensor or per channel")

@@ -9,13 +9,13 @@ import numpy as np
 
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import sizes
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import counter
-from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import counter
+from pulsify.plan.plan import Plan
 
 
 @rule("Range", says="from a fixed start: the stream's own clock")

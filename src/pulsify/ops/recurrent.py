@@ -10,15 +10,16 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import in_frames, measured, numbers, same_series
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, Whole
-from pulsify.convert.primitives.boundary import gather_frames
-from pulsify.convert.primitives.carry import carry, per_stream, real_count, skipped, wanted_by_anyone, zero
-from pulsify.convert.primitives.fold import SHORT
 from pulsify.core.refusal import Kind
+from pulsify.emit.carry import carry, per_stream, real_count, skipped
+from pulsify.emit.fold import SHORT
+from pulsify.emit.frames import gather_frames
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, Whole
+from pulsify.plan.wanted import wanted_by_anyone, zero
 
 LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
 

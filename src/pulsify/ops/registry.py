@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from pulsify.analysis.facts import Late, Prefix, Static, Wire
 from pulsify.analysis.proof.numbers import uncertain
-from pulsify.convert.context import Context, Misaligned
-from pulsify.convert.plan import Plan, execute
 from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
 from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
+from pulsify.plan.context import Context, Misaligned
+from pulsify.plan.plan import Plan, execute
 
 Rule = Callable[[Context, Node], Plan | None]
 

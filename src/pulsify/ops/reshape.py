@@ -18,8 +18,6 @@ import onnx_ir as ir
 from pulsify.analysis.facts import BEHIND, Deferred, Layout, Outer, Prefix, Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -27,6 +25,8 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, constant, divide, multiply
 from pulsify.ops.pointwise import clone, static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
 
 

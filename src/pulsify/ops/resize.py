@@ -14,17 +14,18 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import as_expected, measured, numbers, sizes
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
-from pulsify.convert.primitives.boundary import Fill, along, gather_frames
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, fit
 from pulsify.core.refusal import Kind
+from pulsify.emit.frames import along, gather_frames
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant, multiply
 from pulsify.ops.pointwise import Make, static
 from pulsify.ops.registry import rule
 from pulsify.ops.resize_across import Given, parts_of, resized
+from pulsify.plan.boundary import Fill
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 
 HALF, NONE = Fraction(1, 2), Fraction(0)
 BELOW, ABOVE = np.float32(0.499999), np.float32(0.500001)  # what lies between is half to the runtime

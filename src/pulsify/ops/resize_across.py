@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.convert.context import Context
 from pulsify.frontend.model import Node
+from pulsify.plan.context import Context
 
 Scales = Sequence[float]
 

@@ -16,17 +16,18 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Window, Wire, emitted
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read, Whole
-from pulsify.convert.primitives.boundary import real_frames
-from pulsify.convert.primitives.builder import CHOSEN_AS, Builder, choose
-from pulsify.convert.primitives.carry import Carry, carry, wanted_by_anyone, zero
-from pulsify.convert.primitives.state import Sizes
 from pulsify.core.refusal import Kind
+from pulsify.emit.builder import CHOSEN_AS, Builder, choose
+from pulsify.emit.carry import Carry, carry
+from pulsify.emit.frames import real_frames
+from pulsify.emit.state import Sizes
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Node
 from pulsify.ops.pointwise import not_zero
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read, Whole
+from pulsify.plan.wanted import wanted_by_anyone, zero
 
 WRITTEN_OUT = 48  # nodes: up to here all turns of a pulse are written out
 

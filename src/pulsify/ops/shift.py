@@ -26,13 +26,13 @@ from pulsify.analysis.proof.numbers import Looked, follower, longest, rows_of, s
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.rows.place import Place
 from pulsify.analysis.values.follow import Few, Fixed
-from pulsify.convert.context import Context
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.number import steady_growth
 from pulsify.lengths.series import LONGEST, Series, TooFar, Unsure
+from pulsify.plan.context import Context
 from pulsify.trace.traced import Array, CannotRun, known
 
 MOST_CELLS = 400_000_000  # looked at, at all lengths together

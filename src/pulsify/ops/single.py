@@ -16,14 +16,14 @@ from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.batches import each_stream, one_behind_another
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import numbers, sizes
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant, multiply, subtract
 from pulsify.ops.fold import last_frames
 from pulsify.ops.latch import first_frames
 from pulsify.ops.slice import not_folded
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array
 

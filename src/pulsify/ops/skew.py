@@ -16,8 +16,6 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Deferred, Field, Offsets, Tabled, Window, Windows, deferred, never
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.questions import Unclear
-from pulsify.convert.context import Context
-from pulsify.convert.known_facts import constant_value
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import SHIFTED, mark
 from pulsify.core.traits import traits
@@ -25,6 +23,8 @@ from pulsify.frontend.model import Node
 from pulsify.ops.field_template import folded_streams
 from pulsify.ops.offsets import by_offset
 from pulsify.ops.shift import Moves, everywhere, rows_shown
+from pulsify.plan.context import Context
+from pulsify.plan.known_facts import constant_value
 from pulsify.trace.traced import Array
 
 LOOKED = 24  # frames back at which offsets are looked at, of a past that grows

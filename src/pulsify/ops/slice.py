@@ -26,8 +26,6 @@ from pulsify.analysis.proof.numbers import (
 )
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.values.moves import bounds
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -49,6 +47,8 @@ from pulsify.ops.fold import last_frames
 from pulsify.ops.latch import first_frames
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
 
 Range = tuple[int, int, int]  # start, stop, step
@@ -408,7 +408,7 @@ def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:
 
 
 def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
-    from pulsify.convert.plan import execute
+    from pulsify.plan.plan import execute
 
     if not cut.start.constant and not any(node.outputs[0] in n.inputs for n in ctx.ask.model.nodes):
         return  # nobody reads this part

@@ -11,8 +11,6 @@ from pulsify.analysis.facts import Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
-from pulsify.convert.context import Context
-from pulsify.convert.plan import Plan, Read
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -21,6 +19,8 @@ from pulsify.ops.axes import guard
 from pulsify.ops.conv import comes_sooner
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.plan.context import Context
+from pulsify.plan.plan import Plan, Read
 
 FRAMES = "cut the signal into frames first (STFT, or a strided convolution)"
 

@@ -10,7 +10,7 @@ from pulsify.core.spec import Output
 from pulsify.report.figures import Figures, plain
 
 if TYPE_CHECKING:
-    from pulsify.convert.trail import Course, Trail
+    from pulsify.plan.trail import Course, Trail
 
 WHY = {
     "ahead": "reads ahead",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from pulsify.analysis.facts import Window, Wire
-from pulsify.convert.context import Context, PlannedRead, Step
-from pulsify.convert.primitives.buffer import history_of, others
 from pulsify.convert.pulses import Planned
 from pulsify.core.reach import Reach
+from pulsify.emit.buffer import history_of, others
+from pulsify.plan.context import Context, PlannedRead, Step
 
 WHY = {
     "ahead": "reads ahead",

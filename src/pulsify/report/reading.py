@@ -17,7 +17,7 @@ from pulsify.report.delays import chain, lateness, made_by, moves, waits
 from pulsify.report.figures import Figures, plain
 
 if TYPE_CHECKING:
-    from pulsify.convert.trail import Course, Look, Trail
+    from pulsify.plan.trail import Course, Look, Trail
 
 FEWEST, MOST = 8, 64  # output frames that are told: those of a pulse, no fewer and no more than so many
 PAST = 16  # frames, or more, that lie before those that are told, where all of the past is in them

@@ -13,12 +13,12 @@ import numpy as np
 from pulsify.analysis.facts import Fact, Prefix, Static, Varying, Window, Wire
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.bindings import bindings_of
-from pulsify.convert.context import Context, Misaligned, OutOfStep
-from pulsify.convert.primitives.buffer import history_of
 from pulsify.convert.pulses import Planned, natural, planned, unfitting
 from pulsify.core.errors import NotStreamable
+from pulsify.emit.buffer import history_of
 from pulsify.frontend.load import load
 from pulsify.frontend.time import named_dims
+from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.report.figures import Figures, binding_figures
 from pulsify.report.plan_text import plan_lines
 from pulsify.trace.lengths import Tracer, Traces, choose

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsify.analysis.facts import ALL, Layout, Window
-from pulsify.convert.context import broadcast_axis
+from pulsify.plan.context import broadcast_axis
 
 
 def test_a_window_has_as_many_frames_as_lie_between() -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from pulsify.analysis.facts import Deferred, Final, Layout, Prefix, Static, Varying, Window
 from pulsify.analysis.questions import Unclear
-from pulsify.convert.audit import check_states, check_wire
-from pulsify.convert.context import Misaligned
-from pulsify.convert.primitives.state import State
+from pulsify.convert.audit import check_states
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.emit.state import State
+from pulsify.plan.audit import check_wire
+from pulsify.plan.context import Misaligned
 from tests.models import model, node
 from tests.unit.convert.contexts import made_by, opened, wire_model, wire_of
 

@@ -13,16 +13,16 @@ import pytest
 import pulsify.ops  # noqa: F401  fills the registry
 from pulsify.analysis.facts import Deferred, Window, Wire
 from pulsify.analysis.questions import Questions
-from pulsify.convert.context import Context, Emission
 from pulsify.convert.emit import emit, states_of
-from pulsify.convert.known_facts import known_fact
-from pulsify.convert.plan import Plan
-from pulsify.convert.ports import file_inputs
-from pulsify.convert.primitives.state import State
 from pulsify.core.errors import NotStreamable
 from pulsify.core.runner import open_model
+from pulsify.emit.state import State
 from pulsify.frontend.model import Node
 from pulsify.ops.registry import RULES, apply_rule
+from pulsify.plan.context import Context, Emission
+from pulsify.plan.known_facts import known_fact
+from pulsify.plan.plan import Plan
+from pulsify.plan.ports import file_inputs
 from pulsify.trace.lengths import choose
 from tests.models import Array, Dims, frames, model, node
 from tests.unit.build import converting, traced

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Window, Wire
-from pulsify.convert.plan import execute, made_in
-from pulsify.convert.primitives.boundary import fill
 from pulsify.core.reach import shift
 from pulsify.core.spec import Condition
+from pulsify.plan.boundary import fill
+from pulsify.plan.plan import execute, made_in
 from tests.models import frames, model, node, run_batch, weights
 from tests.unit.convert.contexts import asked_rule, made_by, planned, refused, run_window, wire_of
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Prefix, Static
-from pulsify.convert.plan import execute
 from pulsify.core.reach import Reach
+from pulsify.plan.plan import execute
 from tests.models import Array, frames, model, node, run_batch, weights
 from tests.unit.build import converting
 from tests.unit.convert.contexts import (

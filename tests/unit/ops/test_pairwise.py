@@ -7,8 +7,8 @@ import pytest
 from pulsify.analysis.facts import ALL, Field, Window
 from pulsify.analysis.options import Options
 from pulsify.convert.analyse import analyse
-from pulsify.convert.context import Context
 from pulsify.convert.emit import emit
+from pulsify.plan.context import Context
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
 from tests.attention.positions import SHIFTS

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Window
-from pulsify.convert.plan import execute
 from pulsify.core.reach import Reach
+from pulsify.plan.plan import execute
 from tests.models import frames, model, node, run_batch
 from tests.unit.convert.contexts import check_plan, frames_made, made_by, planned, refused, run_window, wire_of
 

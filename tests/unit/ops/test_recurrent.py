@@ -10,7 +10,7 @@ import pytest
 
 from pulsify.analysis.facts import Static
 from pulsify.convert.emit import emit
-from pulsify.convert.plan import execute
+from pulsify.plan.plan import execute
 from tests.models import close, frames, model, node, run_batch, weights
 from tests.unit.convert.contexts import Steps, made_by, planned, refused, run_window, wire_of
 

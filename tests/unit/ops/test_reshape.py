@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.convert.plan import execute
 from pulsify.core.reach import Reach
+from pulsify.plan.plan import execute
 from tests.models import frames, model, node, run_batch
 from tests.unit.convert.contexts import check_plan, made_by, planned, refused, run_window, wire_of
 

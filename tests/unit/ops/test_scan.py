@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Static
-from pulsify.convert.plan import execute
+from pulsify.plan.plan import execute
 from tests.models import close, frames, model, node, port, run_batch
 from tests.unit.convert.contexts import made_by, planned, refused, run_window, wire_of
 
