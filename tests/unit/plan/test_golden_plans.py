@@ -14,10 +14,13 @@ import onnx_ir as ir
 import pytest
 
 from pulsify.analysis.facts import Static, Window, Wire
+from pulsify.analysis.ledger import Ledger
 from pulsify.analysis.options import Options
+from pulsify.analysis.questions import Questions
 from pulsify.convert import pulses
 from pulsify.convert.emit import emit
 from pulsify.emit.builder import Builder
+from pulsify.plan.context import Context
 from pulsify.report.plan_text import plan_lines
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
@@ -103,6 +106,18 @@ def test_no_node_is_made_before_a_pulse_is_chosen(name: str, monkeypatch: pytest
     monkeypatch.setattr(ir.Node, "__init__", before)
     assert plan is not None and plan.ctx.steps and not made
     assert plan.ctx.emission is None and (plan.opening is None or plan.opening[0].emission is None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_asked_or_claimed_while_nodes_are_emitted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(name)
+    for owner, method in ((Questions, "fact"), (Questions, "operand"), (Questions, "refuse"), (Ledger, "require"),
+                          (Ledger, "up_to"), (Ledger, "assume"), (Context, "frames"), (Context, "add")):  # fmt: skip
+        monkeypatch.setattr(owner, method, lambda *args, **more: pytest.fail("that belongs into planning"))
+    emission = emit(plan.ctx)
+    assert all(value.value.producer() is not None for _, value in plan.outputs) and emission.buffers
 
 
 def follows_from(value: ir.Value, allowed: set[ir.Value]) -> bool:
