@@ -19,7 +19,7 @@ from tests.models import look_ahead
 SOURCE, TESTS = Path(pulsify.__file__).parent, Path(__file__).parent
 NO_MODULES = ("__init__.py", "__main__.py")
 PACKAGES = sorted({p.parent.relative_to(SOURCE) for p in SOURCE.rglob("*.py") if p.name not in NO_MODULES})
-CONVERTING = ("pulsify.convert", "pulsify.trace", "pulsify.frontend", "pulsify.verify")
+CONVERTING = ("pulsify.convert", "pulsify.plan", "pulsify.emit", "pulsify.trace", "pulsify.frontend", "pulsify.verify")
 LIBRARIES = ("onnxruntime", "torch", "onnx")
 
 

@@ -26,21 +26,21 @@ from tests.recurrence.test_long_sums import moving_mean, running_variance, sums
 from tests.unit.specs import a_stream, an_output
 
 
-def beside(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any) -> Any:
+def beside(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any, over: Any) -> Any:
     """A pulse summed up by itself, and what is carried added: right, but it rounds otherwise than batch."""
     b, time = ctx.builder, wire.layout.axis
     so_far = prefix.carry(ctx, node.name, wire.dtype, sizes, None, window)
-    out = b.op("Add", b.op("CumSum", x, ctx.ask.operand(node, node.inputs[1])), so_far.value)
+    out = b.op("Add", b.op("CumSum", x, over.value), so_far.value)
     so_far.keep(b.slice(out, time, window.frames - 1, window.frames))
     return out
 
 
-def leaking(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any) -> Any:
+def leaking(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any, over: Any) -> Any:
     """A thousandth of what is carried is lost with every pulse."""
     b, time = ctx.builder, wire.layout.axis
     so_far = prefix.carry(ctx, node.name, wire.dtype, sizes, None, window)
     less = b.op("Mul", so_far.value, b.constant(np.float32(1 - 1e-6)))
-    out = b.op("Add", b.op("CumSum", x, ctx.ask.operand(node, node.inputs[1])), less)
+    out = b.op("Add", b.op("CumSum", x, over.value), less)
     so_far.keep(b.slice(out, time, window.frames - 1, window.frames))
     return out
 
