@@ -80,7 +80,7 @@ class Plan:
 
 
 def execute(ctx: Context, node: Node, plan: Plan) -> None:
-    """Choose the latest window the data allow, emit the node for it, and file its outputs as wires."""
+    """Choose the latest window the data allow, plan the node for it, and file its outputs as wires."""
     for read in plan.reads:
         if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
             ctx.ask.refuse(
@@ -132,6 +132,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     if plan.copies:
         _file_formula(ctx, node, plan, end, known)
         return
+    _add_step(ctx, node, plan, length, window, known)
+
+
+def _add_step(ctx: Context, node: Node, plan: Plan, length: Length, window: Window, known: int) -> None:
+    """The node in its window: wires of frames that are stored, and values without time."""
     window, first = _apart(plan, window)
     values = _values(ctx, node, plan, window)
     begun = _values(ctx, node, plan, first) if first is not None else [None] * len(values)
@@ -340,10 +345,8 @@ def made_in(ctx: Context, node: Node, plan: Plan, values: Sequence[Deferred], wi
     if plan.check is not None:
         plan.check(window)
 
-    beside = _beside(ctx, node)
-
     def make() -> Sequence[ir.Value | None]:
-        given, _ = [v.value for v in values], [v.value for v in beside]
+        given = [v.value for v in values]
         seen = ctx.clock.ends_seen
         with processing(node):
             made = plan.emit(given, window)
@@ -357,7 +360,8 @@ def made_in(ctx: Context, node: Node, plan: Plan, values: Sequence[Deferred], wi
             )
         return made
 
-    return deferred_all(make, len(plan.layouts), *values, *beside, fixed=not (plan.ends or plan.tail))
+    fixed = not (plan.ends or plan.tail)
+    return deferred_all(make, len(plan.layouts), *values, *_beside(ctx, node), fixed=fixed)
 
 
 def _file_formula(
