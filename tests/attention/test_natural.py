@@ -11,6 +11,8 @@ from pulsify.convert import convert as conversion
 from pulsify.convert.analyse import Outputs
 from pulsify.frontend.time import TimeSpec
 from pulsify.plan.context import Context
+from tests.attention.graphs import build
+from tests.attention.test_graphs import CASES
 from tests.proof.net import Net, Wire
 from tests.property.check import smallest_delay
 from tests.side import Batch
@@ -124,3 +126,11 @@ def test_the_pulse_that_is_taken_is_proven_whatever_was_scouted(
     built.clear()
     assert pulsify.stream(model, pulse=chosen, verify=False).spec.latency == found.spec.latency
     assert built[-1] == (False, False, claims), "as many claims as without a choice"
+
+
+def test_what_is_refused_at_pulses_shorter_than_a_chunk_streams_at_the_chunk() -> None:
+    """Time in front of the batch: a mask that differs from pulse to pulse has no room for the streams."""
+    model = build(CASES["batch_time_first"]).model
+    with pytest.raises(pulsify.NotStreamable, match="no room for the batch"):
+        pulsify.stream(model, pulse=1)
+    assert pulsify.stream(model).pulse == 4
