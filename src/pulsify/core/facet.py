@@ -37,6 +37,11 @@ class Operator(Protocol):
     def domain(self) -> str: ...
 
 
+def full_name(node: Operator) -> str:
+    """Its name in the table: "Conv"; "acme::Boost" if of another domain."""
+    return f"{node.domain}::{node.op}" if node.domain else node.op
+
+
 @dataclass(eq=False)
 class Facet(Generic[T]):
     """One question about operators, and the answers by operator ("Conv"; "acme::Boost" if of another domain).

@@ -13,6 +13,7 @@ Axes = Literal[
     "pick", "elements",
 ]  # fmt: skip
 Law = Literal["", "zero", "one", "low"]
+Comparison = Literal["", "<", "<=", ">", ">=", "=="]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class Traits:
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+    compares: Comparison = ""  # how it compares its two inputs
+    random: bool = False  # draws numbers
+    windowed: bool = False  # reads several frames at once, and fails if there are fewer
+    recurrent: bool = False  # carries a state from frame to frame
+    quantizes: bool = False  # to whole numbers, by a scale that is given
+    needs_sizes: bool = False  # shape inference fails unless the sizes of its inputs are numbers
 
 
 NONE = Traits()
@@ -55,10 +62,14 @@ TRAITS: dict[str, Traits] = {
     "Neg": replace(UNARY, straight=True),
     "Identity": replace(UNARY, straight=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
-        "Pow Sum Xor",
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor Max Mean Mod Pow Sum Xor",
         ENTRY,
     ),
+    "Less": replace(ENTRY, compares="<"),
+    "LessOrEqual": replace(ENTRY, compares="<="),
+    "Greater": replace(ENTRY, compares=">"),
+    "GreaterOrEqual": replace(ENTRY, compares=">="),
+    "Equal": replace(ENTRY, compares="=="),
     **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
     "Add": replace(ENTRY, law="low", straight=True),
     "Min": replace(ENTRY, law="low"),
@@ -79,7 +90,7 @@ TRAITS: dict[str, Traits] = {
     "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
     "Concat": Traits(axes="join", moves=True),
     "Split": Traits(axes="same", keeps_cells=True, moves=True),
-    "Pad": Traits(moves=True),
+    "Pad": Traits(moves=True, windowed=True),
     "Slice": Traits(axes="cut", keeps_cells=True, moves=True),
     "Gather": Traits(axes="pick", keeps_cells=True, moves=True),
     "GatherND": Traits(axes="pick", keeps_cells=True),
@@ -96,6 +107,12 @@ TRAITS: dict[str, Traits] = {
     "TopK": Traits(axes="top"),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
+    **_all("Conv MaxPool AveragePool LpPool STFT", Traits(windowed=True)),
+    **_all("LSTM GRU RNN", Traits(recurrent=True)),
+    # ---- others
+    **_all("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(random=True)),
+    "QuantizeLinear": Traits(quantizes=True),
+    **_all("Resize Upsample", Traits(needs_sizes=True)),
 }
 ELEMENTWISE = frozenset(op for op, t in TRAITS.items() if t.elementwise)
 

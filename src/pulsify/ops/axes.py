@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pulsify.analysis.facts import Late, Wire
 from pulsify.convert.context import Context
@@ -14,6 +14,8 @@ from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.best import best_frames
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
+from pulsify.trace.sides import Sides
+from pulsify.trace.usage import ROLE, SIZED, Count, Derived, Extent, Role, Sized, Use, Walk
 
 BOUNDED = "use a bounded window (a convolution, a pool) or a running value (a cumulative sum) instead"
 
@@ -168,3 +170,34 @@ def transpose(ctx: Context, node: Node) -> Plan | None:
 @rule("OneHot", says="time on the indices")
 def one_hot(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
+
+
+# ---- roles of inputs
+
+SIZED.add({"TopK": Sized((1,), "part")})
+
+
+@ROLE("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin")
+def _counted(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    role = own.get(0)
+    if role is None or not walk.known(node.outputs[0]):
+        walk.into_data(node, own)
+        return None
+    if isinstance(role, Sides) and not role.stream:
+        walk.say(node, Use.OTHER, f"counts positions of '{node.inputs[0]}', which are not those of the stream")
+        return None
+    over = len(walk.timed(node.outputs[0])) < len(walk.timed(node.inputs[0]))
+    if isinstance(role, Count) or over or not walk.timed(node.inputs[0]):
+        return Count()
+    kept = isinstance(role, Extent) or (isinstance(role, Sides) and node.op in ("ReduceMax", "ReduceMin"))
+    return role if kept else Derived()
+
+
+@ROLE("ReverseSequence")
+def _reversed(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    if tuple(own) == (1,) and not walk.known(node.outputs[0]):
+        timed = int(node.attr("time_axis", 0)) in walk.timed(node.inputs[0])
+        walk.say(node, Use.LENGTH if timed else Use.OTHER, "reverses frames within it")
+        return None
+    walk.into_data(node, own)
+    return Derived()

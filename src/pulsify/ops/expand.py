@@ -19,6 +19,7 @@ from pulsify.lengths.series import constant
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.usage import SIZED, Sized
 
 
 @rule("Expand", says="across any axis; a value without time repeated at every frame")
@@ -174,3 +175,8 @@ def _for_every_stream(ctx: Context, node: Node, wire: Wire, repeats: list[int]) 
         return (b.op("Tile", values[0], b.ints(*again), name=node.name) if set(again) != {1} else values[0],)
 
     return Plan((Read(wire),), (Layout(sizes, axis, BATCHES),), wire.length, emit)
+
+
+# ---- roles of inputs
+
+SIZED.add({"Expand": Sized((1,), "all"), "Tile": Sized((1,), "other")})

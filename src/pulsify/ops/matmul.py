@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pulsify.analysis.facts import Wire
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
@@ -12,6 +14,8 @@ from pulsify.ops.axes import guard
 from pulsify.ops.fold import contracted
 from pulsify.ops.pointwise import check_operands, pointwise
 from pulsify.ops.registry import rule
+from pulsify.trace.sides import Sides, combined
+from pulsify.trace.usage import ROLE, Derived, Extent, Role, Use, Walk
 
 CONTRACTION = "a sum over time needs a bounded window (a convolution) or a bounded attention mask"
 
@@ -89,3 +93,22 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
         check_operands(ctx, node, summed)
         return contracted(ctx, node, summed)
     return pointwise(ctx, node)
+
+
+# ---- roles of inputs
+
+
+@ROLE("MatMul", "Gemm", "Einsum")
+def _product_of_masks(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    operands = [own.get(i) for i in (0, 1)]
+    if walk.known(node.outputs[0]) and all(isinstance(o, Sides) for o in operands):
+        return combined("Mul", [o for o in operands if isinstance(o, Sides)])
+    side = next((o for o in operands if isinstance(o, Sides)), None)
+    if not walk.known(node.outputs[0]) and side is not None:
+        dropped = side.beyond == 0
+        walk.say(node, Use.LENGTH if dropped else Use.PLAIN, "sums the frames before it" if dropped else "reads it")
+        return None
+    if walk.known(node.outputs[0]):
+        return next((r for r in own.values() if isinstance(r, Extent)), Derived())
+    walk.say(node, Use.PLAIN, "reads it")
+    return None

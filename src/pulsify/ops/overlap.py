@@ -10,7 +10,7 @@ Col2Im says so itself; Scatter says it by a table of places, which is read off a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -32,6 +32,7 @@ from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
+from pulsify.trace.usage import ROLE, Derived, Role, Use, Walk
 
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
@@ -256,3 +257,19 @@ def _summed(ctx: Context, wire: Wire, x: ir.Value, places: Places, reach: Reach,
         shown = b.constant(weight.reshape(*weight.shape, *[1] * (wire.layout.rank - axis - 1)), "weight")
         taken = b.op("Where", shown, taken, b.constant(np.array(0, wire.dtype.numpy()), "zero"))
     return b.op("ReduceSum", taken, b.ints(axis + 1), keepdims=0)
+
+
+# ---- roles of inputs
+
+
+@ROLE("ScatterND", "ScatterElements")
+def _marked(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    """Some of its entries are replaced."""
+    known = walk.known(node.outputs[0])
+    if tuple(own) == (0,) and known:
+        return own[0]
+    if known and walk.timed(node.inputs[0]):
+        walk.say(node, Use.LENGTH, f"marks a frame of '{node.inputs[0]}'")
+    else:
+        walk.into_data(node, own)
+    return Derived()

@@ -21,6 +21,7 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, add, compare, constant, extreme
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.trace.usage import SIZED, Sized
 
 MODES = ("constant", "edge", "reflect")
 
@@ -162,3 +163,8 @@ def _value(ctx: Context, node: Node) -> float | int:
         return 0
     array = fixed_value(ctx.ask, node, node.input(2), "padding value").reshape(-1)
     return array[0].item() if array.size else 0
+
+
+# ---- roles of inputs
+
+SIZED.add({"Pad": Sized((1,), "part")})

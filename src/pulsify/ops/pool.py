@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from pulsify.frontend.model import Node
 from pulsify.ops.conv import Probes, beside_time, no_gaps, settle_other_pads, taps
 from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.trace.usage import ROLE, Role, Walk
 
 
 @rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")
@@ -147,3 +148,15 @@ def _corrected(
 
 def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
     return (t.dilation,) if t.dilation != 1 else None
+
+
+# ---- roles of inputs
+
+
+@ROLE("MaxPool", "AveragePool")
+def _at_lower_rate(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    """A mask at a lower rate."""
+    if walk.known(node.outputs[0]):
+        return own.get(0)
+    walk.into_data(node, own)
+    return None

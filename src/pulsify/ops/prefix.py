@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.range import exact_up_to
 from pulsify.ops.registry import rule
+from pulsify.trace.usage import ROLE, Derived, Extent, Role, Walk
 
 NEUTRAL = {"CumSum": 0, "CumProd": 1}
 JOIN = {("CumSum", False): "Add", ("CumSum", True): "Sub", ("CumProd", False): "Mul"}  # True: with its sign off
@@ -107,3 +108,11 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
 
     layout = Layout(wire.layout.sizes, wire.layout.axis, count.layout.outer)
     return Wire(name, layout, wire.dtype, None, None, take)
+
+
+# ---- roles of inputs
+
+
+@ROLE("CumSum")
+def _summed_up(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    return own[0] if isinstance(own.get(0), Extent) else Derived()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +17,7 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.trace.usage import ROLE, SIZED, Count, Derived, Extent, Role, Sized, Walk
 
 
 @rule("Range", says="from a fixed start: the stream's own clock")
@@ -60,3 +62,21 @@ def evaluated(ctx: Context, node: Node) -> Plan | None:
         "use a value that is known while streaming",
         kind=Kind.LENGTH,
     )
+
+
+# ---- roles of inputs
+
+SIZED.add(
+    {
+        "ConstantOfShape": Sized((0,), "new"),
+        "Range": Sized((0, 1, 2), "new"),
+        "Trilu": Sized((1,), "part"),
+        "OneHot": Sized((1,), "other"),
+    }
+)
+ROLE.add(dict.fromkeys(("Shape", "Size"), lambda walk, node, own: Count()))
+
+
+@ROLE("NonZero")
+def _listed(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    return own[0] if isinstance(own.get(0), Extent) else Derived()

@@ -11,7 +11,7 @@ from pulsify.convert.context import Context, Misaligned
 from pulsify.convert.plan import Plan, execute
 from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
-from pulsify.core.facet import Facet
+from pulsify.core.facet import Facet, full_name
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
@@ -104,7 +104,7 @@ def _apply(ctx: Context, node: Node) -> None:
     if meets(ctx, node):
         field_rule(ctx, node)
         return
-    key = f"{node.domain}::{node.op}" if node.domain else node.op
+    key = full_name(node)
     entry = STREAM.of(node)
     if entry is None:
         ctx.ask.refuse(

@@ -28,6 +28,7 @@ from pulsify.lengths.series import Series, constant, divide, multiply
 from pulsify.ops.pointwise import clone, static
 from pulsify.ops.registry import rule
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 
 
 @rule(
@@ -300,3 +301,9 @@ def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
     return Plan((Read(wire, reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+# ---- roles of inputs
+
+SIZED.add({"Reshape": Sized((1,), "all")})
+ROLE.add(dict.fromkeys(("DepthToSpace", "SpaceToDepth"), Walk.moved))

@@ -24,6 +24,7 @@ from pulsify.lengths.series import constant, multiply
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.ops.resize_across import Given, resized
+from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 
 HALF, NONE = Fraction(1, 2), Fraction(0)
 BELOW, ABOVE = np.float32(0.499999), np.float32(0.500001)  # what lies between is half to the runtime
@@ -388,3 +389,9 @@ def _emit(ctx: Context, node: Node, wire: Wire, x: ir.Value, factor: Fraction, f
         attrs["coordinate_transformation_mode"] = "half_pixel"  # a window of one frame is no output of one frame
     dims = tuple(max(d, -1) for d in wire.layout.shape(frames))
     return resized(ctx, node, x, Given(dims, wire.layout.axis, tuple(made)), scales, attrs)
+
+
+# ---- roles of inputs
+
+SIZED.add({"Resize": Sized((3,), "part")})
+ROLE.add({"Resize": Walk.moved})

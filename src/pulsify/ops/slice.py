@@ -50,6 +50,7 @@ from pulsify.ops.latch import first_frames
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.usage import SIZED, Sized
 
 Range = tuple[int, int, int]  # start, stop, step
 
@@ -412,3 +413,8 @@ def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:
         execute(ctx, node, plan)
+
+
+# ---- roles of inputs
+
+SIZED.add({"Slice": Sized((1, 2), "part"), "Split": Sized((1,), "part")})
