@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import DIGITS, exact, rounds
 from pulsify.trace.sides import DROWNED, NUMBERS, Number, of_known
 from pulsify.trace.usage import ROLE, SIGNS, Count, Role, Use, Walk
 
@@ -61,3 +62,8 @@ def _divided(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
         walk.say(node, Use.LENGTH, f"divides '{data[0]}' by it")
         return None
     return walk.entries(node, own)
+
+
+# ---- at one length
+
+DIGITS.add({"Pow": rounds, "Sign": exact})

@@ -14,6 +14,8 @@ from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.best import best_frames
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
+from pulsify.trace.evaluate import DIGITS, exact, rounds
+from pulsify.trace.shapes import NO_LARGER, SHAPE, Dims, Inputs, always
 from pulsify.trace.sides import Sides
 from pulsify.trace.usage import ROLE, SIZED, Count, Derived, Extent, Role, Sized, Use, Walk
 
@@ -201,3 +203,15 @@ def _reversed(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
         return None
     walk.into_data(node, own)
     return Derived()
+
+
+# ---- at one length
+
+NO_LARGER.add({"Transpose": always})
+DIGITS.add({"ArgMax": exact, "Softmax": rounds})
+
+
+@SHAPE("MeanVarianceNormalization", "GroupNormalization")
+def _as_its_input(_: Node, ins: Inputs) -> Dims | None:
+    """Inference does not know them."""
+    return None if ins[0] is None else ins[0].dims

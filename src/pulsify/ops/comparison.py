@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import DIGITS, exact
 from pulsify.trace.sides import NUMBERS, Number, of_known
 from pulsify.trace.usage import ROLE, Count, Derived, Role, Use, Walk
 
@@ -35,3 +36,8 @@ def _chosen(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
         walk.say(node, Use.OTHER, f"chooses by it between '{data[0]}' and '{data[1]}'")
         return None
     return walk.entries(node, own)
+
+
+# ---- at one length
+
+DIGITS.add(dict.fromkeys(("And", "Or", "Not", "Xor"), exact))

@@ -22,6 +22,8 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import add, constant, extreme, subtract
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.trace.shapes import CHECK, Inputs
+from pulsify.trace.traced import CannotRun
 
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")
@@ -264,3 +266,14 @@ def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, win
             b.ints(layout.rank),
         )
     return gather_frames(ctx, table, place, layout, window.frames)
+
+
+# ---- at one length
+
+
+@CHECK("Concat")
+def _parts_fit(node: Node, ins: Inputs) -> None:
+    axis = node.attr("axis")
+    kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
+    if len(kept) > 1:
+        raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire
@@ -18,7 +19,10 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.trace.evaluate import ARRAYS
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import Inputs
+from pulsify.trace.traced import Array, CannotRun
 from pulsify.trace.usage import SIZED, Sized
 
 
@@ -180,3 +184,21 @@ def _for_every_stream(ctx: Context, node: Node, wire: Wire, repeats: list[int]) 
 # ---- roles of inputs
 
 SIZED.add({"Expand": Sized((1,), "all"), "Tile": Sized((1,), "other")})
+
+
+# ---- at one length
+
+
+@ARRAYS("Expand")
+def _view(node: Node, ins: Inputs) -> list[Array]:
+    """A view: masks are spread over many channels."""
+    value, target = ins[0], ins[1]
+    assert value is not None and target is not None
+    wanted = tuple(int(d) for d in target.array)
+    if min(wanted, default=0) < 0:
+        raise CannotRun(node, f"the output would have shape {list(wanted)}")
+    try:
+        shape = np.broadcast_shapes(value.dims, wanted)
+    except ValueError as error:
+        raise CannotRun(node, str(error)[:200]) from error
+    return [np.broadcast_to(value.array, shape)]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx_ir as ir
 
+from pulsify.frontend.model import Node
+from pulsify.trace.evaluate import DIGITS, exact, rounds
 from pulsify.trace.sides import NUMBERS, of_known
 from pulsify.trace.usage import ROLE, SIGNS, Walk
 
@@ -28,3 +31,16 @@ NUMBERS.add(
 )
 SIGNS.add({"Cast": (1,), "Identity": (1,)})
 ROLE.add({"Identity": Walk.moved})
+
+
+# ---- at one length
+
+# What NumPy and ONNX Runtime, or two places of an array, may round differently.
+ROUNDED = "Exp Log Sin Cos Tan Sinh Cosh Atan Softplus Sigmoid Tanh Erf HardSigmoid Gelu"
+DIGITS.add(dict.fromkeys(ROUNDED.split(), rounds))
+DIGITS.add(dict.fromkeys(("Floor", "Ceil", "Round"), exact))
+
+
+@DIGITS("Cast")
+def _to_whole_numbers(node: Node) -> bool | None:
+    return None if ir.DataType(node.attr("to")).is_floating_point() else False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -32,7 +32,6 @@ from pulsify.ops.single import few, for_every_entry, of_each_stream
 from pulsify.ops.slice import table_rows
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun
-from pulsify.trace.usage import ROLE, Count, Derived, Extent, Role, Use, Walk
 
 
 @rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")
@@ -465,27 +464,3 @@ def gather_elements(ctx: Context, node: Node) -> Plan | None:
     if (wires[0] is None) != (wires[1] is None):
         ctx.ask.refuse(node, "only one of data and index streams", "give both the same time axis")
     return pointwise(ctx, node)
-
-
-# ---- roles of inputs
-
-
-@ROLE("Gather", "GatherElements")
-def _picked_along(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
-    rank = len(walk.traces.runs[0][node.inputs[0]].dims)
-    return looked_up(walk, node, own, {int(node.attr("axis", 0)) % max(rank, 1)})
-
-
-def looked_up(walk: Walk, node: Node, own: Mapping[int, Role], axes: set[int]) -> Role | None:
-    """What indices along these axes of a table make of the length."""
-    if 0 in own:
-        return walk.moved(node, own)
-    table, role = node.inputs[0], own[1]
-    timed = axes & walk.timed(table)
-    if walk.known(node.outputs[0]) and not isinstance(role, Count):
-        return role if isinstance(role, Extent) else Derived()
-    if isinstance(role, Count) and not timed:
-        walk.say(node, Use.OTHER, f"looks up an entry of '{table}', which has no frames of the stream there")
-        return None
-    walk.say(node, Use.LENGTH if timed else Use.PLAIN, f"looks up a frame of '{table}'")
-    return Derived()

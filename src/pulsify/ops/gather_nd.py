@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +12,11 @@ from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.gather import frames_by_index, looked_up
+from pulsify.ops.gather import frames_by_index
 from pulsify.ops.pointwise import clone, pointwise
 from pulsify.ops.registry import rule
 from pulsify.ops.single import by_coordinates
 from pulsify.trace.traced import Array
-from pulsify.trace.usage import ROLE, Role, Walk
 
 
 @rule(
@@ -88,11 +87,3 @@ def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
     dtype = ctx.ask.dtype(node.inputs[1]).numpy()
     low, high = (ctx.builder.constant(v.astype(dtype), "int") for v in (-sizes, sizes - 1))
     return ctx.builder.op("Min", ctx.builder.op("Max", places, low), high)
-
-
-# ---- roles of inputs
-
-
-@ROLE("GatherND")
-def _picked(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
-    return looked_up(walk, node, own, walk.timed(node.inputs[0]))

@@ -31,6 +31,7 @@ from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.trace.evaluate import Trace
+from pulsify.trace.shapes import NO_LARGER, always
 from pulsify.trace.traced import Array
 from pulsify.trace.usage import ROLE, Derived, Role, Use, Walk
 
@@ -273,3 +274,8 @@ def _marked(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
     else:
         walk.into_data(node, own)
     return Derived()
+
+
+# ---- at one length
+
+NO_LARGER.add({"ScatterND": always, "ScatterElements": always})

@@ -21,6 +21,8 @@ from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, add, compare, constant, extreme
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.trace.shapes import CHECK, Inputs
+from pulsify.trace.traced import CannotRun
 from pulsify.trace.usage import SIZED, Sized
 
 MODES = ("constant", "edge", "reflect")
@@ -168,3 +170,15 @@ def _value(ctx: Context, node: Node) -> float | int:
 # ---- roles of inputs
 
 SIZED.add({"Pad": Sized((1,), "part")})
+
+
+# ---- at one length
+
+
+@CHECK("Pad")
+def _mirrors_what_there_is(node: Node, ins: Inputs) -> None:
+    x, pads = ins[0], ins[1]
+    if node.attr("mode", "constant") != "reflect" or x is None or pads is None or not pads.known or len(ins) > 3:
+        return
+    if any(int(a) >= max(d, 1) for row in pads.array.reshape(2, -1) for a, d in zip(row, x.dims, strict=True)):
+        raise CannotRun(node, "it reflects more frames than there are")

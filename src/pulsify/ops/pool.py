@@ -18,9 +18,10 @@ from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.conv import Probes, beside_time, no_gaps, settle_other_pads, taps
+from pulsify.ops.conv import Probes, beside_time, check_kernel, no_gaps, settle_other_pads, taps
 from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
+from pulsify.trace.shapes import CHECK, INFERRED, Dims, Inputs
 from pulsify.trace.usage import ROLE, Role, Walk
 
 
@@ -160,3 +161,22 @@ def _at_lower_rate(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | No
         return own.get(0)
     walk.into_data(node, own)
     return None
+
+
+# ---- at one length
+
+
+@CHECK("MaxPool", "AveragePool", "LpPool")
+def _kernel_fits(node: Node, ins: Inputs) -> None:
+    check_kernel(node, ins, node.attr("kernel_shape"))
+
+
+@INFERRED("MaxPool", "AveragePool", "LpPool")
+def _windows_that_start(node: Node, ins: Inputs, dims: Dims) -> Dims:
+    """With ceil_mode, shape inference counts a window that starts past the end; the runtime does not."""
+    if not node.attr("ceil_mode", 0) or ins[0] is None:
+        return dims
+    n, sizes = len(dims) - 2, ins[0].dims[2:]
+    strides, pads = node.attr("strides", (1,) * n), node.attr("pads", (0,) * (2 * n))
+    kept = [d - ((d - 1) * s >= size + p) for d, s, size, p in zip(dims[2:], strides, sizes, pads, strict=False)]
+    return (*dims[:2], *kept)

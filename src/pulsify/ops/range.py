@@ -13,10 +13,12 @@ from pulsify.analysis.proof.numbers import sizes
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan
+from pulsify.core.arrays import Array
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
+from pulsify.trace.evaluate import DIGITS, MEASURE, SHAPED_BY, exact
 from pulsify.trace.usage import ROLE, SIZED, Count, Derived, Extent, Role, Sized, Walk
 
 
@@ -80,3 +82,20 @@ ROLE.add(dict.fromkeys(("Shape", "Size"), lambda walk, node, own: Count()))
 @ROLE("NonZero")
 def _listed(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
     return own[0] if isinstance(own.get(0), Extent) else Derived()
+
+
+# ---- at one length
+
+SHAPED_BY.add(dict.fromkeys(("Range", "ConstantOfShape", "OneHot", "Compress"), "values"))
+SHAPED_BY.add({"NonZero": "data", "Unique": "data"})
+DIGITS.add(dict.fromkeys(("Shape", "Size", "NonZero"), exact))
+
+
+@MEASURE("Shape")
+def _sizes(node: Node, dims: tuple[int, ...]) -> Array:
+    return np.array(dims[slice(node.attr("start", 0), node.attr("end", len(dims)))], np.int64)
+
+
+@MEASURE("Size")
+def _entries(_: Node, dims: tuple[int, ...]) -> Array:
+    return np.array(math.prod(dims), np.int64)

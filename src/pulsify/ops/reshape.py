@@ -28,6 +28,8 @@ from pulsify.lengths.series import Series, constant, divide, multiply
 from pulsify.ops.pointwise import clone, static
 from pulsify.ops.registry import rule
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import INFERRED, Dims, Inputs
+from pulsify.trace.traced import CannotRun, Empty
 from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 
 
@@ -307,3 +309,16 @@ def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
 
 SIZED.add({"Reshape": Sized((1,), "all")})
 ROLE.add(dict.fromkeys(("DepthToSpace", "SpaceToDepth"), Walk.moved))
+
+
+# ---- at one length
+
+
+@INFERRED("Reshape")
+def _as_many_entries(node: Node, ins: Inputs, dims: Dims) -> Dims:
+    x = ins[0]
+    if x is not None and min(dims, default=0) >= 0 and math.prod(dims) != math.prod(x.dims):
+        if 0 in dims:
+            raise Empty(node, dims)
+        raise CannotRun(node, f"its input of shape {list(x.dims)} has no shape {list(dims)}")
+    return dims

@@ -27,6 +27,7 @@ from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Node
 from pulsify.ops.pointwise import not_zero
 from pulsify.ops.registry import rule
+from pulsify.trace.evaluate import SHAPED_BY
 
 WRITTEN_OUT = 48  # nodes: up to here all turns of a pulse are written out
 
@@ -258,3 +259,8 @@ class _Iterations:
             return after
         types = [self.ctx.ask.dtype(c.start) for c in self.parts.carried]
         return [choose(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]
+
+
+# ---- at one length
+
+SHAPED_BY.add({"If": "values", "Loop": "values"})

@@ -50,6 +50,7 @@ from pulsify.ops.latch import first_frames
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import NO_LARGER, always
 from pulsify.trace.usage import SIZED, Sized
 
 Range = tuple[int, int, int]  # start, stop, step
@@ -418,3 +419,8 @@ def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
 # ---- roles of inputs
 
 SIZED.add({"Slice": Sized((1, 2), "part"), "Split": Sized((1,), "part")})
+
+
+# ---- at one length
+
+NO_LARGER.add({"Slice": always})
