@@ -4,7 +4,7 @@
     body       ─▶─▶─▶─▶ carry ─▶─▶─▶─▶        turns for frames that are not real change nothing
 
 A few turns are written out one after the other, which is quicker than a Scan; many stay a Scan.
-Those over any other axis never come here: they have been written out before (see trace/unroll).
+Those over any other axis never come here: they have been written out before (see frontend/unroll).
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from pulsify.frontend.branches import BRANCHES
 from pulsify.frontend.fused import FUSED
 from pulsify.frontend.load import DROPPED
 from pulsify.ops.registry import RULES, Entry
-from pulsify.trace.resolve import DECIDED
 
 HEAD = """# Operators
 
@@ -20,7 +20,7 @@ name; operators of other domains can be made known from outside (CONTRIBUTING.md
 """
 WITHOUT = """## without a rule
 
-Nodes that stand for others are replaced by them, in `src/pulsify/frontend` and `src/pulsify/trace`.
+Nodes that stand for others are replaced by them, in `src/pulsify/frontend`.
 
 | operators | what happens to them |
 |---|---|"""
@@ -29,7 +29,7 @@ Nodes that stand for others are replaced by them, in `src/pulsify/frontend` and 
 def without_rule() -> dict[str, str]:
     """Operators that no rule is asked about, and why."""
     fused = {f"{domain}::{op}" if domain else op: says for (domain, op), says in FUSED.items()}
-    return {**fused, "If": DECIDED, **DROPPED}
+    return {**fused, **BRANCHES, **DROPPED}
 
 
 def markdown() -> str:
