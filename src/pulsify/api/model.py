@@ -174,7 +174,7 @@ class Stream:
     @cached_property
     @public
     def quantised(self) -> bool:
-        return any(traits(n.op_type, n.domain).quantizes for n in self.model.graph)
+        return any(traits(n.op_type, n.domain).quantizes == "to" for n in self.model.graph)
 
     def _program(self, kind: Kind, backend: str = DEFAULT) -> StepProgram:
         """What a back end makes of the graph; made once."""

@@ -35,7 +35,9 @@ class Traits:
     random: bool = False  # draws numbers
     windowed: bool = False  # reads several frames at once, and fails if there are fewer
     recurrent: bool = False  # carries a state from frame to frame
-    quantizes: bool = False  # to whole numbers, by a scale that is given
+    quantizes: Literal["", "to", "from"] = ""  # to whole numbers by a scale, or from them
+    range: tuple[float, float] | None = None  # its output is between these, however it is rounded
+    single: bool = False  # ONNX Runtime computes it in float32 only, and says so late or under another name
     needs_sizes: bool = False  # shape inference fails unless the sizes of its inputs are numbers
 
 
@@ -51,11 +53,13 @@ def _all(names: str, traits: Traits) -> dict[str, Traits]:
 TRAITS: dict[str, Traits] = {
     # ---- entry by entry
     **_all(
-        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Dropout Elu Erf Exp Floor Gelu "
-        "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Not Reciprocal Round Selu Shrink Sigmoid Sign "
-        "Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BitCast",
+        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Clip Cosh Dropout Elu Exp Floor IsInf IsNaN LeakyRelu Log "
+        "Not Reciprocal Round Selu Shrink Sign Sinh Softplus Sqrt Swish Tan ThresholdedRelu BitCast",
         UNARY,
     ),
+    **_all("HardSigmoid Sigmoid", replace(UNARY, range=(0.0, 1.0))),
+    **_all("Cos Erf Sin Softsign Tanh", replace(UNARY, range=(-1.0, 1.0))),
+    **_all("Celu Gelu HardSwish Mish", replace(UNARY, single=True)),
     "Abs": replace(UNARY, bends=True, straight=True),
     "Relu": replace(UNARY, bends=True, straight=True),
     "Cast": replace(UNARY, straight=True),
@@ -96,7 +100,8 @@ TRAITS: dict[str, Traits] = {
     "GatherND": Traits(axes="pick", keeps_cells=True),
     "GatherElements": Traits(axes="elements"),
     # ---- along an axis
-    **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True)),
+    "Softmax": Traits(axes="same", keeps_cells=True, keeps_size=True, range=(0.0, 1.0)),
+    "LogSoftmax": Traits(axes="same", keeps_cells=True, keeps_size=True),
     **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
     **_all(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
@@ -108,10 +113,11 @@ TRAITS: dict[str, Traits] = {
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
     **_all("Conv MaxPool AveragePool LpPool STFT", Traits(windowed=True)),
-    **_all("LSTM GRU RNN", Traits(recurrent=True)),
+    **_all("LSTM GRU RNN", Traits(recurrent=True, single=True)),
     # ---- others
     **_all("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(random=True)),
-    "QuantizeLinear": Traits(quantizes=True),
+    **_all("QuantizeLinear DynamicQuantizeLinear", Traits(quantizes="to")),
+    "DequantizeLinear": Traits(quantizes="from"),
     **_all("Resize Upsample", Traits(needs_sizes=True)),
 }
 ELEMENTWISE = frozenset(op for op, t in TRAITS.items() if t.elementwise)

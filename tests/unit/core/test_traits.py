@@ -19,7 +19,7 @@ BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOr
 # With a rule of their own, and of no kind that anybody else asks about.
 OF_THEIR_OWN = {
     "Col2Im", "ConstantOfShape", "ConvInteger", "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace",
-    "DequantizeLinear", "DynamicQuantizeLinear", "EyeLike", "Gemm", "GlobalAveragePool", "GlobalLpPool",
+    "EyeLike", "Gemm", "GlobalAveragePool", "GlobalLpPool",
     "GlobalMaxPool", "GroupNormalization", "Hardmax", "Loop", "LpNormalization", "MatMulInteger",
     "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "RMSNormalization", "Range",
     "Scan", "ScatterElements", "ScatterND", "Shape", "Size", "SpaceToDepth",
