@@ -51,7 +51,7 @@ def exact(_: Node) -> bool:
 
 
 MEASURE = Facet[Callable[[Node, tuple[int, ...]], Array]]("measure", "what it says of the shape of its input")
-SHAPED_BY = Facet[ShapedBy]("shaped by", "what else than sizes its shape depends on: values it is given, or data")
+SHAPED_BY = Facet[ShapedBy]("shape by value", "what else than sizes its shape depends on: values it is given, or data")
 ARRAYS = Facet[Callable[[Node, Inputs], list[Array]]]("arrays", "what it makes of arrays, quicker than by running it")
 DIGITS = Facet[Digits](
     "digits", "whether the last digit of a function shows in its output", lambda t: exact if t.compares else None

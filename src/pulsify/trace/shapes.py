@@ -46,7 +46,7 @@ def _no_larger(kind: Traits) -> Callable[[Node, Inputs], bool] | None:
 SHAPE = Facet[Callable[[Node, Inputs], Dims | None]](
     "shape", "the shape of its outputs, if inference does not know it or gets it wrong"
 )
-INFERRED = Facet[Callable[[Node, Inputs, Dims], Dims]]("inferred", "what is wrong with an inferred shape")
+INFERRED = Facet[Callable[[Node, Inputs, Dims], Dims]]("inferred shape", "what is wrong with an inferred shape")
 CHECK = Facet[Callable[[Node, Inputs], None]](
     "check",
     "which inputs the runtime rejects though inference takes them",

@@ -341,5 +341,5 @@ def _by_traits(kind: Traits) -> Follow | None:
 
 Follow = Callable[[Walk, Node, Mapping[int, Role]], Role | None]
 ROLE = Facet[Follow]("role", "what it makes of an input that may be the length, or a mask of frames", _by_traits)
-SIZED = Facet[Sized]("sized", "which inputs say how large something is, or where it is cut")
+SIZED = Facet[Sized]("size inputs", "which inputs say how large something is, or where it is cut")
 SIGNS = Facet[tuple[int, ...]]("signs", "with which sign each input goes into the output")
