@@ -30,6 +30,8 @@ class Traits:
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+    same_numbers: bool = False  # whole numbers stay what they are, in whatever type
+    asks_size: bool = False  # of its input only the size is read
 
 
 NONE = Traits()
@@ -51,15 +53,16 @@ TRAITS: dict[str, Traits] = {
     ),
     "Abs": replace(UNARY, bends=True, straight=True),
     "Relu": replace(UNARY, bends=True, straight=True),
-    "Cast": replace(UNARY, straight=True),
+    "Cast": replace(UNARY, straight=True, same_numbers=True),
     "Neg": replace(UNARY, straight=True),
-    "Identity": replace(UNARY, straight=True),
+    "Identity": replace(UNARY, straight=True, same_numbers=True),
     **_all(
         "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
         "Pow Sum Xor",
         ENTRY,
     ),
-    **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
+    "CastLike": replace(ENTRY, keeps_size=True, same_numbers=True),
+    "PRelu": replace(ENTRY, keeps_size=True),
     "Add": replace(ENTRY, law="low", straight=True),
     "Min": replace(ENTRY, law="low"),
     "Sub": replace(ENTRY, law="low", either=False, straight=True),
@@ -94,6 +97,7 @@ TRAITS: dict[str, Traits] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
     "TopK": Traits(axes="top"),
+    **dict.fromkeys(("Shape", "Size"), Traits(asks_size=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
 }

@@ -10,6 +10,7 @@ from pulsify.ops import (  # noqa: F401
     functions,
     gather,
     gather_nd,
+    gather_values,
     matmul,
     overlap,
     pad,

@@ -14,6 +14,9 @@ from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
 from pulsify.analysis.unused import unused_entries, zero_entries
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
@@ -359,3 +362,9 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
     return Plan((Read(wire, reach, Fill()),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+# ---- values by length
+
+VALUES("Conv")(windowed)
+SIZES("Conv")(windowed_sizes)

@@ -11,6 +11,9 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
@@ -147,3 +150,9 @@ def _corrected(
 
 def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
     return (t.dilation,) if t.dilation != 1 else None
+
+
+# ---- values by length
+
+VALUES("MaxPool", "AveragePool", "LpPool")(windowed)
+SIZES("MaxPool", "AveragePool", "LpPool")(windowed_sizes)

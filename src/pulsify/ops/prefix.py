@@ -9,6 +9,9 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
+from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.reductions import running_sum
+from pulsify.analysis.values.sizes import SIZES, same_size
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan, Read
@@ -18,6 +21,7 @@ from pulsify.convert.primitives.fold import SHORT
 from pulsify.convert.primitives.state import Sizes
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths.series import Unsure
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.range import exact_up_to
 from pulsify.ops.registry import rule
@@ -107,3 +111,18 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
 
     layout = Layout(wire.layout.sizes, wire.layout.axis, count.layout.outer)
     return Wire(name, layout, wire.dtype, None, None, take)
+
+
+# ---- values by length
+
+
+@VALUES("CumSum")
+def running_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
+    if node.attr("reverse", 0) and axis in v.times:
+        raise Unsure("it is a running sum of what grows")
+    return running_sum(f, node, v, axis)
+
+
+SIZES("CumSum")(same_size)

@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
-from pulsify.analysis.values.reshaping import alike
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.lengths.affine_array import FAR, Spread
 from pulsify.lengths.series import Series, Unsure, constant
+from pulsify.lengths.sizes import alike
 from pulsify.trace.traced import Traced
 
 IN_GRAPH = (

@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-import pulsify.analysis.values.elementwise
-import pulsify.analysis.values.moves
-import pulsify.analysis.values.nonzero
-import pulsify.analysis.values.reshaping  # noqa: F401  fill the table of operators
 from pulsify.analysis.facts import Field, Prefix, Wire
 from pulsify.analysis.ledger import shortest_length
 from pulsify.analysis.proof.values import known_at, shaped_at

@@ -1,24 +1,16 @@
-"""Convolutions and pools of known values: their sizes, and what is known of their entries."""
+"""Windows over known values (convolutions, pools): their sizes, and what is known of their entries."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
+from pulsify.analysis.values.follow import Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import FAR
-from pulsify.lengths.series import Series, Unsure, constant
-
-Sizes = tuple[Series, ...]
-WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
-
-
-def whole_item(number: Series) -> int:
-    if not number.constant:
-        raise Unsure("it goes over an axis, or in steps, that change with the length")
-    return int(number.item)
+from pulsify.lengths.series import Unsure, constant
+from pulsify.lengths.sizes import Sizes, whole_item
 
 
 def windowed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
@@ -38,7 +30,6 @@ def windowed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     return tuple(out)
 
 
-@VALUES(*WINDOWED)
 def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Windows over axes that are no time axes, stream by stream: any function of what they show."""
     v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
