@@ -13,6 +13,7 @@ Axes = Literal[
     "pick", "elements",
 ]  # fmt: skip
 Law = Literal["", "zero", "one", "low"]
+Comparison = Literal["", "<", "<=", ">", ">=", "=="]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Traits:
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+    compares: Comparison = ""  # how it compares its two inputs
     same_numbers: bool = False  # whole numbers stay what they are, in whatever type
     asks_size: bool = False  # of its input only the size is read
 
@@ -57,10 +59,14 @@ TRAITS: dict[str, Traits] = {
     "Neg": replace(UNARY, straight=True),
     "Identity": replace(UNARY, straight=True, same_numbers=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
-        "Pow Sum Xor",
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor Max Mean Mod Pow Sum Xor",
         ENTRY,
     ),
+    "Less": replace(ENTRY, compares="<"),
+    "LessOrEqual": replace(ENTRY, compares="<="),
+    "Greater": replace(ENTRY, compares=">"),
+    "GreaterOrEqual": replace(ENTRY, compares=">="),
+    "Equal": replace(ENTRY, compares="=="),
     "CastLike": replace(ENTRY, keeps_size=True, same_numbers=True),
     "PRelu": replace(ENTRY, keeps_size=True),
     "Add": replace(ENTRY, law="low", straight=True),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.values.choices import EXTREME, TERMS, Extreme, Sum, Terms
 from pulsify.analysis.values.elementwise import (
     Array,
@@ -206,3 +207,8 @@ def least_of_two(f: Follower, node: Node) -> Extreme | None:
 @EXTREME("Max")
 def largest_of_two(f: Follower, node: Node) -> Extreme | None:
     return "largest" if len(node.inputs) == 2 else None
+
+
+# ---- any number of streams
+
+BATCH.add(dict.fromkeys(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"), Batch(anew=True)))

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.values.choices import COMPARES, EXTREME, Comparison, as_extreme
+from pulsify.analysis.proof.batches import BATCH, Batch
+from pulsify.analysis.values.choices import COMPARED, EXTREME, Compared, as_extreme
 from pulsify.analysis.values.elementwise import (
     Function,
     binary,
-    compared,
+    compared_with_zero,
     each,
     extreme,
     factor,
@@ -21,6 +22,7 @@ from pulsify.analysis.values.elementwise import (
 )
 from pulsify.analysis.values.extremes import always_below
 from pulsify.analysis.values.follow import VALUES, Few, Follower, Rule, Value
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
@@ -30,20 +32,10 @@ from pulsify.lengths.series import Series
 
 # ---- values by length
 
-COMPARES.add(
-    {
-        "Less": Comparison(np.less, np.greater, below=True, strictly=True),
-        "LessOrEqual": Comparison(np.less_equal, np.greater_equal, below=True),
-        "Greater": Comparison(np.greater, np.less, strictly=True),
-        "GreaterOrEqual": Comparison(np.greater_equal, np.less_equal),
-        "Equal": Comparison(np.equal, np.equal, ordered=False),
-    }
-)
-
 
 @VALUES("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
-    kind = COMPARES.answers[node.op]
+    kind = COMPARED[traits(node.op).compares]
 
     def few(a: Number, b: Number) -> Number:
         for curve, other, test in ((a, b, kind.test), (b, a, kind.turned)):
@@ -51,14 +43,14 @@ def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
                 return curve.compare(factor(other), test)
         return one.compare(plain(a), plain(b), kind.test)
 
-    made = binary(f, ins, few, lambda sizes, a, b: compared(many.difference(sizes, a, b), kind.test))
+    made = binary(f, ins, few, lambda sizes, a, b: compared_with_zero(many.difference(sizes, a, b), kind.test))
     if not isinstance(made, Spread) or made.lo == made.hi or (sure := _decided_by_ends(f, ins, kind)) is None:
         return made
     same = float(sure)
     return replace(made, lo=same, hi=same, uses=frozenset(), near={}, period=1, final=None, hide=None, rises=False)
 
 
-def _decided_by_ends(f: Follower, ins: list[Value], kind: Comparison) -> bool | None:
+def _decided_by_ends(f: Follower, ins: list[Value], kind: Compared) -> bool | None:
     """What a comparison says everywhere because axes end: no place of an axis is behind its size."""
     if not kind.ordered or any(isinstance(v, (Few, Spread)) and v.floating for v in ins):
         return None
@@ -120,3 +112,8 @@ def choice_values(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 
 EXTREME("Where")(as_extreme)
+
+
+# ---- any number of streams
+
+BATCH.add({"Where": Batch(anew=True)})

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.values.choices import TERMS, Sum, Terms
-from pulsify.analysis.values.elementwise import Array, Function, as_whole, compared, each, extreme, function
+from pulsify.analysis.values.elementwise import Array, Function, as_whole, compared_with_zero, each, extreme, function
 from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
@@ -70,7 +70,7 @@ def cast_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = ins[0]
     if isinstance(v, Spread):
         if kind == "b":
-            zero = compared(v, np.equal)
+            zero = compared_with_zero(v, np.equal)
             return replace(zero, lo=1.0 - zero.hi, hi=1.0 - zero.lo)
         if kind == "f":
             return _as_float(v, digits_of(to))

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Static, Wire
+from pulsify.analysis.proof.failing import LOOKS_UP
 from pulsify.analysis.values.extremes import always_below
 from pulsify.analysis.values.follow import VALUES, Follower, Value
 from pulsify.analysis.values.moves import COLUMNS, numbers_of, taken
@@ -133,3 +134,10 @@ def _same_entry(f: Follower, node: Node, ins: list[Value], index: Spread) -> Spr
         if moves or not inside:
             return None
     return replace(v, sizes=(*index.sizes[:-1], *v.sizes[axes:]), limit=min(v.limit, index.limit))
+
+
+@LOOKS_UP("GatherND")
+def rows_named(f: Follower, node: Node) -> int | None:
+    """The first axis, if one number names an entry."""
+    columns = f.sizes_of(node.inputs[1])[-1]
+    return None if node.attr("batch_dims", 0) or not (columns.constant and columns.item == 1) else 0

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pulsify.analysis.proof.failing import LOOKS_UP
 from pulsify.analysis.values.follow import FEW, VALUES, Few, Fixed, Follower, Value
 from pulsify.analysis.values.moves import carried, numbers_of, taken
 from pulsify.analysis.values.sizes import SIZES
@@ -42,3 +43,9 @@ def gather_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Val
 def gather_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     axis = node.attr("axis", 0) % len(sizes[0])
     return (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
+
+
+@LOOKS_UP("Gather")
+def gather_axis(f: Follower, node: Node) -> int:
+    axis: int = node.attr("axis", 0)
+    return axis

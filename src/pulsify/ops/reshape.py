@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import BEHIND, Layout, Outer, Prefix, Window, Wire
+from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
 from pulsify.analysis.values.follow import VALUES, Few, Follower, Value
@@ -366,3 +367,8 @@ def transposed_values(f: Follower, node: Node, ins: list[Value]) -> Value | list
 def transposed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     perm = node.attr("perm") or tuple(reversed(range(len(sizes[0]))))
     return tuple(sizes[0][p] for p in perm)
+
+
+# ---- any number of streams
+
+BATCH.add({"Squeeze": Batch(removes=lambda node: not node.input(1) and not node.attr("axes"))})

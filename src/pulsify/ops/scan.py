@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Final, Static, Window, Wire
+from pulsify.analysis.proof.decided import DECIDES
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import real_frames
@@ -258,3 +259,8 @@ class _Iterations:
             return after
         types = [self.ctx.ask.dtype(c.start) for c in self.parts.carried]
         return [choose(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]
+
+
+# ---- decided at one length
+
+DECIDES.add({"If": "the condition", "Loop": "how often it turns", "Scan": "how often it turns"})

@@ -23,7 +23,7 @@ OF_THEIR_OWN = {
     "EyeLike", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
     "GroupNormalization", "Hardmax", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",
     "MaxPool", "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
-    "RMSNormalization", "RNN", "Range", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
+    "RMSNormalization", "RNN", "Range", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND",
     "SpaceToDepth", "Upsample",
 }  # fmt: skip
 

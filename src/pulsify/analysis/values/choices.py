@@ -16,7 +16,7 @@ import numpy as np
 
 from pulsify.analysis.values.follow import Follower
 from pulsify.core.facet import Facet
-from pulsify.core.traits import traits
+from pulsify.core.traits import Comparison, traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
@@ -27,7 +27,7 @@ Extreme = Literal["least", "largest"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Compared:
     """How two numbers are compared; below: it holds where the first is small, otherwise where it is large."""
 
     test: Callable[[Array, Array], Array]
@@ -40,6 +40,20 @@ class Comparison:
     def changes_behind(self) -> int:
         """Of the difference of two whole numbers, the last one before the answer changes."""
         return -1 if self.below == self.strictly else 0
+
+
+COMPARED: dict[Comparison, Compared] = {
+    "<": Compared(np.less, np.greater, below=True, strictly=True),
+    "<=": Compared(np.less_equal, np.greater_equal, below=True),
+    ">": Compared(np.greater, np.less, strictly=True),
+    ">=": Compared(np.greater_equal, np.less_equal),
+    "==": Compared(np.equal, np.equal, ordered=False),
+}
+
+
+def compared(node: Node) -> Compared | None:
+    """How a node compares its inputs; None if it does not."""
+    return COMPARED.get(traits(node.op, node.domain).compares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +75,6 @@ class Sum:
 
 
 Terms = Callable[[str], Sum]
-COMPARES = Facet[Comparison]("compares", "how it compares two numbers")
 TERMS = Facet[Callable[[Terms, Node], Sum | None]]("terms", "which multiples of other values it is a sum of")
 EXTREME = Facet[Callable[[Follower, Node], Extreme | None]]("extreme", "is it the lesser or the larger of two")
 
@@ -69,19 +82,19 @@ EXTREME = Facet[Callable[[Follower, Node], Extreme | None]]("extreme", "is it th
 def as_extreme(f: Follower, node: Node) -> Extreme | None:
     """Which of the two, if this choice by a condition is one."""
     condition = f.model.producers.get(node.inputs[0])
-    kind = COMPARES.of(condition) if condition is not None else None
+    kind = compared(condition) if condition is not None else None
     if condition is None or kind is None or not kind.ordered:
         return None
     return _between(f, condition, kind, node.inputs[1], node.inputs[2]) or _nested(f, condition, kind, node)
 
 
-def _between(f: Follower, condition: Node, kind: Comparison, yes: str, no: str) -> Extreme | None:
+def _between(f: Follower, condition: Node, kind: Compared, yes: str, no: str) -> Extreme | None:
     try:
-        compared = _sum(f, condition.inputs[0]).plus(_sum(f, condition.inputs[1]), Fraction(-1))
+        apart = _sum(f, condition.inputs[0]).plus(_sum(f, condition.inputs[1]), Fraction(-1))
         differ = _sum(f, yes).plus(_sum(f, no), Fraction(-1))
-        name, q = next(iter(compared.of.items()), ("", Fraction(0)))
+        name, q = next(iter(apart.of.items()), ("", Fraction(0)))
         times = differ.of.get(name, Fraction(0)) / q if q else Fraction(0)
-        rest = differ.plus(compared, -times)
+        rest = differ.plus(apart, -times)
     except Unsure:
         return None
     if not times or rest.of or not rest.number.constant:
@@ -94,7 +107,7 @@ def _between(f: Follower, condition: Node, kind: Comparison, yes: str, no: str) 
     return "largest" if falls == kind.below else "least"
 
 
-def _nested(f: Follower, condition: Node, kind: Comparison, node: Node) -> Extreme | None:
+def _nested(f: Follower, condition: Node, kind: Compared, node: Node) -> Extreme | None:
     """Where(c, a, Min(b, d)) is Max(a, Min(b, d)) if Where(c, a, b) is Max(a, b), and d is never less than a.
 
     Where c holds a is no less than b, where not neither b nor d is less than a. And the other way round.

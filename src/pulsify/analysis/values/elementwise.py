@@ -112,7 +112,7 @@ def beside_number(sizes: tuple[Series, ...], v: Spread, number: Spread) -> Sprea
     return replace(out, slope=v.slope, lo=v.lo, hi=v.hi, grain=v.step if v.floating else None, drift=v.drift)
 
 
-def compared(d: Spread, how: Callable[[Array, Array], Array]) -> Spread:
+def compared_with_zero(d: Spread, how: Callable[[Array, Array], Array]) -> Spread:
     """A comparison of a difference with zero. Of whole numbers, which are never NaN, what they lie between may tell."""
     (lo, hi), cells = d.range, many.decided(d)
     first, last = bool(how(np.array(lo), np.array(0))), bool(how(np.array(hi), np.array(0)))
