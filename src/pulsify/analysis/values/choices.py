@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
+import onnx_ir as ir
 
 from pulsify.analysis.values.follow import Follower
 from pulsify.core.facet import Facet
@@ -81,6 +82,8 @@ EXTREME = Facet[Callable[[Follower, Node], Extreme | None]]("extreme", "is it th
 
 def as_extreme(f: Follower, node: Node) -> Extreme | None:
     """Which of the two, if this choice by a condition is one."""
+    if f.first(node.outputs[0]).dtype == ir.DataType.BOOL:
+        return None
     condition = f.model.producers.get(node.inputs[0])
     kind = compared(condition) if condition is not None else None
     if condition is None or kind is None or not kind.ordered:
@@ -151,6 +154,7 @@ def _sum(f: Follower, name: str) -> Sum:
     node = f.model.producers.get(name)
     if not isinstance(value, Spread) and math.prod(value.dims) == 1:
         return Sum({}, f.number(value))
-    law = TERMS.of(node) if isinstance(value, Spread) and node is not None else None
+    whole = isinstance(value, Spread) and f.first(name).dtype != ir.DataType.BOOL
+    law = TERMS.of(node) if whole and node is not None else None
     terms = law(lambda n: _sum(f, n), node) if law is not None and node is not None else None
     return Sum({name: Fraction(1)}, one.constant(0, f.unit)) if terms is None else terms

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 
 from pulsify.analysis.proof.numbers import follower
+from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.values.choices import as_extreme
 from tests.models import model, node
 from tests.unit.build import asked
@@ -78,3 +80,23 @@ def test_a_choice_between_a_line_and_the_lesser_or_the_larger_of_two(op: str, in
             assert np.array_equal(made, (np.minimum if found == "least" else np.maximum)(line, two)), (found, a, d, n)
     rises = (op == "Less") == (at == 2)  # the line is taken below zero, where it is the larger one
     assert said == ({None, "largest" if rises else "least"} if rises == (inner == "Min") else {None})
+
+
+def test_of_what_is_true_or_false_nothing_is_chosen_by_size() -> None:
+    """Where(i < 0, -1 - i, i) is the larger of the two; as booleans it is not: at -1 it is false, and -1 is true."""
+    nodes = [
+        node("Shape", "x", "t", start=1, end=2),
+        node("Squeeze", "t", "n"),
+        node("Range", "low n one", "i"),
+        node("Less", "i zero", "is"),
+        node("Sub", "low i", "first"),
+        node("Cast", "first", "first_is", to=onnx.TensorProto.BOOL),
+        node("Cast", "i", "second_is", to=onnx.TensorProto.BOOL),
+        node("Where", "is first_is second_is", "y"),
+        node("Relu", "x", "z"),
+    ]
+    numbers = {"low": np.array(-1), "zero": np.array(0), "one": np.array(1)}
+    ask = asked(model(nodes, {"x": [1, "T"]}, ["y", "z"], numbers, dtypes={"y": np.bool_}), proof="sampled")
+    truth = known_at(ask, "y", 9).array
+    assert not np.array_equal(truth, known_at(ask, "first_is", 9).array | known_at(ask, "second_is", 9).array)
+    assert as_extreme(follower(ask), ask.model.producers["y"]) is None
