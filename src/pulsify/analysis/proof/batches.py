@@ -1,6 +1,6 @@
 """What follows from the number of streams that go in step: read off two batch sizes, proven for all of them.
 
-The batch is one more size that numbers may follow from, so it is followed as the length is (`known/`), at one length
+The batch is one more size that numbers may follow from, so it is followed as the length is (`lengths/`), at one length
 of the stream. Sizes that grow with the batch are what the rules take for granted; anything else is refused by name.
 """
 
