@@ -23,10 +23,9 @@ from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import add, constant, extreme, subtract
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.joining import joined_along
-from pulsify.lengths.series import Series, add, constant, extreme
+from pulsify.lengths.series import Series, add, constant, extreme, subtract
 from pulsify.lengths.sizes import Sizes
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
