@@ -33,7 +33,7 @@ class Traits:
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
     compares: Comparison = ""  # how it compares its two inputs
     same_numbers: bool = False  # whole numbers stay what they are, in whatever type
-    asks_size: bool = False  # of its input only the size is read
+    sizes: bool = False  # it reads how large its input is, and no entries
 
 
 NONE = Traits()
@@ -103,7 +103,7 @@ TRAITS: dict[str, Traits] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
     "TopK": Traits(axes="top"),
-    **dict.fromkeys(("Shape", "Size"), Traits(asks_size=True)),
+    **dict.fromkeys(("Shape", "Size"), Traits(sizes=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
 }

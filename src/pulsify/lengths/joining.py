@@ -47,8 +47,8 @@ def side_by_side(parts: Sequence[Spread], sizes: Sizes) -> Spread:
 
 def framed(main: Spread, axis: int, sizes: Sizes, front: int, behind: int, others: list[Spread]) -> Spread:
     """A value over time with some frames more in front of it and behind it."""
-    at = Spread(sizes, {axis: Fraction(1)}, -front, -front, uses=frozenset({axis}))
-    moved = placed(main, axis, at, {c: c for c in range(main.rank) if c != axis})
+    places = Spread(sizes, {axis: Fraction(1)}, -front, -front, uses=frozenset({axis}))
+    moved = placed(main, axis, places, {c: c for c in range(main.rank) if c != axis})
     if others and moved.slope:
         moved, others = many.exactly(moved), [many.exactly(p) for p in others]
     beyond = many.ragged(sizes[axis])

@@ -43,11 +43,11 @@ def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
                 return curve.compare(factor(other), test)
         return one.compare(plain(a), plain(b), kind.test)
 
-    made = binary(f, ins, few, lambda sizes, a, b: compared_with_zero(many.difference(sizes, a, b), kind.test))
-    if not isinstance(made, Spread) or made.lo == made.hi or (sure := _decided_by_ends(f, ins, kind)) is None:
-        return made
+    result = binary(f, ins, few, lambda sizes, a, b: compared_with_zero(many.difference(sizes, a, b), kind.test))
+    if not isinstance(result, Spread) or result.lo == result.hi or (sure := _decided_by_ends(f, ins, kind)) is None:
+        return result
     same = float(sure)
-    return replace(made, lo=same, hi=same, uses=frozenset(), near={}, period=1, final=None, hide=None, rises=False)
+    return replace(result, lo=same, hi=same, uses=frozenset(), near={}, period=1, final=None, hide=None, rises=False)
 
 
 def _decided_by_ends(f: Follower, ins: list[Value], kind: Compared) -> bool | None:

@@ -103,8 +103,8 @@ def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
 @VALUES("GatherND")
 def gather_nd_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
     index = f.spread(ins[1])
-    if (made := _same_entry(f, node, ins, index)) is not None:
-        return made
+    if (entry := _same_entry(f, node, ins, index)) is not None:
+        return entry
     if node.attr("batch_dims", 0) or not index.sizes[-1].constant or index.sizes[-1].item != 1:
         raise Unsure("it picks single entries")
     v = f.spread(ins[0])

@@ -287,7 +287,7 @@ def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:
             found.extend(c for c in value.cells.flat if not c.constant)
             continue
         node = ask.model.producers.get(name)
-        if node is None or traits(node.op, node.domain).asks_size:
+        if node is None or traits(node.op, node.domain).sizes:
             found.append(one.length_itself(ask.traces.tracer.time.step, 1, longest(ask)))
             continue
         todo.extend(node.inputs)

@@ -36,7 +36,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     if node is None:
         return tracer.inputs(s, ask.traces.runs[0].batch)[name]
     values: dict[str, Traced] = {}
-    shape_only = traits(node.op, node.domain).asks_size
+    shape_only = traits(node.op, node.domain).sizes
     for i in node.inputs:
         if i:
             values[i] = perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)

@@ -107,7 +107,7 @@ class Follower:
         node = self.model.producers.get(name)
         if node is None:
             raise Unsure(f"'{name}' is an input")
-        if traits(node.op, node.domain).asks_size:
+        if traits(node.op, node.domain).sizes:
             return self._settled(node, name, _law(node)(self, node, []))
         inputs = [self.value(i) if i else None for i in node.inputs]
         if all(v is None or isinstance(v, Fixed) for v in inputs):
@@ -115,12 +115,12 @@ class Follower:
             limit = min((v.limit for v in inputs if isinstance(v, Fixed)), default=one.LONGEST)
             return Fixed(name, traced.dims, lambda: traced.array, limit)
         try:
-            made = _law(node)(self, node, inputs)
+            result = _law(node)(self, node, inputs)
         except Unsure as problem:
             if not hasattr(problem, "node"):
                 problem.node = node  # type: ignore[attr-defined]
             raise
-        return self._settled(node, name, made)
+        return self._settled(node, name, result)
 
     def _settled(self, node: Node, name: str, made: Any) -> Value:
         if isinstance(made, list):

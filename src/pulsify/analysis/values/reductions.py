@@ -136,21 +136,21 @@ def _over(
     if len(over) > 1 and not picks:
         raise Unsure("it is a sum over two time axes")
     period = math.lcm(v.period, *(v.sizes[a].repeats for a in over))
-    lo, hi, given = v.lo, v.hi, v
+    lo, hi, nearer = v.lo, v.hi, v
     for a in over if picks else ():
         q = slope.pop(a, Fraction(0))
         grows = (q > 0) == (kind.kind == "largest") and q != 0
         if q:  # what wins lies near the end, or the start, by as much as the deviation can make good
             ahead = (v.hi - v.lo) / float(abs(q) * v.rate(a))
             side = {many.pair(a, T): ahead + many.ragged(v.sizes[a])} if grows else {many.pair(ORIGIN, a): ahead}
-            given = many.with_near(given, side)
+            nearer = many.with_near(nearer, side)
         if grows:
             slope[T] = slope.get(T, Fraction(0)) + q * v.rate(a)
             off = many.ragged(v.sizes[a]) * float(v.rate(a))
             lo, hi = lo - float(abs(q)) * (off + 1), hi + float(abs(q)) * (off + 1)
     gathered = replace(
         v,
-        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(given, over).items()},
+        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(nearer, over).items()},
         slope={c: q for c, q in slope.items() if q},
         uses=(v.uses - set(over)) | {T},
         period=period,
@@ -172,10 +172,10 @@ def _range(kind: Reduction, v: Spread, count: int) -> tuple[float, float]:
     return (count * v.lo, count * v.hi) if whole else (-FAR, FAR)
 
 
-def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
+def _summed_up(total: Spread, v: Spread, counts: list[Series]) -> Spread:
     """A sum of floats: exact while all that is summed up, whatever its sign, fits."""
     if not v.floating:
-        return made
+        return total
     steep = many.most(v) * math.prod(float(s.pace) if not s.constant else float(s.item) for s in counts)
     over = sum(many.ragged(s) * float(s.pace) for s in counts if not s.constant)
     step = v.step
@@ -187,7 +187,7 @@ def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
     fits = int(min(bound / steep - over, one.LONGEST)) if steep and step else one.LONGEST
     if fits < 1:
         raise Unsure("it is a sum of rounded numbers")
-    return replace(made, limit=min(made.limit, fits), drift=Drift(v.drift.digits), grain=step)
+    return replace(total, limit=min(total.limit, fits), drift=Drift(v.drift.digits), grain=step)
 
 
 def _residues(v: Spread, first: int, period: int, unit: int) -> range:
@@ -256,8 +256,8 @@ def running_sum(f: Follower, node: Node, v: Spread, axis: int) -> Spread:
         raise Unsure("it is a running sum that grows unevenly")
     slope = Fraction(int(grown[0]), frames)
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
-    made = replace(
+    total = replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
         uses=v.uses | ({axis} if slope else set()), final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
-    return _summed_up(made, v, [v.sizes[axis]])
+    return _summed_up(total, v, [v.sizes[axis]])

@@ -42,9 +42,9 @@ def sizes_made(f: Follower, node: Node, name: str, sizes_of: Callable[[str], Siz
     values = VALUES.of(node)
     if values is None:
         raise Unsure(f"nothing is known of the size of '{name}'")
-    made = values(f, node, stand_ins(f, node, sizes))
-    made = made[list(node.outputs).index(name)] if isinstance(made, list) else made
-    return tuple(f.spread(made).sizes)
+    result = values(f, node, stand_ins(f, node, sizes))
+    result = result[list(node.outputs).index(name)] if isinstance(result, list) else result
+    return tuple(f.spread(result).sizes)
 
 
 def stand_ins(f: Follower, node: Node, sizes: list[Sizes]) -> list[Value | None]:

@@ -37,5 +37,5 @@ def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
     if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
         raise Unsure("its windows go over an axis along which it changes")
     sizes = windowed_sizes(f, node, [f.spread(x).sizes if x is not None else () for x in ins])
-    made = replace(many.exactly(v), sizes=sizes, lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
-    return replace(made, limit=min([made.limit, *(x.limit for x in others if isinstance(x, Fixed))]))
+    result = replace(many.exactly(v), sizes=sizes, lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
+    return replace(result, limit=min([result.limit, *(x.limit for x in others if isinstance(x, Fixed))]))
