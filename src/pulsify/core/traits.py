@@ -39,6 +39,8 @@ class Traits:
     range: tuple[float, float] | None = None  # its output is between these, however it is rounded
     single: bool = False  # ONNX Runtime computes it in float32 only, and says so late or under another name
     needs_sizes: bool = False  # shape inference fails unless the sizes of its inputs are numbers
+    same_numbers: bool = False  # whole numbers stay what they are, in whatever type
+    sizes: bool = False  # it reads how large its input is, and no entries
 
 
 NONE = Traits()
@@ -62,9 +64,9 @@ TRAITS: dict[str, Traits] = {
     **_all("Celu Gelu HardSwish Mish", replace(UNARY, single=True)),
     "Abs": replace(UNARY, bends=True, straight=True),
     "Relu": replace(UNARY, bends=True, straight=True),
-    "Cast": replace(UNARY, straight=True),
+    "Cast": replace(UNARY, straight=True, same_numbers=True),
     "Neg": replace(UNARY, straight=True),
-    "Identity": replace(UNARY, straight=True),
+    "Identity": replace(UNARY, straight=True, same_numbers=True),
     **_all(
         "BitShift BitwiseAnd BitwiseOr BitwiseXor Max Mean Mod Pow Sum Xor",
         ENTRY,
@@ -74,7 +76,8 @@ TRAITS: dict[str, Traits] = {
     "Greater": replace(ENTRY, compares=">"),
     "GreaterOrEqual": replace(ENTRY, compares=">="),
     "Equal": replace(ENTRY, compares="=="),
-    **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
+    "CastLike": replace(ENTRY, keeps_size=True, same_numbers=True),
+    "PRelu": replace(ENTRY, keeps_size=True),
     "Add": replace(ENTRY, law="low", straight=True),
     "Min": replace(ENTRY, law="low"),
     "Sub": replace(ENTRY, law="low", either=False, straight=True),
@@ -110,6 +113,7 @@ TRAITS: dict[str, Traits] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
     "TopK": Traits(axes="top"),
+    **dict.fromkeys(("Shape", "Size"), Traits(sizes=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
     **_all("Conv MaxPool AveragePool LpPool STFT", Traits(windowed=True)),

@@ -11,6 +11,7 @@ from pulsify.ops import (  # noqa: F401
     gather,
     gather_nd,
     gather_traced,
+    gather_values,
     matmul,
     overlap,
     pad,

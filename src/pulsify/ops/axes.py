@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pulsify.analysis.facts import Late, Wire
+from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
+from pulsify.analysis.values.reductions import Reduction, reduced, reduced_sizes
+from pulsify.analysis.values.sizes import SIZES
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths.affine_array import FAR, exactly
+from pulsify.lengths.series import Unsure
 from pulsify.ops import fold
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.best import best_frames
@@ -175,7 +181,6 @@ def one_hot(ctx: Context, node: Node) -> Plan | None:
 
 
 # ---- roles of inputs
-
 SIZED.add({"TopK": Sized((1,), "part")})
 
 
@@ -206,8 +211,9 @@ def _reversed(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
 
 
 # ---- at one length
-
 NO_LARGER.add({"Transpose": always})
+
+
 DIGITS.add({"ArgMax": exact, "Softmax": rounds})
 
 
@@ -215,3 +221,33 @@ DIGITS.add({"ArgMax": exact, "Softmax": rounds})
 def _as_its_input(_: Node, ins: Inputs) -> Dims | None:
     """Inference does not know them."""
     return None if ins[0] is None else ins[0].dims
+
+
+# ---- values by length
+REDUCTIONS = {
+    "ReduceSum": Reduction("sum"),
+    "ReduceProd": Reduction("product"),
+    "ReduceMax": Reduction("largest"),
+    "ReduceMin": Reduction("least"),
+    **dict.fromkeys(("ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare"), Reduction()),
+    "ArgMax": Reduction("largest", place=True),
+    "ArgMin": Reduction("least", place=True),
+}
+
+
+VALUES.add({name: reduced(kind) for name, kind in REDUCTIONS.items()})
+
+
+SIZES.add({name: reduced_sizes(kind) for name, kind in REDUCTIONS.items()})
+
+
+@VALUES("LayerNormalization", "Softmax", "LogSoftmax")
+def normalised_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    """Over axes that are no time axes: any function of what is normalised together."""
+    v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
+    first = int(node.attr("axis", -1)) % v.rank
+    mixed = set(range(first, v.rank)) if node.op == "LayerNormalization" else {first}
+    if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
+        raise Unsure("it is normalised over an axis along which it changes")
+    out = replace(exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
+    return replace(out, limit=min([out.limit, *(x.limit for x in others if isinstance(x, Fixed))]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,9 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Follower, Value
+from pulsify.analysis.values.moves import COLUMNS
+from pulsify.analysis.values.sizes import SIZES
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read, settled
 from pulsify.convert.primitives.boundary import aligned, along, gather_frames, mirrored_wire
@@ -19,7 +23,10 @@ from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import add, constant, extreme, subtract
+from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.joining import joined_along
+from pulsify.lengths.series import Series, add, constant, extreme, subtract
+from pulsify.lengths.sizes import Sizes
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.trace.shapes import CHECK, Inputs
@@ -269,11 +276,32 @@ def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, win
 
 
 # ---- at one length
-
-
 @CHECK("Concat")
 def _parts_fit(node: Node, ins: Inputs) -> None:
     axis = node.attr("axis")
     kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
     if len(kept) > 1:
         raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
+
+
+# ---- values by length
+@VALUES("Concat")
+def concat_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if sum(FEW + 1 if isinstance(v, Spread) else math.prod(v.dims) for v in ins) <= FEW:
+        cells = np.concatenate([f.few(v) for v in ins], node.attr("axis"))
+        return Few(cells, any(isinstance(c, Series) and c.floating for c in cells.flat))
+    parts = [f.spread(v) for v in ins]
+    return joined_along(parts, node.attr("axis") % parts[0].rank)
+
+
+@SIZES("Concat")
+def concat_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    out, axis = list(sizes[0]), node.attr("axis") % len(sizes[0])
+    for part in sizes[1:]:
+        out[axis] = add(out[axis], part[axis])
+    return tuple(out)
+
+
+@COLUMNS("Concat")
+def columns(node: Node, rank: int) -> tuple[str, ...] | None:
+    return node.inputs if node.attr("axis") % rank == rank - 1 else None

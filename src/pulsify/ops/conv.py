@@ -14,6 +14,9 @@ from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
 from pulsify.analysis.unused import unused_entries, zero_entries
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
@@ -363,8 +366,6 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
 
 
 # ---- at one length
-
-
 @CHECK("Conv")
 def _kernel_fits(node: Node, ins: Inputs) -> None:
     check_kernel(node, ins, ins[1].dims[2:] if ins[1] is not None else node.attr("kernel_shape"))
@@ -406,3 +407,10 @@ def _transposed_shape(node: Node, ins: Inputs) -> Dims | None:
         for size, k, s, d, e in zip(x.dims[2:], weight.dims[2:], strides, dilations, more, strict=True)
     ]
     return (x.dims[0], channels, *sizes)
+
+
+# ---- values by length
+VALUES("Conv")(windowed)
+
+
+SIZES("Conv")(windowed_sizes)

@@ -11,6 +11,9 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
@@ -152,8 +155,6 @@ def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
 
 
 # ---- roles of inputs
-
-
 @ROLE("MaxPool", "AveragePool")
 def _at_lower_rate(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
     """A mask at a lower rate."""
@@ -164,8 +165,6 @@ def _at_lower_rate(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | No
 
 
 # ---- at one length
-
-
 @CHECK("MaxPool", "AveragePool", "LpPool")
 def _kernel_fits(node: Node, ins: Inputs) -> None:
     check_kernel(node, ins, node.attr("kernel_shape"))
@@ -180,3 +179,10 @@ def _windows_that_start(node: Node, ins: Inputs, dims: Dims) -> Dims:
     strides, pads = node.attr("strides", (1,) * n), node.attr("pads", (0,) * (2 * n))
     kept = [d - ((d - 1) * s >= size + p) for d, s, size, p in zip(dims[2:], strides, sizes, pads, strict=False)]
     return (*dims[:2], *kept)
+
+
+# ---- values by length
+VALUES("MaxPool", "AveragePool", "LpPool")(windowed)
+
+
+SIZES("MaxPool", "AveragePool", "LpPool")(windowed_sizes)

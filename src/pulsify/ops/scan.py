@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Final, Static, Window, Wire
+from pulsify.analysis.proof.decided import DECIDES
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import real_frames
@@ -262,5 +263,8 @@ class _Iterations:
 
 
 # ---- at one length
-
 SHAPED_BY.add({"If": "values", "Loop": "values"})
+
+
+# ---- decided at one length
+DECIDES.add({"If": "the condition", "Loop": "how often it turns", "Scan": "how often it turns"})

@@ -18,13 +18,13 @@ from pulsify.analysis.rows.groups import agree_until, groups
 from pulsify.analysis.rows.picks import picked, picked_elements, picked_nd
 from pulsify.analysis.rows.place import Place, Row, line
 from pulsify.analysis.rows.wanted import Read, Wanted
-from pulsify.analysis.values.moves import bounds
 from pulsify.core.equation import explicit
 from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT
 from pulsify.lengths.float_limits import Drift
 from pulsify.lengths.series import Series, Unsure
+from pulsify.lengths.sizes import bounds
 
 if TYPE_CHECKING:
     from pulsify.analysis.rows.walk import Rows
