@@ -10,7 +10,7 @@ from typing import Literal
 
 Axes = Literal[
     "", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce", "top", "cut",
-    "pick", "elements",
+    "pick", "points", "elements",
 ]  # fmt: skip
 Law = Literal["", "zero", "one", "low"]
 
@@ -30,6 +30,7 @@ class Traits:
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+    along: int | None = None  # it works along a single axis, the attribute `axis`: this one, if there is none
 
 
 NONE = Traits()
@@ -82,18 +83,18 @@ TRAITS: dict[str, Traits] = {
     "Pad": Traits(moves=True),
     "Slice": Traits(axes="cut", keeps_cells=True, moves=True),
     "Gather": Traits(axes="pick", keeps_cells=True, moves=True),
-    "GatherND": Traits(axes="pick", keeps_cells=True),
+    "GatherND": Traits(axes="points", keeps_cells=True),
     "GatherElements": Traits(axes="elements"),
     # ---- along an axis
-    **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True)),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), Traits(axes="same", keeps_cells=True, keeps_size=True, along=-1)),
     **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
     **_all(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
         "ReduceSumSquare",
         Traits(axes="reduce"),
     ),
-    **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
-    "TopK": Traits(axes="top"),
+    **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce", along=0)),
+    "TopK": Traits(axes="top", along=-1),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
 }

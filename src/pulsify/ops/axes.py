@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pulsify.analysis.facts import Late, Wire
+from pulsify.analysis.rows.reaches import ROW_READS, normalised
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
@@ -168,3 +169,8 @@ def transpose(ctx: Context, node: Node) -> Plan | None:
 @rule("OneHot", says="time on the indices")
 def one_hot(ctx: Context, node: Node) -> Plan | None:
     return pointwise(ctx, node)
+
+
+# ---- rows of known tables
+
+ROW_READS("LayerNormalization", "RMSNormalization")(normalised)

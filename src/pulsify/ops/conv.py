@@ -13,6 +13,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed
 from pulsify.analysis.unused import unused_entries, zero_entries
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.convert.context import Context
@@ -359,3 +360,8 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
     return Plan((Read(wire, reach, Fill()),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+# ---- rows of known tables
+
+ROW_READS("Conv")(windowed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pulsify.analysis.facts import Wire
+from pulsify.analysis.rows.reaches import ROW_READS, beside, check_summed
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.core.equation import explicit
@@ -89,3 +91,17 @@ def einsum(ctx: Context, node: Node) -> Plan | None:
         check_operands(ctx, node, summed)
         return contracted(ctx, node, summed)
     return pointwise(ctx, node)
+
+
+# ---- rows of known tables
+
+
+@ROW_READS("Gemm")
+def _gemm(w: Wanted) -> list[RowRead]:
+    flip = [int(bool(w.node.attr(t, 0))) for t in ("transA", "transB")]
+    check_summed(w, 0, [1 - flip[0]])
+    sides = [None, None] if w.axis is None else [flip[0], None] if w.axis == 0 else [None, 1 - flip[1]]
+    reads = [w.read(i, a) for i, a in enumerate(sides)]
+    if w.node.input(2):
+        reads.append(beside(w, 2, w.rows.sizes(w.name)))
+    return reads

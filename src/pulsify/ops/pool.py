@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
 from pulsify.convert.primitives.boundary import Fill, along, overrun, real_frames
@@ -147,3 +148,8 @@ def _corrected(
 
 def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
     return (t.dilation,) if t.dilation != 1 else None
+
+
+# ---- rows of known tables
+
+ROW_READS("MaxPool", "AveragePool", "LpPool")(windowed)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import sizes
+from pulsify.analysis.rows.place import Place, Row, line
+from pulsify.analysis.rows.reaches import ROW_READS
+from pulsify.analysis.rows.wanted import Wanted
 from pulsify.convert.context import Context
 from pulsify.convert.known_facts import counter
 from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths import series as one
+from pulsify.lengths.affine_array import EXACT
+from pulsify.lengths.float_limits import Drift
+from pulsify.lengths.series import Unsure
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 
@@ -60,3 +68,37 @@ def evaluated(ctx: Context, node: Node) -> Plan | None:
         "use a value that is known while streaming",
         kind=Kind.LENGTH,
     )
+
+
+# ---- rows of known tables
+
+
+@ROW_READS("Range")
+def _counted(w: Wanted) -> Row:
+    (start,), _, (step,) = (w.rows.numbers(i) for i in w.node.inputs)
+    if any((n.values != np.round(n.values)).any() or n.growth.denominator != 1 for n in (start, step)):
+        if start.constant and step.constant and (w.place is None or w.place.base.constant):
+            return Row(w.rows.constant(0))
+        raise Unsure("it counts in fractions, at rows that change with the length of the stream")
+    by = w.rows.item(step, "its step changes with the length of the stream")
+    begin = replace(start, values=start.values.astype(np.int64), drift=Drift())
+    place = w.place
+    if place is None:  # entries at the same places, whichever those are
+        last = one.add(w.rows.sizes(w.name)[0], w.rows.constant(-1))
+        place = Place(w.rows.constant(0), w.rows.constant(0), last)
+    return line(begin, by, place)
+
+
+@ROW_READS("ConstantOfShape")
+def _filled(w: Wanted) -> Row:
+    value = w.node.attr("value")
+    number = 0.0 if value is None else float(np.asarray(value.numpy()).reshape(-1)[0])
+    if not math.isfinite(number) or number != round(number) or abs(number) >= EXACT:
+        return Row(w.rows.constant(0))
+    same = w.rows.constant(int(number))
+    return Row(w.rows.constant(0), same, same, True)
+
+
+@ROW_READS("Shape", "Size")
+def _size(w: Wanted) -> Row:
+    raise Unsure("sizes that are no few numbers")

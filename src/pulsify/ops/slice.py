@@ -25,6 +25,8 @@ from pulsify.analysis.proof.numbers import (
     sizes,
 )
 from pulsify.analysis.proof.values import known_at
+from pulsify.analysis.rows.reaches import ROW_READS
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.moves import bounds
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan, Read
@@ -32,6 +34,7 @@ from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths import series as one
 from pulsify.lengths.series import (
     LONGEST,
     Series,
@@ -412,3 +415,24 @@ def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:
         execute(ctx, node, plan)
+
+
+# ---- rows of known tables
+
+
+@ROW_READS("Split")
+def _part_of_rows(w: Wanted) -> list[RowRead]:
+    sizes, index = w.sizes(), list(w.node.outputs).index(w.name)
+    axis = w.node.attr("axis", 0) % len(sizes)
+    if w.node.input(1):
+        parts = w.rows.numbers(w.node.inputs[1])
+    else:
+        total, count = w.rows.item(sizes[axis]), w.node.attr("num_outputs") or len(w.node.outputs)
+        parts = [w.rows.constant(-(-total // count))] * len(w.node.outputs)
+    start = w.rows.constant(0)
+    for part in parts[:index]:
+        start = one.add(start, part)
+    if axis == w.axis and w.place is not None:
+        return [RowRead(w.node.inputs[0], axis, w.place.moved(start))]
+    w.rows.item(start)
+    return [w.read(0, w.axis)]
