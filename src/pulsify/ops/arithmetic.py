@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
 
@@ -17,5 +18,19 @@ ROW_LAWS.add(
         "Mul": laws.product,
         "Min": laws.extreme(np.minimum),
         "Max": laws.extreme(np.maximum),
+    }
+)
+
+
+# ---- cells of a mask
+
+CELLS.add(
+    {
+        **dict.fromkeys(("Sub", "Min"), CellLaw("entries", keeps_offset=True)),
+        **dict.fromkeys(("Add", "Sum"), CellLaw("entries", keeps_offset=True, sums=True)),
+        "Neg": CellLaw("entries", keeps_offset=True, negates=True),
+        "Mul": CellLaw("entries", keeps_offset=True, scales=True),
+        "Div": CellLaw("entries", keeps_offset=True, divides=True),
+        "Max": CellLaw("entries", keeps_offset=True, levels=True),
     }
 )

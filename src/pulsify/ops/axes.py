@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from pulsify.analysis.facts import Late, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows.reaches import ROW_READS, normalised
 from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
@@ -174,3 +177,22 @@ def one_hot(ctx: Context, node: Node) -> Plan | None:
 # ---- rows of known tables
 
 ROW_READS("LayerNormalization", "RMSNormalization")(normalised)
+
+
+# ---- cells of a mask
+
+CELLS.add(
+    {
+        "Softmax": CellLaw("normalises"),
+        "LogSoftmax": CellLaw("normalises", logarithm=True),
+        **dict.fromkeys(
+            ("ReduceMean", "ReduceMax", "ReduceMin"), CellLaw("mixes", keeps_offset=True, of_alike=lambda v, n: v)
+        ),
+        "ReduceSum": CellLaw("mixes", of_alike=lambda v, n: v * n),
+        "ReduceL1": CellLaw("mixes", of_alike=lambda v, n: np.abs(v) * n),
+        "ReduceL2": CellLaw("mixes", of_alike=lambda v, n: np.abs(v) * np.sqrt(n)),
+        "ReduceSumSquare": CellLaw("mixes", of_alike=lambda v, n: v * v * n),
+        "ReduceProd": CellLaw("mixes", of_alike=lambda v, n: v**n),
+        "ReduceLogSumExp": CellLaw("mixes", of_alike=lambda v, n: v + np.log(n)),
+    }
+)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
 from pulsify.convert.context import Context
@@ -264,3 +265,8 @@ def _rows(ctx: Context, parts: list[Part], frames: ir.Value, layout: Layout, win
             b.ints(layout.rank),
         )
     return gather_frames(ctx, table, place, layout, window.frames)
+
+
+# ---- cells of a mask
+
+CELLS.add({"Concat": CellLaw("joins")})

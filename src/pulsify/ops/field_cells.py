@@ -11,10 +11,9 @@ import numpy as np
 
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Field, Part
-from pulsify.analysis.mask_cells import Cells
+from pulsify.analysis.mask_cells import CELLS, CellLaw, Cells
 from pulsify.convert.context import Context
 from pulsify.core.errors import NotStreamable
-from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.field_operand import Operand, parts
@@ -26,20 +25,7 @@ class AllRows(Exception):
     """What cells are cannot be told some rows at a time: they are normalised along the rows."""
 
 
-NORMALISED = ("Softmax", "LogSoftmax")
 ANY = (-math.inf, -cell.FILLED)  # all numbers between
-PARTS = (*NORMALISED, "Split", "Slice", "Gather", "GatherND")  # cells of the same kind, of other data
-MIXED: dict[str, Callable[[Array, int], Array]] = {  # of so many heads alike
-    "ReduceSum": lambda v, n: v * n,
-    "ReduceMean": lambda v, n: v,
-    "ReduceMax": lambda v, n: v,
-    "ReduceMin": lambda v, n: v,
-    "ReduceL1": lambda v, n: np.abs(v) * n,
-    "ReduceL2": lambda v, n: np.abs(v) * np.sqrt(n),
-    "ReduceSumSquare": lambda v, n: v * v * n,
-    "ReduceProd": lambda v, n: v**n,
-    "ReduceLogSumExp": lambda v, n: v + np.log(n),
-}
 
 
 def _operand_cells(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
@@ -67,14 +53,16 @@ def hides(ctx: Context, name: str) -> bool:
     run = ctx.ask.traces.runs[0]
     if node is None or run[name].known or not run[name].dtype.is_floating_point():
         return False
-    if node.op in ("Mul", "Where"):
-        low = cell.ADDED if node.op == "Mul" else cell.FILLED
-        given = [run[i] for i in node.inputs[node.op == "Where" :]]
+    law = CELLS.of(node)
+    if law is None:
+        return False
+    if law.scales or law.kind == "chooses":
+        low = cell.ADDED if law.scales else cell.FILLED
+        given = [run[i] for i in node.inputs[law.kind == "chooses" :]]
         numbers = [float(v.array.reshape(-1)[0]) for v in given if v.known and math.prod(v.dims) == 1]
         if any(math.isfinite(n) and abs(n) >= low for n in numbers):
             return True
-    same = node.op in ("Cast", "Identity", "Neg") or (traits(node.op).keeps_cells and node.op not in NORMALISED)
-    return same and hides(ctx, node.inputs[0])
+    return (law.same or law.negates or law.kind == "moves") and hides(ctx, node.inputs[0])
 
 
 def _mask_of(ctx: Context, operand: Operand, part: Part, axes: tuple[int, int]) -> Cells:
@@ -101,7 +89,10 @@ def _fills(ctx: Context, name: str, run: Trace) -> tuple[float, ...]:
         return ANY
     if node is None:
         return ()
-    if node.op == "Where" and run[node.inputs[0]].known:
+    law = CELLS.of(node)
+    if law is None:
+        return ()
+    if law.kind == "chooses" and run[node.inputs[0]].known:
         found: list[float] = []
         for branch in node.inputs[1:]:
             value = run[branch]
@@ -110,8 +101,7 @@ def _fills(ctx: Context, name: str, run: Trace) -> tuple[float, ...]:
             elif math.prod(value.dims) == 1 and float(value.array.reshape(-1)[0]) <= -cell.FILLED:
                 found.append(float(value.array.reshape(-1)[0]))
         return tuple(found)
-    same = node.op in (*cell.SAME, "Tile", "Expand") or (traits(node.op).keeps_cells and node.op not in PARTS)
-    return _fills(ctx, node.inputs[0], run) if same else ()
+    return _fills(ctx, node.inputs[0], run) if law.same else ()
 
 
 def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> Callable[[Part], Cells]:
@@ -126,19 +116,20 @@ def cells_of(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int,
 
 def made_of_cells(node: Node) -> bool:
     """Does anything of its inputs' cells show in its own? Else they are data, whatever it is made of."""
-    kind = traits(node.op)
-    return kind.elementwise or kind.keeps_cells or node.op == "Concat" or node.op in MIXED
+    return CELLS.of(node) is not None
 
 
 def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int], part: Part) -> Cells:
-    if not made_of_cells(node):
+    law = CELLS.of(node)
+    if law is None:
         return cell.data()
-    inputs = [_operand_cells(ctx, o, part, axes) for o in operands if o.axes or not traits(node.op).keeps_cells]
-    if node.op == "Concat":
+    of_first = law.kind in ("moves", "normalises")
+    inputs = [_operand_cells(ctx, o, part, axes) for o in operands if o.axes or not of_first]
+    if law.kind == "joins":
         return cell.joined(inputs)
-    if node.op in MIXED:
-        return _mixed(ctx, node, inputs[0])
-    if node.op in NORMALISED:
+    if law.kind == "mixes":
+        return _mixed(ctx, node, law, inputs[0])
+    if law.kind == "normalises":
         axis = node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))
         if axis not in axes:  # of constants it makes others
             return cell.data()
@@ -146,15 +137,14 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
             raise AllRows
         full = [part.run[node.outputs[0]].dims[a] for a in axes]
         full[part.second] = len(range(*part.rows.indices(full[part.second])))
-        return cell.softmax(inputs[0].spread(tuple(full)), axes.index(axis), node.op == "LogSoftmax")
-    if not traits(node.op).elementwise:
+        return cell.softmax(inputs[0].spread(tuple(full)), axes.index(axis), law.logarithm)
+    if law.kind == "moves":
         return inputs[0]
 
     def compute(values: list[Array]) -> Array:
         if not any(np.size(v) for v in values):
             return values[0]
-        if node.op == "Clip":  # its bounds are numbers, not cells
-            values = [values[0], *(v.reshape(()) for v in values[1:])]
+        values = [v.reshape(()) if n and v.size == 1 else v for n, v in enumerate(values)]  # (bounds must be numbers)
         given = [known(v.astype(ctx.ask.dtype(o.name).numpy())) for v, o in zip(values, operands, strict=True)]
         placed = dict(zip([o.index for o in operands], given, strict=True))
         full = [placed.get(i) for i in range(len(node.inputs))]
@@ -164,20 +154,21 @@ def _compute_cells(ctx: Context, node: Node, operands: list[Operand], axes: tupl
     return cell.combine(node.op, inputs, compute, roots)
 
 
-def _mixed(ctx: Context, node: Node, c: Cells) -> Cells:
+def _mixed(ctx: Context, node: Node, law: CellLaw, c: Cells) -> Cells:
     """Heads summed up, or the largest of them."""
     dims = ctx.ask.dims(node.inputs[0])
-    count = math.prod(dims[a] for a in reduced_axes(ctx, node))
-    return cell.mixed(c, lambda v: MIXED[node.op](v, count), node.op in ("ReduceMean", "ReduceMax", "ReduceMin"))
+    count, of_alike = math.prod(dims[a] for a in reduced_axes(ctx, node)), law.of_alike
+    assert of_alike is not None
+    return cell.mixed(c, lambda v: of_alike(v, count), law.keeps_offset)
 
 
 def root_of(ctx: Context, name: str) -> cell.Hider:
     """The value that this one is the truth of, or not: masks are cast, negated and given other shapes."""
     truth = True
     while (node := ctx.ask.model.producers.get(name)) is not None:
-        if node.op == "Not":
-            truth = not truth
-        elif node.op not in ("Cast", "Identity") and (not traits(node.op).keeps_cells or node.op in PARTS):
+        law = CELLS.of(node)
+        if law is None or not (law.same or law.inverts):
             break
+        truth = truth != law.inverts
         name = node.inputs[0]
     return name, truth

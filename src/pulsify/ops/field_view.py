@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Field, Layout, Offsets, Part, Side, Window, Wire
-from pulsify.analysis.mask_cells import Cells
+from pulsify.analysis.mask_cells import CELLS, Cells
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
 from pulsify.analysis.template import in_step
@@ -165,7 +165,8 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
         if node is None:
             continue
         run = ctx.ask.traces.longest
-        if node.op == "Where" and not run[node.inputs[0]].known:
+        law = CELLS.of(node)
+        if law is not None and law.kind == "chooses" and not run[node.inputs[0]].known:
             return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
@@ -284,7 +285,8 @@ def _refuse_scaled(ctx: Context, name: str, found: Cells) -> None:
         factors = [
             float(np.abs(run[i].array).max(initial=0)) for i in read if run[i].known and not ctx.ask.time_axes(i)
         ]
-        if node is not None and node.op == "Mul" and cell.ADDED <= max(factors, default=0) < math.inf:
+        law = CELLS.of(node) if node is not None else None
+        if node is not None and law is not None and law.scales and cell.ADDED <= max(factors, default=0) < math.inf:
             ctx.ask.refuse(
                 node,
                 f"it multiplies scores by {max(factors):.4g}, so that data alone may put every key of a row as low as "

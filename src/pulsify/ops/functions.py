@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.rows.reaches import ROW_READS
@@ -15,3 +16,14 @@ ROW_LAWS.add({"Clip": laws.clipped, **dict.fromkeys(("Identity", "Cast", "CastLi
 @ROW_READS("CastLike")
 def _cast(w: Wanted) -> list[RowRead]:
     return [w.read(0, w.axis)]
+
+
+# ---- cells of a mask
+
+LEVEL = ("Relu", "Exp", "Sigmoid", "HardSigmoid", "Softplus", "Clip", "Tanh", "Erf", "ThresholdedRelu")
+CELLS.add(
+    {
+        **dict.fromkeys(("Identity", "Cast", "Dropout"), CellLaw("entries", same=True, keeps_offset=True)),
+        **dict.fromkeys(LEVEL, CellLaw("entries", levels=True)),
+    }
+)

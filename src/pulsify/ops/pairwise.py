@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Field, Layout, Offsets, Side, Tabled, Window, Windows, Wire
+from pulsify.analysis.mask_cells import CELLS
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context
 from pulsify.convert.primitives.boundary import aligned
@@ -97,21 +98,12 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
 
 
 def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
-    if node.op == "Softmax":
+    law = CELLS.of(node)
+    if law is None:
+        return frozenset()
+    if law.kind == "normalises" and not law.logarithm:
         return frozenset({node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))}) & frozenset(axes)
-    if node.op in (  # not Where: rows without any real key are NaN, and it may show what was never there
-        "Mul",
-        "Identity",
-        "Cast",
-        "Dropout",
-        "Transpose",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Expand",
-        "Slice",
-        "Gather",
-    ):
+    if law.kind == "moves" or law.same or law.scales:  # a choice of rows without any real key may show what never was
         fields = [o for o in operands if isinstance(o.fact, Field)]
         out = [frozenset(o.axes[a] for a in o.fact.bounded) for o in fields if isinstance(o.fact, Field)]
         beside = frozenset(a for o in operands if isinstance(o.fact, Wire) for a in o.axes.values())  # NaN, perhaps
