@@ -47,13 +47,10 @@ class CellLaw:
     logarithm: bool = False  # of what it normalises
 
 
-SAME_DATA = ("transpose", "regroup", "repeat", "broadcast")  # axes of operators that leave nothing out
-
-
 def _by_traits(t: Traits) -> CellLaw | None:
     if t.elementwise:
         return CellLaw("entries")
-    return CellLaw("moves", same=t.axes in SAME_DATA) if t.keeps_cells else None
+    return CellLaw("moves", same=t.copies) if t.keeps_cells else None
 
 
 CELLS = Facet[CellLaw]("cells", "what it does to the cells of a mask", default=_by_traits)

@@ -20,7 +20,7 @@ class Traits:
     """All of it is false of an operator that is not in the table."""
 
     elementwise: bool = False  # entry by entry, operands broadcast against each other
-    axes: Axes = ""  # where each axis of an input goes, see `ops/axismap.py`
+    axes: Axes = ""  # where each axis of an input goes, see `analysis/axes.py`
     law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
     either: bool = True  # whichever operand it is; if not, only the first
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
@@ -30,7 +30,15 @@ class Traits:
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
     straight: bool = False  # of lines it makes a line, at the most bent where it is zero
+    copies: bool = False  # every entry is one of the first input, and all of those are there
+    finite: bool = False  # of finite numbers it makes finite ones
+    sizes: bool = False  # it reads how large its input is, and no entries
     along: int | None = None  # it works along a single axis, the attribute `axis`: this one, if there is none
+
+    @property
+    def multiplies(self) -> bool:
+        """Is it a product of matrices, summed up over axes that both have?"""
+        return self.axes in ("matmul", "einsum")
 
 
 NONE = Traits()
@@ -45,26 +53,28 @@ def _all(names: str, traits: Traits) -> dict[str, Traits]:
 TRAITS: dict[str, Traits] = {
     # ---- entry by entry
     **_all(
-        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Dropout Elu Erf Exp Floor Gelu "
+        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu "
         "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Not Reciprocal Round Selu Shrink Sigmoid Sign "
         "Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BitCast",
         UNARY,
     ),
-    "Abs": replace(UNARY, bends=True, straight=True),
+    "Abs": replace(UNARY, bends=True, straight=True, finite=True),
+    "Clip": replace(UNARY, finite=True),
+    "Dropout": replace(UNARY, copies=True),
     "Relu": replace(UNARY, bends=True, straight=True),
-    "Cast": replace(UNARY, straight=True),
-    "Neg": replace(UNARY, straight=True),
-    "Identity": replace(UNARY, straight=True),
+    "Cast": replace(UNARY, straight=True, finite=True),
+    "Neg": replace(UNARY, straight=True, finite=True),
+    "Identity": replace(UNARY, straight=True, finite=True, copies=True),
     **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Mod "
-        "Pow Sum Xor",
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Mean Mod Pow Sum Xor",
         ENTRY,
     ),
     **dict.fromkeys(("CastLike", "PRelu"), replace(ENTRY, keeps_size=True)),
-    "Add": replace(ENTRY, law="low", straight=True),
-    "Min": replace(ENTRY, law="low"),
-    "Sub": replace(ENTRY, law="low", either=False, straight=True),
-    "Mul": replace(ENTRY, law="zero", straight=True),
+    "Add": replace(ENTRY, law="low", straight=True, finite=True),
+    "Max": replace(ENTRY, finite=True),
+    "Min": replace(ENTRY, law="low", finite=True),
+    "Sub": replace(ENTRY, law="low", either=False, straight=True, finite=True),
+    "Mul": replace(ENTRY, law="zero", straight=True, finite=True),
     "Div": replace(ENTRY, law="zero", either=False, straight=True),
     "And": replace(ENTRY, law="zero"),
     "Or": replace(ENTRY, law="one"),
@@ -72,12 +82,12 @@ TRAITS: dict[str, Traits] = {
     # ---- axes
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze"),
-        Traits(axes="regroup", keeps_cells=True, regroups=True, shapes=True, straight=True),
+        Traits(axes="regroup", keeps_cells=True, regroups=True, shapes=True, straight=True, copies=True),
     ),
-    "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True),
-    "Transpose": Traits(axes="transpose", keeps_cells=True, straight=True),
-    "Expand": Traits(axes="broadcast", keeps_cells=True, shapes=True, moves=True, straight=True),
-    "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
+    "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True, copies=True),
+    "Transpose": Traits(axes="transpose", keeps_cells=True, straight=True, copies=True),
+    "Expand": Traits(axes="broadcast", keeps_cells=True, shapes=True, moves=True, straight=True, copies=True),
+    "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True, copies=True),
     "Concat": Traits(axes="join", moves=True),
     "Split": Traits(axes="same", keeps_cells=True, moves=True),
     "Pad": Traits(moves=True),
@@ -95,6 +105,7 @@ TRAITS: dict[str, Traits] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce", along=0)),
     "TopK": Traits(axes="top", along=-1),
+    **dict.fromkeys(("Shape", "Size"), Traits(sizes=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Late, Wire
 from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows.reaches import ROW_READS, normalised
@@ -14,7 +15,6 @@ from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops import fold
-from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.best import best_frames
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
@@ -86,7 +86,7 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
-    axes = reduced_axes(ctx, node)
+    axes = reduced_axes(ctx.ask, node)
     if wire is not None and wire.layout.axis in axes:
         return fold.reduced(ctx, node, wire, axes, keep=bool(node.attr("keepdims", 1)))
     return pointwise(ctx, node)

@@ -14,7 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Field, Window
+from pulsify.analysis.fields.operand import Operand
 from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.convert.attention_view import View
@@ -23,8 +25,6 @@ from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import neutral
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import reduced_axes
-from pulsify.ops.field_operand import Operand
 from pulsify.ops.field_view import Over, certain, over, seen_rows, shown, trail_of, view_of
 from pulsify.ops.pointwise import clone
 from pulsify.trace.traced import Array
@@ -223,7 +223,7 @@ def _made(ctx: Context, node: Node, along: Over, view: View, x: ir.Value) -> Seq
     place = _moved(ctx, node, view, place)
     if node.attr("keepdims", 1):
         return (place,)
-    return (ctx.builder.op("Squeeze", place, ctx.builder.ints(*reduced_axes(ctx, node))),)
+    return (ctx.builder.op("Squeeze", place, ctx.builder.ints(*reduced_axes(ctx.ask, node))),)
 
 
 def _moved(ctx: Context, node: Node, view: View, place: ir.Value) -> ir.Value:

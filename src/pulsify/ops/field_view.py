@@ -12,6 +12,8 @@ import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Field, Layout, Offsets, Part, Side, Window, Wire
+from pulsify.analysis.fields.cells import AllRows
+from pulsify.analysis.fields.operand import Operand, parts
 from pulsify.analysis.mask_cells import CELLS, Cells
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
@@ -26,8 +28,6 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.field_cells import AllRows
-from pulsify.ops.field_operand import Operand, parts
 from pulsify.ops.field_template import field_template
 from pulsify.ops.growing import grow, horizon
 from pulsify.trace.evaluate import Trace
@@ -243,7 +243,7 @@ def _cells(ctx: Context, node: Node, over: Over, run: Trace, rows: slice) -> Cel
     o, row, col = over.field, over.row, over.col
     fact = o.fact
     if not isinstance(fact, Field) and not run[o.name].known:  # it never repeats: what it is made of may tell
-        fact = parts(ctx, node, o.name)
+        fact = parts(ctx.ask, node, o.name)
     if not isinstance(fact, Field):
         return cell.constants(run[o.name].cut(row, rows), (row, col))
     turned = fact.sides[0].axis != row

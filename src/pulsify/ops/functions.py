@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pulsify.analysis.mask_cells import CELLS, CellLaw
+from pulsify.analysis.questions import Questions
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.rows.reaches import ROW_READS
 from pulsify.analysis.rows.wanted import RowRead, Wanted
+from pulsify.core.refusal import Kind
+from pulsify.frontend.model import Node
+from pulsify.ops.registry import REQUIRED
 
 # ---- rows of known tables
 
@@ -27,3 +31,21 @@ CELLS.add(
         **dict.fromkeys(LEVEL, CellLaw("entries", levels=True)),
     }
 )
+
+
+# ---- as a stream
+
+
+@REQUIRED("Dropout")
+def _drops_nothing(ask: Questions, node: Node) -> None:
+    """A Dropout that trains draws numbers: a check by running it would see that only by chance."""
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return
+    trains = [run[node.inputs[2]] for run in ask.traces.runs]
+    if not all(value.known and not value.array.any() for value in trains):
+        ask.refuse(
+            node,
+            "it is told to train: it drops entries at random",
+            "export the model in inference mode (module.eval())",
+            kind=Kind.EXPORT,
+        )

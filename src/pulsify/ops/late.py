@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Fact, Late, Layout, Static, Wire
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.convert.context import Context
@@ -25,11 +26,9 @@ from pulsify.convert.primitives.builder import Builder
 from pulsify.convert.primitives.carry import per_stream
 from pulsify.convert.primitives.fold import DOUBLE, SHORT, Fold
 from pulsify.convert.primitives.state import Sizes
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.fold import Scores, finished, over_all, scores, sizes_of
-
-MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")
 
 
 def reads_late(ctx: Context, node: Node) -> bool:
@@ -43,7 +42,7 @@ def late_rule(ctx: Context, node: Node) -> Plan | None:
         return _reduced(ctx, node)
     if node.op == "MatMul":
         return _contracted(ctx, node, facts)
-    made = _moved(ctx, node, facts) if node.op in MOVES else _joined(ctx, node, facts)
+    made = _moved(ctx, node, facts) if traits(node.op, node.domain).copies else _joined(ctx, node, facts)
     if made is None:
         ctx.ask.operand(node, next(n for n in node.reads if isinstance(ctx.ask.facts.get(n), Late)))
     assert made is not None
@@ -339,7 +338,7 @@ def _reduced(ctx: Context, node: Node) -> Plan | None:
     """A sum or mean over time, perhaps over other axes too."""
     name = node.inputs[0]
     late = ctx.ask.facts.get(name)
-    times, axes, b = ctx.ask.time_axes(name), reduced_axes(ctx, node), ctx.builder
+    times, axes, b = ctx.ask.time_axes(name), reduced_axes(ctx.ask, node), ctx.builder
     if not isinstance(late, Late) or not set(times) <= axes or any(ctx.ask.sizes_static(name)[a] < 0 for a in axes):
         ctx.ask.operand(node, name)
     assert isinstance(late, Late)

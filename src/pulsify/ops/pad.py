@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.proof.values import known_at
@@ -196,3 +197,6 @@ def _padded_rows(w: Wanted) -> list[RowRead]:
     if not is_constant and any(not r.name for r in around):
         raise Unsure("it is padded with entries of its own")
     return [*reads, *(r if r.name else replace(r, name=fill, axis=None, place=None) for r in around)]
+
+
+AMOUNTS.add({"Pad": (1,)})

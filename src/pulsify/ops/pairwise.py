@@ -12,7 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
+from pulsify.analysis.axes import axis_maps, repeats_one
 from pulsify.analysis.facts import Field, Layout, Offsets, Side, Tabled, Window, Windows, Wire
+from pulsify.analysis.fields.cells import cells_of
+from pulsify.analysis.fields.operand import Operand, check_beside, check_shape, operand_of
 from pulsify.analysis.mask_cells import CELLS
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.context import Context
@@ -21,9 +24,6 @@ from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import axis_maps, repeats_one
-from pulsify.ops.field_cells import cells_of
-from pulsify.ops.field_operand import Operand, check_beside, check_shape, operand_of
 from pulsify.ops.field_reduce import REDUCTIONS, field_reduce
 from pulsify.ops.field_sum import field_sum
 from pulsify.ops.field_template import field_template
@@ -40,12 +40,12 @@ def meets(ctx: Context, node: Node) -> bool:
 
 def field_rule(ctx: Context, node: Node) -> None:
     """File the output of a node with fields around it: a field again, or the wire that a sum makes of it."""
-    maps = axis_maps(ctx, node)
+    maps = axis_maps(ctx.ask, node)
     if maps is None:
         _moved(ctx, node)
         return
     read = 1 if traits(node.op).shapes else len(node.inputs)  # the target shape is worked out anew
-    operands = [operand_of(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
+    operands = [operand_of(ctx.ask, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
     if summed and node.op in REDUCTIONS:
         field_reduce(ctx, node, summed[0])
@@ -54,10 +54,10 @@ def field_rule(ctx: Context, node: Node) -> None:
     else:
         for output in (o for o in node.outputs if o):
             _file_field(ctx, node, output, operands)
-        if node.op in ("Reshape", "Expand", "Tile"):
-            check_shape(ctx, node)
+        if traits(node.op).shapes and node.input(1):
+            check_shape(ctx.ask, node)
         if traits(node.op).elementwise:
-            check_beside(ctx, node, operands)
+            check_beside(ctx.ask, node, operands)
 
 
 # ---- fields
@@ -89,7 +89,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
         sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
         sides=(sides[0], sides[1]),
         dtype=ctx.ask.dtype(name),
-        cells=cells_of(ctx, node, operands, axes),
+        cells=cells_of(ctx.ask, node, operands, axes),
         take=take,
         bounded=_bounded(ctx, node, operands, axes),
         product=_product(node, operands),
@@ -116,7 +116,7 @@ def _product(node: Node, operands: list[Operand]) -> tuple[Node, int] | None:
     if (field := _only_field(node, operands)) is not None:
         return field.product
     tables = [o for o in operands if o.fact is None and len(o.axes) == 1]
-    return (node, tables[0].index) if len(tables) == 1 and node.op in ("MatMul", "Einsum") else None
+    return (node, tables[0].index) if len(tables) == 1 and traits(node.op).multiplies else None
 
 
 def _only_field(node: Node, operands: list[Operand]) -> Field | None:

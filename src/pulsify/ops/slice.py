@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
     SHORT,
@@ -436,3 +437,6 @@ def _part_of_rows(w: Wanted) -> list[RowRead]:
         return [RowRead(w.node.inputs[0], axis, w.place.moved(start))]
     w.rows.item(start)
     return [w.read(0, w.axis)]
+
+
+AMOUNTS.add({"Split": (1,)})
