@@ -16,6 +16,7 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.ops import fold
 from pulsify.ops.best import best_frames
+from pulsify.ops.field_reduce import ROW_REDUCTIONS, RowReduction
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
 
@@ -194,5 +195,23 @@ CELLS.add(
         "ReduceSumSquare": CellLaw("mixes", of_alike=lambda v, n: v * v * n),
         "ReduceProd": CellLaw("mixes", of_alike=lambda v, n: v**n),
         "ReduceLogSumExp": CellLaw("mixes", of_alike=lambda v, n: v + np.log(n)),
+    }
+)
+
+
+# ---- rows of attention scores
+
+SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
+ROW_REDUCTIONS.add(
+    {
+        **dict.fromkeys(SUMS, RowReduction("sum")),
+        "ReduceMean": RowReduction("mean"),
+        "ReduceProd": RowReduction("product"),
+        "ReduceLogSumExp": RowReduction("exponentials"),
+        "ReduceMax": RowReduction("largest"),
+        "ReduceMin": RowReduction("smallest"),
+        "ArgMax": RowReduction("largest", gives_places=True),
+        "ArgMin": RowReduction("smallest", gives_places=True),
+        "TopK": RowReduction("best"),
     }
 )

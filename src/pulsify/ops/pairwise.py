@@ -24,7 +24,7 @@ from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.ops.field_reduce import REDUCTIONS, field_reduce
+from pulsify.ops.field_reduce import ROW_REDUCTIONS, field_reduce
 from pulsify.ops.field_sum import field_sum
 from pulsify.ops.field_template import field_template
 from pulsify.ops.field_view import inside
@@ -47,7 +47,7 @@ def field_rule(ctx: Context, node: Node) -> None:
     read = 1 if traits(node.op).shapes else len(node.inputs)  # the target shape is worked out anew
     operands = [operand_of(ctx.ask, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
-    if summed and node.op in REDUCTIONS:
+    if summed and ROW_REDUCTIONS.of(node) is not None:
         field_reduce(ctx, node, summed[0])
     elif summed:
         field_sum(ctx, node, operands, summed)
