@@ -7,6 +7,8 @@ import numpy as np
 from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
+from pulsify.ops import late
+from pulsify.ops.late import LATE
 
 # ---- rows of known tables
 
@@ -34,3 +36,8 @@ CELLS.add(
         "Max": CellLaw("entries", keeps_offset=True, levels=True),
     }
 )
+
+
+# ---- frames joined with a value of the whole stream
+
+LATE.add({"Mul": late.multiplied, "Div": late.divided, "Pow": late.raised})

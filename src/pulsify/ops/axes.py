@@ -14,9 +14,10 @@ from pulsify.convert.context import Context
 from pulsify.convert.plan import Plan
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops import fold
+from pulsify.ops import fold, late
 from pulsify.ops.best import best_frames
 from pulsify.ops.field_reduce import ROW_REDUCTIONS, RowReduction
+from pulsify.ops.late import LATE
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
 
@@ -215,3 +216,8 @@ ROW_REDUCTIONS.add(
         "TopK": RowReduction("best"),
     }
 )
+
+
+# ---- frames joined with a value of the whole stream
+
+LATE.add(dict.fromkeys(("ReduceSum", "ReduceMean"), late.summed))

@@ -10,6 +10,7 @@ from pulsify.analysis.rows.reaches import ROW_READS
 from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.ops.late import LATE, exponential
 from pulsify.ops.registry import REQUIRED
 
 # ---- rows of known tables
@@ -49,3 +50,8 @@ def _drops_nothing(ask: Questions, node: Node) -> None:
             "export the model in inference mode (module.eval())",
             kind=Kind.EXPORT,
         )
+
+
+# ---- frames joined with a value of the whole stream
+
+LATE.add({"Exp": exponential})

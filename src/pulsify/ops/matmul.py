@@ -10,8 +10,10 @@ from pulsify.convert.plan import Plan
 from pulsify.core.equation import explicit
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.ops import late
 from pulsify.ops.axes import guard
 from pulsify.ops.fold import contracted
+from pulsify.ops.late import LATE
 from pulsify.ops.pointwise import check_operands, pointwise
 from pulsify.ops.registry import rule
 
@@ -105,3 +107,8 @@ def _gemm(w: Wanted) -> list[RowRead]:
     if w.node.input(2):
         reads.append(beside(w, 2, w.rows.sizes(w.name)))
     return reads
+
+
+# ---- frames joined with a value of the whole stream
+
+LATE.add({"MatMul": late.contracted})
