@@ -1,4 +1,4 @@
-"""What is known of the cells of a field, operator by operator: see `mask_cells`."""
+"""The cells of a field, followed through the operators that it is made of: see `mask_cells`."""
 
 from __future__ import annotations
 
