@@ -10,7 +10,7 @@ from typing import Literal
 
 Axes = Literal[
     "", "broadcast", "same", "transpose", "matmul", "einsum", "join", "regroup", "repeat", "reduce", "top", "cut",
-    "pick", "elements",
+    "pick", "points", "elements",
 ]  # fmt: skip
 Law = Literal["", "zero", "one", "low"]
 Comparison = Literal["", "<", "<=", ">", ">=", "=="]
@@ -21,7 +21,7 @@ class Traits:
     """All of it is false of an operator that is not in the table."""
 
     elementwise: bool = False  # entry by entry, operands broadcast against each other
-    axes: Axes = ""  # where each axis of an input goes, see `ops/axismap.py`
+    axes: Axes = ""  # where each axis of an input goes, see `analysis/axes.py`
     law: Law = ""  # which constant decides the result whatever the other operand is (of cells: masks)
     either: bool = True  # whichever operand it is; if not, only the first
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
@@ -41,6 +41,14 @@ class Traits:
     needs_sizes: bool = False  # shape inference fails unless the sizes of its inputs are numbers
     same_numbers: bool = False  # whole numbers stay what they are, in whatever type
     sizes: bool = False  # it reads how large its input is, and no entries
+    copies: bool = False  # every entry is one of the first input, and all of those are there
+    finite: bool = False  # of finite numbers it makes finite ones
+    along: int | None = None  # it works along a single axis, the attribute `axis`: this one, if there is none
+
+    @property
+    def multiplies(self) -> bool:
+        """Is it a product of matrices, summed up over axes that both have?"""
+        return self.axes in ("matmul", "einsum")
 
 
 NONE = Traits()
@@ -55,22 +63,21 @@ def _all(names: str, traits: Traits) -> dict[str, Traits]:
 TRAITS: dict[str, Traits] = {
     # ---- entry by entry
     **_all(
-        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Clip Cosh Dropout Elu Exp Floor IsInf IsNaN LeakyRelu Log "
-        "Not Reciprocal Round Selu Shrink Sign Sinh Softplus Sqrt Swish Tan ThresholdedRelu BitCast",
+        "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cosh Elu Exp Floor IsInf IsNaN LeakyRelu Log Not Reciprocal "
+        "Round Selu Shrink Sign Sinh Softplus Sqrt Swish Tan ThresholdedRelu BitCast",
         UNARY,
     ),
     **_all("HardSigmoid Sigmoid", replace(UNARY, range=(0.0, 1.0))),
     **_all("Cos Erf Sin Softsign Tanh", replace(UNARY, range=(-1.0, 1.0))),
     **_all("Celu Gelu HardSwish Mish", replace(UNARY, single=True)),
-    "Abs": replace(UNARY, bends=True, straight=True),
+    "Abs": replace(UNARY, bends=True, straight=True, finite=True),
+    "Clip": replace(UNARY, finite=True),
+    "Dropout": replace(UNARY, copies=True),
     "Relu": replace(UNARY, bends=True, straight=True),
-    "Cast": replace(UNARY, straight=True, same_numbers=True),
-    "Neg": replace(UNARY, straight=True),
-    "Identity": replace(UNARY, straight=True, same_numbers=True),
-    **_all(
-        "BitShift BitwiseAnd BitwiseOr BitwiseXor Max Mean Mod Pow Sum Xor",
-        ENTRY,
-    ),
+    "Cast": replace(UNARY, straight=True, finite=True, same_numbers=True),
+    "Neg": replace(UNARY, straight=True, finite=True),
+    "Identity": replace(UNARY, straight=True, finite=True, copies=True, same_numbers=True),
+    **_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mean Mod Pow Sum Xor", ENTRY),
     "Less": replace(ENTRY, compares="<"),
     "LessOrEqual": replace(ENTRY, compares="<="),
     "Greater": replace(ENTRY, compares=">"),
@@ -78,10 +85,11 @@ TRAITS: dict[str, Traits] = {
     "Equal": replace(ENTRY, compares="=="),
     "CastLike": replace(ENTRY, keeps_size=True, same_numbers=True),
     "PRelu": replace(ENTRY, keeps_size=True),
-    "Add": replace(ENTRY, law="low", straight=True),
-    "Min": replace(ENTRY, law="low"),
-    "Sub": replace(ENTRY, law="low", either=False, straight=True),
-    "Mul": replace(ENTRY, law="zero", straight=True),
+    "Add": replace(ENTRY, law="low", straight=True, finite=True),
+    "Max": replace(ENTRY, finite=True),
+    "Min": replace(ENTRY, law="low", finite=True),
+    "Sub": replace(ENTRY, law="low", either=False, straight=True, finite=True),
+    "Mul": replace(ENTRY, law="zero", straight=True, finite=True),
     "Div": replace(ENTRY, law="zero", either=False, straight=True),
     "And": replace(ENTRY, law="zero"),
     "Or": replace(ENTRY, law="one"),
@@ -89,30 +97,30 @@ TRAITS: dict[str, Traits] = {
     # ---- axes
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze"),
-        Traits(axes="regroup", keeps_cells=True, regroups=True, shapes=True, straight=True),
+        Traits(axes="regroup", keeps_cells=True, regroups=True, shapes=True, straight=True, copies=True),
     ),
-    "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True),
-    "Transpose": Traits(axes="transpose", keeps_cells=True, straight=True),
-    "Expand": Traits(axes="broadcast", keeps_cells=True, shapes=True, moves=True, straight=True),
-    "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True),
+    "Flatten": Traits(axes="regroup", keeps_cells=True, shapes=True, copies=True),
+    "Transpose": Traits(axes="transpose", keeps_cells=True, straight=True, copies=True),
+    "Expand": Traits(axes="broadcast", keeps_cells=True, shapes=True, moves=True, straight=True, copies=True),
+    "Tile": Traits(axes="repeat", keeps_cells=True, shapes=True, moves=True, copies=True),
     "Concat": Traits(axes="join", moves=True),
     "Split": Traits(axes="same", keeps_cells=True, moves=True),
     "Pad": Traits(moves=True, windowed=True),
     "Slice": Traits(axes="cut", keeps_cells=True, moves=True),
     "Gather": Traits(axes="pick", keeps_cells=True, moves=True),
-    "GatherND": Traits(axes="pick", keeps_cells=True),
+    "GatherND": Traits(axes="points", keeps_cells=True),
     "GatherElements": Traits(axes="elements"),
     # ---- along an axis
-    "Softmax": Traits(axes="same", keeps_cells=True, keeps_size=True, range=(0.0, 1.0)),
-    "LogSoftmax": Traits(axes="same", keeps_cells=True, keeps_size=True),
+    "Softmax": Traits(axes="same", keeps_cells=True, keeps_size=True, along=-1, range=(0.0, 1.0)),
+    "LogSoftmax": Traits(axes="same", keeps_cells=True, keeps_size=True, along=-1),
     **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
     **_all(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
         "ReduceSumSquare",
         Traits(axes="reduce"),
     ),
-    **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce")),
-    "TopK": Traits(axes="top"),
+    **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce", along=0)),
+    "TopK": Traits(axes="top", along=-1),
     **dict.fromkeys(("Shape", "Size"), Traits(sizes=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),

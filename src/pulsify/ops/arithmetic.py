@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.batches import BATCH, Batch
+from pulsify.analysis.rows import laws
+from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.values.choices import EXTREME, TERMS, Extreme, Sum, Terms
 from pulsify.analysis.values.elementwise import (
     Array,
@@ -38,6 +41,8 @@ from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.curves import Curve, Number, curved
 from pulsify.lengths.series import Series, Unsure
+from pulsify.ops import late
+from pulsify.ops.late import LATE
 from pulsify.trace import sides
 from pulsify.trace.evaluate import DIGITS, exact, rounds
 from pulsify.trace.sides import DROWNED, NUMBERS, of_known
@@ -269,3 +274,33 @@ def largest_of_two(f: Follower, node: Node) -> Extreme | None:
 
 # ---- any number of streams
 BATCH.add(dict.fromkeys(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"), Batch(anew=True)))
+
+
+# ---- rows of known tables
+ROW_LAWS.add(
+    {
+        **dict.fromkeys(("Add", "Sum"), laws.added),
+        "Sub": laws.difference,
+        "Neg": laws.negated,
+        "Mul": laws.product,
+        "Min": laws.extreme(np.minimum),
+        "Max": laws.extreme(np.maximum),
+    }
+)
+
+
+# ---- cells of a mask
+CELLS.add(
+    {
+        **dict.fromkeys(("Sub", "Min"), CellLaw("entries", keeps_offset=True)),
+        **dict.fromkeys(("Add", "Sum"), CellLaw("entries", keeps_offset=True, sums=True)),
+        "Neg": CellLaw("entries", keeps_offset=True, negates=True),
+        "Mul": CellLaw("entries", keeps_offset=True, scales=True),
+        "Div": CellLaw("entries", keeps_offset=True, divides=True),
+        "Max": CellLaw("entries", keeps_offset=True, levels=True),
+    }
+)
+
+
+# ---- frames joined with a value of the whole stream
+LATE.add({"Mul": late.multiplied, "Div": late.divided, "Pow": late.raised})

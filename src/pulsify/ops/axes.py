@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Late, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
+from pulsify.analysis.rows.reaches import ROW_READS, normalised
 from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
 from pulsify.analysis.values.reductions import Reduction, reduced, reduced_sizes
 from pulsify.analysis.values.sizes import SIZES
@@ -15,9 +20,10 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import FAR, exactly
 from pulsify.lengths.series import Unsure
-from pulsify.ops import fold
-from pulsify.ops.axismap import reduced_axes
+from pulsify.ops import fold, late
 from pulsify.ops.best import best_frames
+from pulsify.ops.field_reduce import ROW_REDUCTIONS, RowReduction
+from pulsify.ops.late import LATE
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
 from pulsify.trace.evaluate import DIGITS, exact, rounds
@@ -92,7 +98,7 @@ def lp_normalization(ctx: Context, node: Node) -> Plan | None:
 )
 def reduce(ctx: Context, node: Node) -> Plan | None:
     wire = ctx.ask.wire(node.inputs[0])
-    axes = reduced_axes(ctx, node)
+    axes = reduced_axes(ctx.ask, node)
     if wire is not None and wire.layout.axis in axes:
         return fold.reduced(ctx, node, wire, axes, keep=bool(node.attr("keepdims", 1)))
     return pointwise(ctx, node)
@@ -251,3 +257,48 @@ def normalised_values(f: Follower, node: Node, ins: list[Value]) -> Value | list
         raise Unsure("it is normalised over an axis along which it changes")
     out = replace(exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
     return replace(out, limit=min([out.limit, *(x.limit for x in others if isinstance(x, Fixed))]))
+
+
+# ---- rows of known tables
+ROW_READS("LayerNormalization", "RMSNormalization")(normalised)
+
+
+# ---- cells of a mask
+CELLS.add(
+    {
+        "Softmax": CellLaw("normalises"),
+        "LogSoftmax": CellLaw("normalises", logarithm=True),
+        **dict.fromkeys(
+            ("ReduceMean", "ReduceMax", "ReduceMin"), CellLaw("mixes", keeps_offset=True, of_alike=lambda v, n: v)
+        ),
+        "ReduceSum": CellLaw("mixes", of_alike=lambda v, n: v * n),
+        "ReduceL1": CellLaw("mixes", of_alike=lambda v, n: np.abs(v) * n),
+        "ReduceL2": CellLaw("mixes", of_alike=lambda v, n: np.abs(v) * np.sqrt(n)),
+        "ReduceSumSquare": CellLaw("mixes", of_alike=lambda v, n: v * v * n),
+        "ReduceProd": CellLaw("mixes", of_alike=lambda v, n: v**n),
+        "ReduceLogSumExp": CellLaw("mixes", of_alike=lambda v, n: v + np.log(n)),
+    }
+)
+
+
+# ---- rows of attention scores
+SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
+
+
+ROW_REDUCTIONS.add(
+    {
+        **dict.fromkeys(SUMS, RowReduction("sum")),
+        "ReduceMean": RowReduction("mean"),
+        "ReduceProd": RowReduction("product"),
+        "ReduceLogSumExp": RowReduction("exponentials"),
+        "ReduceMax": RowReduction("largest"),
+        "ReduceMin": RowReduction("smallest"),
+        "ArgMax": RowReduction("largest", gives_places=True),
+        "ArgMin": RowReduction("smallest", gives_places=True),
+        "TopK": RowReduction("best"),
+    }
+)
+
+
+# ---- frames joined with a value of the whole stream
+LATE.add(dict.fromkeys(("ReduceSum", "ReduceMean"), late.summed))

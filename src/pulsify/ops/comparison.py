@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.batches import BATCH, Batch
+from pulsify.analysis.rows import laws
+from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.values.choices import COMPARED, EXTREME, Compared, as_extreme
 from pulsify.analysis.values.elementwise import (
     Function,
@@ -150,3 +153,22 @@ EXTREME("Where")(as_extreme)
 
 # ---- any number of streams
 BATCH.add({"Where": Batch(anew=True)})
+
+
+# ---- rows of known tables
+ROW_LAWS.add(
+    {
+        "Where": laws.chosen,
+        **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), laws.compared),
+    }
+)
+
+
+# ---- cells of a mask
+CELLS.add(
+    {
+        "Where": CellLaw("chooses"),
+        "Not": CellLaw("entries", inverts=True),
+        **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), CellLaw("entries", levels=True)),
+    }
+)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
 from pulsify.analysis.values.follow import FEW, VALUES, Few, Follower, Value
@@ -305,3 +306,7 @@ def concat_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
 @COLUMNS("Concat")
 def columns(node: Node, rank: int) -> tuple[str, ...] | None:
     return node.inputs if node.attr("axis") % rank == rank - 1 else None
+
+
+# ---- cells of a mask
+CELLS.add({"Concat": CellLaw("joins")})

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
 from pulsify.analysis.unused import unused_entries, zero_entries
 from pulsify.analysis.values.follow import VALUES
 from pulsify.analysis.values.sizes import SIZES
@@ -414,3 +415,7 @@ VALUES("Conv")(windowed)
 
 
 SIZES("Conv")(windowed_sizes)
+
+
+# ---- rows of known tables
+ROW_READS("Conv")(windowed_rows)

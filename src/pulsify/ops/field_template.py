@@ -11,6 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Windows
+from pulsify.analysis.fields.alike import known_alike
+from pulsify.analysis.fields.operand import Operand
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked
 from pulsify.analysis.questions import Unclear
@@ -20,8 +22,6 @@ from pulsify.convert.context import Context
 from pulsify.convert.known_facts import streams_in_step
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.field_alike import known_alike
-from pulsify.ops.field_operand import Operand
 from pulsify.ops.growing import growing_template
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same

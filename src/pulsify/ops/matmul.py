@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pulsify.analysis.facts import Wire
+from pulsify.analysis.rows.reaches import ROW_READS, beside, check_summed
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
 from pulsify.analysis.values.sizes import SIZES
 from pulsify.convert.context import Context
@@ -17,8 +19,10 @@ from pulsify.lengths.affine_array import FAR, exactly, joint
 from pulsify.lengths.indexing import met, moved_axes
 from pulsify.lengths.series import Series, Unsure
 from pulsify.lengths.sizes import Sizes
+from pulsify.ops import late
 from pulsify.ops.axes import guard
 from pulsify.ops.fold import contracted
+from pulsify.ops.late import LATE
 from pulsify.ops.pointwise import check_operands, pointwise
 from pulsify.ops.registry import rule
 from pulsify.trace.sides import Sides, combined
@@ -184,3 +188,19 @@ def einsum_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
         for letter, s in zip(own, size, strict=True):
             by_letter.setdefault(letter, []).append(s)
     return tuple(met(by_letter[letter]) for letter in out)
+
+
+# ---- rows of known tables
+@ROW_READS("Gemm")
+def _gemm(w: Wanted) -> list[RowRead]:
+    flip = [int(bool(w.node.attr(t, 0))) for t in ("transA", "transB")]
+    check_summed(w, 0, [1 - flip[0]])
+    sides = [None, None] if w.axis is None else [flip[0], None] if w.axis == 0 else [None, 1 - flip[1]]
+    reads = [w.read(i, a) for i, a in enumerate(sides)]
+    if w.node.input(2):
+        reads.append(beside(w, 2, w.rows.sizes(w.name)))
+    return reads
+
+
+# ---- frames joined with a value of the whole stream
+LATE.add({"MatMul": late.contracted})

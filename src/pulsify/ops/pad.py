@@ -9,9 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.proof.values import known_at
+from pulsify.analysis.rows.reaches import ROW_READS, in_pieces
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.follow import VALUES, Follower, Value
 from pulsify.analysis.values.moves import numbers_in
 from pulsify.analysis.values.sizes import SIZES
@@ -222,3 +225,35 @@ def pad_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     for i, axis in enumerate(axes):
         out[axis] = add(out[axis], add(pads[i], pads[i + len(axes)]))
     return tuple(out)
+
+
+# ---- rows of known tables
+@ROW_READS("Pad")
+def _padded_rows(w: Wanted) -> list[RowRead]:
+    sizes, pads = w.sizes(), w.rows.numbers(w.node.inputs[1])
+    rank = len(sizes)
+    axes = [a % rank for a in w.rows.integers(w.node.inputs[3])] if w.node.input(3) else list(range(rank))
+    fill = w.node.input(2) or ""
+    is_constant = str(w.node.attr("mode", "constant")) == "constant"
+    padded = False
+    for i, axis in enumerate(axes):
+        front, behind = pads[i], pads[i + len(axes)]
+        if axis == w.axis or not any(n.values.any() for n in (front, behind)):
+            continue
+        for n in (front, behind, sizes[axis]):
+            w.rows.item(n, "another axis is padded, otherwise at every length")
+        padded = True
+    if padded and not is_constant:
+        raise Unsure("it is padded with entries of its own")
+    reads = [RowRead(fill, None, None)] if padded else []
+    if w.axis not in axes or w.axis is None:
+        return [*reads, w.read(0, w.axis)]
+    at = axes.index(w.axis)
+    inside = w.node.inputs[0], sizes[w.axis]
+    around = in_pieces(w, [("", pads[at]), inside, ("", pads[at + len(axes)])])
+    if not is_constant and any(not r.name for r in around):
+        raise Unsure("it is padded with entries of its own")
+    return [*reads, *(r if r.name else replace(r, name=fill, axis=None, place=None) for r in around)]
+
+
+AMOUNTS.add({"Pad": (1,)})

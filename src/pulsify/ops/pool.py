@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
 from pulsify.analysis.values.follow import VALUES
 from pulsify.analysis.values.sizes import SIZES
 from pulsify.analysis.values.windows import windowed, windowed_sizes
@@ -186,3 +187,7 @@ VALUES("MaxPool", "AveragePool", "LpPool")(windowed)
 
 
 SIZES("MaxPool", "AveragePool", "LpPool")(windowed_sizes)
+
+
+# ---- rows of known tables
+ROW_READS("MaxPool", "AveragePool", "LpPool")(windowed_rows)

@@ -11,6 +11,9 @@ import numpy as np
 
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import sizes
+from pulsify.analysis.rows.place import Place, Row, line
+from pulsify.analysis.rows.reaches import ROW_READS
+from pulsify.analysis.rows.wanted import Wanted
 from pulsify.analysis.values.follow import FEW, LOOKS, VALUES, Few, Follower, Value, cells_of
 from pulsify.analysis.values.moves import numbers_in
 from pulsify.convert.context import Context
@@ -21,7 +24,7 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
-from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
+from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, pair
 from pulsify.lengths.float_limits import LONG, OF_SIZE, Drift, common, step_of
 from pulsify.lengths.indexing import moved_axes
 from pulsify.lengths.series import Series, TooFar, Unsure, constant
@@ -262,3 +265,35 @@ def _count(size: Series, pattern: Array) -> Series:
     before = np.concatenate([[0], np.cumsum(pattern)])
     growth = Fraction(int(size.growth) * times // entries * int(before[-1]))
     return replace(size, values=whole * before[-1] + before[rest], growth=growth).reduced()
+
+
+# ---- rows of known tables
+@ROW_READS("Range")
+def _counted(w: Wanted) -> Row:
+    (start,), _, (step,) = (w.rows.numbers(i) for i in w.node.inputs)
+    if any((n.values != np.round(n.values)).any() or n.growth.denominator != 1 for n in (start, step)):
+        if start.constant and step.constant and (w.place is None or w.place.base.constant):
+            return Row(w.rows.constant(0))
+        raise Unsure("it counts in fractions, at rows that change with the length of the stream")
+    by = w.rows.item(step, "its step changes with the length of the stream")
+    begin = replace(start, values=start.values.astype(np.int64), drift=Drift())
+    place = w.place
+    if place is None:  # entries at the same places, whichever those are
+        last = one.add(w.rows.sizes(w.name)[0], w.rows.constant(-1))
+        place = Place(w.rows.constant(0), w.rows.constant(0), last)
+    return line(begin, by, place)
+
+
+@ROW_READS("ConstantOfShape")
+def _filled(w: Wanted) -> Row:
+    value = w.node.attr("value")
+    number = 0.0 if value is None else float(np.asarray(value.numpy()).reshape(-1)[0])
+    if not math.isfinite(number) or number != round(number) or abs(number) >= EXACT:
+        return Row(w.rows.constant(0))
+    same = w.rows.constant(int(number))
+    return Row(w.rows.constant(0), same, same, True)
+
+
+@ROW_READS("Shape", "Size")
+def _size(w: Wanted) -> Row:
+    raise Unsure("sizes that are no few numbers")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Prefix, Window, Wire
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
     SHORT,
@@ -25,6 +26,8 @@ from pulsify.analysis.proof.numbers import (
     sizes,
 )
 from pulsify.analysis.proof.values import known_at
+from pulsify.analysis.rows.reaches import ROW_READS
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.follow import VALUES, Follower, Value
 from pulsify.analysis.values.moves import few_moved, numbers_in, sliced
 from pulsify.analysis.values.sizes import SIZES
@@ -34,6 +37,7 @@ from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths import series as one
 from pulsify.lengths.series import (
     LONGEST,
     Series,
@@ -468,3 +472,25 @@ def split_values(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
         replace(v, sizes=(*v.sizes[:axis], constant(f.first(o).dims[axis], f.unit), *v.sizes[axis + 1 :]))
         for o in node.outputs
     ]
+
+
+# ---- rows of known tables
+@ROW_READS("Split")
+def _part_of_rows(w: Wanted) -> list[RowRead]:
+    sizes, index = w.sizes(), list(w.node.outputs).index(w.name)
+    axis = w.node.attr("axis", 0) % len(sizes)
+    if w.node.input(1):
+        parts = w.rows.numbers(w.node.inputs[1])
+    else:
+        total, count = w.rows.item(sizes[axis]), w.node.attr("num_outputs") or len(w.node.outputs)
+        parts = [w.rows.constant(-(-total // count))] * len(w.node.outputs)
+    start = w.rows.constant(0)
+    for part in parts[:index]:
+        start = one.add(start, part)
+    if axis == w.axis and w.place is not None:
+        return [RowRead(w.node.inputs[0], axis, w.place.moved(start))]
+    w.rows.item(start)
+    return [w.read(0, w.axis)]
+
+
+AMOUNTS.add({"Split": (1,)})

@@ -103,6 +103,26 @@ def test_what_keeps_its_size_has_one_operand_that_counts(op: str) -> None:
     assert same and schema.min_input <= 2
 
 
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.finite))
+def test_finite_operators_make_finite_numbers_of_finite_ones(op: str) -> None:
+    line, other = np.array([-2.0, 0.0, 3.0], np.float32), np.array([0.0, -1.0, 0.0], np.float32)
+    made = run(op, *((line, other) if op in BINARY or op == "Max" else (line,)), **({"to": 1} if op == "Cast" else {}))
+    assert np.isfinite(made).all()
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.copies))
+def test_copies_have_all_entries_of_the_first_input_and_no_others(op: str) -> None:
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 1, 3)
+    second = {"Reshape": [3, 2], "Squeeze": [1], "Unsqueeze": [0], "Expand": [2, 4, 3], "Tile": [1, 2, 3]}.get(op)
+    made = run(op, x, *(() if second is None else (np.array(second),)))
+    assert set(made.reshape(-1)) == set(x.reshape(-1))
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.along is not None))
+def test_operators_along_an_axis_have_that_one_by_default(op: str) -> None:
+    assert onnx.defs.get_schema(op, LATEST).attributes["axis"].default_value.i == traits(op).along
+
+
 def test_other_operators_have_no_traits_and_domains_are_apart() -> None:
     assert traits("Nothing") == NONE
     assert not NONE.elementwise and not NONE.axes
