@@ -3,17 +3,16 @@
     frames in    | pulse  | pulse  | pulse  | pulse, padded |
     frames out   delay | frames of the stream ...    | end: what follows is none of its
 
-This is the only place where it is worked out. Sessions, pools and the server use it as it is; exchanges use its rules
-on arrays (`on_arrays`); Python clients of exports contain this file; C and JavaScript are written from the rules
+This is the only place where it is worked out. Sessions, pools and the server use it as it is, exchanges the same rules
+on arrays of counters; Python clients of exports contain this file; C and JavaScript are written from the rules
 (`export/formulas.py`). It needs NumPy alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -55,15 +54,6 @@ def back(position: int, multiple: int) -> int:
     return position // 2 // multiple * multiple
 
 
-RULES = (computed, given, place, until, left, back)
-
-
-def on_arrays(rule: Callable[..., int]) -> Callable[..., Any]:
-    """The same rule for arrays of counters."""
-    assert isinstance(rule, FunctionType)
-    return FunctionType(rule.__code__, {"min": np.minimum, "max": np.maximum})
-
-
 # ---- a stream
 
 
@@ -96,7 +86,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Framing:
-    """inputs: frames a pulse. outputs: those that come at a pulse. first: pulses that the first call takes."""
+    """inputs: frames a pulse. outputs: of no frames a pulse, if they come at the end. first: pulses of the first call."""
 
     inputs: tuple[int, ...]
     outputs: tuple[Out, ...]
@@ -108,7 +98,7 @@ class Framing:
 
     def needed(self, ends: Sequence[int]) -> int:
         """Pulses after which all frames of all outputs have come out."""
-        return max((o.until(end) for o, end in zip(self.outputs, ends)), default=0)
+        return max((o.until(end) for o, end in zip(self.outputs, ends) if o.frames), default=0)
 
 
 # ---- frames that wait
@@ -130,6 +120,11 @@ class Backlog:
         if frames:
             self.pieces.append(piece)
             self.frames += frames
+
+    def own(self) -> None:
+        """The last piece is the memory of whoever gave it: what is left of it becomes ours."""
+        if self.pieces:
+            self.pieces[-1] = self.pieces[-1].copy()
 
     def unput(self, piece: Array) -> None:
         """A pulse that was taken waits after all, as the first."""
@@ -192,7 +187,7 @@ def ready(backlogs: Iterable[Backlog], pulses: int) -> bool:
     return True
 
 
-def whole(backlogs: Iterable[Backlog]) -> int:
+def whole_pulses(backlogs: Iterable[Backlog]) -> int:
     """Pulses that are there of every input."""
     least = NEVER
     for b in backlogs:  # as above

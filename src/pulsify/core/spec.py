@@ -216,8 +216,8 @@ class Spec:
 
     @cached_property
     def framing(self) -> Framing:
-        """How frames are counted; what has none at a pulse is left out."""
-        outputs = tuple(o.framing for o in self.outputs if o.frames)
+        """How its frames are counted."""
+        outputs = tuple(o.framing for o in self.outputs)
         return Framing(tuple(i.frames for i in self.inputs), outputs, self.opening or 1)
 
     @property

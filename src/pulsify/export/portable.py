@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -126,7 +127,14 @@ def client(name: str) -> dict[str, str]:
     """The files that run the export, by their names there: they find each other in their folder."""
     here, own = resources.files("pulsify.export.clients"), "pulsify.export.clients.frames"
     text = (here / f"{name}_client.py").read_text().replace(f"from {own} import", "from frames import")
-    return {"frames.py": (here / "frames.py").read_text(), "client.py": text}
+    return {"frames.py": _alone((here / "frames.py").read_text()), "client.py": text}
+
+
+def _alone(text: str) -> str:
+    """With what it takes from `core/framing.py`."""
+    own = resources.files("pulsify.core").joinpath("framing.py").read_text()
+    rules = own.split('"""', 2)[2].replace("from __future__ import annotations\n", "").strip()
+    return re.sub(r"^from pulsify\.core\.framing import .*$", lambda _: rules, text, flags=re.MULTILINE)
 
 
 def as_json(found: Mapping[str, Any], target: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength
-from pulsify.core.framing import NEVER, Backlog, Out, back, left, pad, ready, whole
+from pulsify.core.framing import NEVER, Backlog, Out, back, left, pad, ready, whole_pulses
 from pulsify.core.spec import Condition, Input, Output, Spec, concrete
 from pulsify.runtime.blame import first_stream, said
 
@@ -208,8 +208,7 @@ class Framer:
     def own(self, given: Mapping[str, Array]) -> None:
         """What is left of a chunk is the caller's memory until copied; older pieces are ours."""
         for name in given:
-            if pieces := self.backlog[name].pieces:
-                pieces[-1] = pieces[-1].copy()
+            self.backlog[name].own()
 
     def fits(self, chunk: Any, into: Array, flat: Array | None) -> bool:
         """Just one pulse, nothing waiting: put it straight into the model's input. False: nothing was taken."""
@@ -235,8 +234,8 @@ class Framer:
     def due(self, total: int | None) -> int:
         """Pulses that can be computed with what is there, an opening's counted; total: its length, if it has ended."""
         if not total:
-            return whole(self.backlog.values()) if self.ready() else 0
-        return left(self.pulses, whole(self.backlog.values()), self._needed(total))
+            return whole_pulses(self.backlog.values()) if self.ready() else 0
+        return left(self.pulses, whole_pulses(self.backlog.values()), self._needed(total))
 
     def load(self, inputs: Mapping[str, Array], padded: bool) -> None:
         """Move the frames of one call from the backlog to the model's inputs."""
@@ -323,7 +322,7 @@ class Framer:
 
     def _needed(self, total: int) -> int:
         frames = self._frames(total)  # final states wait for the last frame too, though they have no time axis
-        return self.spec.framing.needed([frames[o.name] for o in self.spec.outputs if o.frames])
+        return self.spec.framing.needed([frames[o.name] for o in self.spec.outputs])
 
     def _total(self) -> int:
         """The stream's length in units of time; all inputs must agree."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pulsify.core.errors import InvalidState, PulsifyError
-from pulsify.core.framing import Backlog, ready, whole
+from pulsify.core.framing import Backlog, ready, whole_pulses
 from pulsify.serve.engine import Array, Chunks, Engine, Made, Push, shape_of
 
 SMALL, MANY = 256, 64  # bytes of a small piece; so many are merged
@@ -81,7 +81,7 @@ class Seat:
 
     def pulses(self) -> int:
         """How many whole ones wait."""
-        return whole(self.backlog.values())
+        return whole_pulses(self.backlog.values())
 
     def cut(self, pulses: int | None) -> Chunks:
         """The next so many pulses, or everything."""
