@@ -86,7 +86,7 @@ class Out:
 
 @dataclass(frozen=True)
 class Framing:
-    """inputs: frames a pulse. outputs: of no frames a pulse, if they come at the end. first: pulses of the first call."""
+    """inputs: frames a pulse. outputs: of none, if they come at the end alone. first: pulses of the first call."""
 
     inputs: tuple[int, ...]
     outputs: tuple[Out, ...]
