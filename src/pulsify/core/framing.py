@@ -44,9 +44,9 @@ def until(end: int, frames: int, delay: int) -> int:
     return (end + delay + frames - 1) // frames
 
 
-def left(pulses: int, whole: int, needed: int) -> int:
-    """Pulses that a stream which ends here still takes: the whole ones, and one at least that is padded."""
-    return whole + max(1, needed - pulses - whole)
+def left(pulses: int, needed: int) -> int:
+    """Pulses that are padded at the end, until all frames have come out: one at least."""
+    return max(needed - pulses, 1)
 
 
 def back(position: int, multiple: int) -> int:

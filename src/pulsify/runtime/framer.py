@@ -233,9 +233,10 @@ class Framer:
 
     def due(self, total: int | None) -> int:
         """Pulses that can be computed with what is there, an opening's counted; total: its length, if it has ended."""
-        if not total:
-            return whole_pulses(self.backlog.values()) if self.ready() else 0
-        return left(self.pulses, whole_pulses(self.backlog.values()), self._needed(total))
+        if not total and not self.ready():
+            return 0
+        whole = whole_pulses(self.backlog.values())
+        return whole + left(self.pulses + whole, self._needed(total)) if total else whole
 
     def load(self, inputs: Mapping[str, Array], padded: bool) -> None:
         """Move the frames of one call from the backlog to the model's inputs."""

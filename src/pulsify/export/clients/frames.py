@@ -96,8 +96,7 @@ class Frames:
         if total and not evaluated(self.facts["takes"], total):
             raise ValueError(f"{total} frames are no length this model takes: {self.facts['lengths']}")
         needed = self.framing.needed(self._ends(total))
-        pulses = left(self.pulses, whole_pulses(self.waiting.values()), needed)
-        made = self._run(pulses if total else 0, total)
+        made = self._run(left(self.pulses, needed) if total else 0, total)
         self.over = True
         return made
 

@@ -186,7 +186,7 @@ export class Frames {
       throw new Error(`${total} frames are no length this model takes: ${this.facts.lengths}`);
     }
     const needed = this.outputs.filter((o) => o.frames).map((o) => until(this.#count(o, total), o.frames, o.delay));
-    const made = await this.#run(total ? left(this.pulses, this.#whole(), Math.max(0, ...needed)) : 0, total);
+    const made = await this.#run(total ? left(this.pulses, Math.max(0, ...needed)) : 0, total);
     this.over = true;
     return made;
   }
