@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from pulsify.core.framing import back
-from pulsify.export.clients.frames import Array, Frames, command, fixed, read, whole, write
+from pulsify.core.framing import Array, back
+from pulsify.export.clients.frames import Frames, command, fixed, read, whole, write
 
 HERE = Path(__file__).parent
 
