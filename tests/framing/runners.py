@@ -44,7 +44,7 @@ def plain(made: Mapping[str, Any] | None) -> Call:
 def in_session(stream: pulsify.Stream, pushes: Pushes) -> list[Call]:
     session, calls = stream.session(by_name=True), list[Call]()
     for chunk in fed(stream.spec, pushes):
-        calls.append(_tried(lambda chunk=chunk: session.push(chunk)))  # type: ignore[misc]
+        calls.append(_tried(lambda chunk=chunk: session.push(chunk)))
     return [*calls, _tried(session.flush)]
 
 
@@ -141,7 +141,7 @@ def in_stage(stream: pulsify.Stream, streams: Sequence[Pushes]) -> list[list[Cal
 
 
 def facts(spec: Spec) -> dict[str, Any]:
-    return json.loads(json.dumps(portable.facts(spec)))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(portable.facts(spec)))
 
 
 def in_client(frames: ModuleType, spec: Spec, pushes: Pushes) -> list[Call]:
@@ -212,7 +212,7 @@ def in_javascript(folder: Path, streams: Sequence[tuple[Spec, Pushes]]) -> list[
     (folder / "run.js").write_text(NODE)
     done = subprocess.run(["node", "run.js"], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return json.loads(done.stdout)
 
 
 def in_c(folder: Path, stream: pulsify.Stream, streams: Sequence[Pushes]) -> list[list[Call]]:

@@ -109,11 +109,11 @@ def test_javascript(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @EACH
 def test_c(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    listed = [
-        [push for push in pushes if push[0] <= case.pulse * int(case.rates[0])]
-        for pushes in [*chunks(case, 1), *chunks(case, 2)]
-    ]
+    case, listed = CASES[name], list[runners.Pushes]()
+    for pushes in [*chunks(case, 1), *chunks(case, 2)]:
+        units = [push[0] // case.rates[0] for push in pushes]
+        pieces = [n for size in units for n in (min(size, case.pulse), size - case.pulse) if n >= 0]
+        listed.append([[n * rate for rate in case.rates] for n in pieces])
     for pushes, calls, want in zip(
         listed, runners.in_c(tmp_path, case.stream, listed), wanted(name, listed), strict=True
     ):
