@@ -110,12 +110,13 @@ class Framer:
     def __init__(self, known: Ports, padding: float, check: bool) -> None:
         self._ports, self.spec, self._padding, self._check = known, known.spec, _number(padding), check
         self.by_name = len(known.spec.outputs) > 1  # results are dicts, not the array of the one output
+        self.backlog = {i.name: Backlog(known.nothing[i.name], i.axis, i.frames) for i in known.spec.inputs}
         self.reset()
 
     def reset(self) -> None:
         """Nothing has come yet."""
-        known = self._ports
-        self.backlog = {i.name: Backlog(known.nothing[i.name], i.axis, i.frames) for i in self.spec.inputs}
+        for backlog in self.backlog.values():
+            backlog.clear()
         self.received = dict.fromkeys(self._ports.axes, 0)
         self.parts: Parts = self.no_parts()  # frames that have come out and were not given out yet
         self.pulses = 0

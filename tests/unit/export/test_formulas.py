@@ -17,6 +17,7 @@ from pulsify.core.length import Length, Table
 from pulsify.export import portable
 from pulsify.export.clients.frames import evaluated
 from pulsify.export.formulas import RULES, c_function, c_rules, formula, js_rules
+from tests.unit.export.test_c import STRICT
 from tests.unit.export.test_portable import CONDITIONS
 
 LENGTHS = [
@@ -61,7 +62,9 @@ def test_rules_lengths_and_conditions_in_c(tmp_path: Path) -> None:
         lines.append(f'    for (int n = 0; n < 100; n++) printf("%lld\\n", (long long)f{i}(n));')
         wanted += [int(evaluated(value, n)) for n in range(100)]
     (tmp_path / "rules.c").write_text("\n".join([*lines, "}", ""]))
-    subprocess.run(["gcc", "-std=c11", "-w", "rules.c", "-lm", "-o", "rules"], cwd=tmp_path, timeout=120, check=True)
+    subprocess.run(
+        ["gcc", *STRICT, "-Wno-psabi", "rules.c", "-lm", "-o", "rules"], cwd=tmp_path, timeout=120, check=True
+    )
     done = subprocess.run([tmp_path / "rules"], capture_output=True, text=True, timeout=60, check=True)
     assert list(map(int, done.stdout.split())) == wanted
 
