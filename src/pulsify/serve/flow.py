@@ -186,8 +186,8 @@ class Flow:
 
     def kept(self) -> dict[str, int]:
         """Frames in a snapshot: without those that wait to be computed, which may be megabytes. They are sent again."""
-        feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
-        return {name: count - waiting[feeds[name]] for name, count in self.received.items()}
+        feeds, backlog = self.chain.source.feeds, self.seats[0].backlog
+        return {name: count - backlog[feeds[name]].frames for name, count in self.received.items()}
 
     def state(self) -> bytes:
         """Everything up to `kept`, between two steps; frames that are computed are in `sink`."""
