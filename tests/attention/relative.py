@@ -20,7 +20,9 @@ LONGEST = 600  # frames that learned tables are made for
 FRONTS = ("conv", "pool", "max", "slice")
 ROWS = ("direct", "difference", "joined", "flipped", "longer", "padded")  # how positions T - 1 ... 1 - T are written
 FORMS = ("sin", "interleaved", "learned_gather", "learned_slice", "learned_clamped")
-STEPS = ("expand", "heads", "flip_twice", "slice", "concat", "norm", "window")  # what is done to the table
+STEPS = (  # what is done to the table
+    "expand", "heads", "flip_twice", "slice", "concat", "norm", "window", "gather", "pad", "split",
+)  # fmt: skip
 PRODUCTS = ("matmul", "einsum")
 SHIFTS = ("pad", "concat")
 
@@ -172,7 +174,7 @@ def _changed(b: Builder, case: Relative, x: str, table: str) -> str:
         elif step == "heads":
             table = b.op("Squeeze", b.op("Tile", b.unsqueeze(table, 1), b.ints(1, 1, 1, 1)), b.ints(1))
         elif step == "flip_twice":
-            table = b.slice(b.slice(table, 1, b.ints(-1), b.ints(-(2**62)), -1), 1, b.ints(-1), b.ints(-(2**62)), -1)
+            table = _flipped(b, _flipped(b, table))
         elif step == "slice":
             table = b.slice(b.op("Concat", table, table, axis=2), 2, b.ints(0), b.ints(2 * WIDTH), 2)
         elif step == "concat":
@@ -185,7 +187,25 @@ def _changed(b: Builder, case: Relative, x: str, table: str) -> str:
         elif step == "window":
             mixed = b.op("Conv", b.transpose(table, 0, 2, 1), b.weight(WIDTH, WIDTH, 3, scale=0.4), pads=[1, 1])
             table = b.transpose(mixed, 0, 2, 1)
+        elif step == "gather":
+            table = _flipped(b, b.op("Gather", table, _last_first(b, table), axis=1))
+        elif step == "pad":
+            padded = b.op("Pad", table, b.ints(0, 2, 0, 0, 3, 0), b.const(0.5))
+            table = b.slice(padded, 1, b.ints(2), b.ints(-3))
+        elif step == "split":
+            left = b.op("Split", table, b.ints(3, WIDTH - 3), axis=2)
+            b.nodes[-1].output.append(f"{left}_right")
+            table = b.op("Concat", f"{left}_right", left, axis=2)
     return table
+
+
+def _flipped(b: Builder, table: str) -> str:
+    return b.slice(table, 1, b.ints(-1), b.ints(-(2**62)), -1)
+
+
+def _last_first(b: Builder, table: str) -> str:
+    rows = b.size(table, 1)
+    return b.op("Sub", b.op("Sub", rows, b.scalar(1)), b.range(rows))
 
 
 def _positions(b: Builder, case: Relative, x: str, q: str, t: str) -> str:

@@ -444,3 +444,15 @@ def test_a_row_found_by_a_fold() -> None:
     nodes = [node("ArgMax", "x", "i", axis=1, keepdims=0), node("Gather", "table i", "y")]
     proto = model(nodes, {"x": ["B", "T", 3]}, ["y"], {"table": weights(12, 2)})
     check(proto, pulses=(1, 4), lengths=(1, 5, 12))
+
+
+def test_attention_weights_that_are_tiled_over_channels() -> None:
+    nodes = [
+        node("MatMul", "x w", "scores"),
+        node("Softmax", "scores", "weights", axis=1),
+        node("Tile", "weights times", "tiled"),
+        node("Mul", "tiled x", "weighted"),
+        node("ReduceSum", "weighted a", "y", keepdims=0),
+    ]
+    given = {"w": weights(4, 1), **ints(times=[1, 1, 4], a=[1])}
+    check(model(nodes, {"x": ["B", "T", 4]}, ["y"], given), pulses=(3,), lengths=(1, 3, 11))

@@ -13,21 +13,47 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from pulsify.core.traits import traits
+from pulsify.core.facet import Facet
+from pulsify.core.traits import Traits, traits
 from pulsify.trace.traced import Array
 
 ADDED = 5000.0  # data must lie so far below the best of a row to have no weight: a bias may fall off with the distance
 FILLED = 500.0  # and constants so far: exp(-500) is nothing beside any score in use
-LEVELS = {  # monotone, and level far down: what is that low is no data any more
-    "Relu", "Exp", "Sigmoid", "HardSigmoid", "Softplus", "Clip", "Max", "Tanh", "Erf", "ThresholdedRelu",
-    "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
-}  # fmt: skip
-KEEPS_OFFSETS = {"Add", "Sum", "Sub", "Neg", "Mul", "Div", "Min", "Max", "Identity", "Cast", "Dropout"}
-SAME = {"Identity", "Cast", "Dropout"}
 Hider = tuple[str, bool]  # a value that depends on data, and which truth of it hides cells
+
+
+@dataclass(frozen=True)
+class CellLaw:
+    """What an operator does to cells.
+
+    kind: of cells (i, j) of its inputs, entry by entry, it makes cell (i, j); or it chooses one of them; it moves the
+    cells of its first input elsewhere; it joins heads, or mixes them; it normalises rows or columns.
+    """
+
+    kind: Literal["entries", "chooses", "moves", "joins", "mixes", "normalises"]
+    same: bool = False  # cells are of the same data as before, changed in no way but the type
+    negates: bool = False
+    inverts: bool = False  # what was true is false
+    keeps_offset: bool = False  # what was added to data is still added to what comes out
+    sums: bool = False  # its operands are added up
+    scales: bool = False  # by each other
+    divides: bool = False  # by the second
+    levels: bool = False  # monotone, and level far down: what is that low is no data any more
+    of_alike: Callable[[Array, int], Array] | None = None  # what mixing makes of so many heads alike
+    logarithm: bool = False  # of what it normalises
+
+
+def _by_traits(t: Traits) -> CellLaw | None:
+    if t.elementwise:
+        return CellLaw("entries")
+    return CellLaw("moves", same=t.copies) if t.keeps_cells else None
+
+
+CELLS = Facet[CellLaw]("cells", "what it does to the cells of a mask", default=_by_traits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +162,8 @@ def combine(
     roots: Sequence[Hider | None] = (),
 ) -> Cells:
     """An elementwise operator on cells. `compute` runs it on the constants; roots: of what an operand is the truth."""
-    roots = roots or [None] * len(cells)
-    if op == "Where":
+    roots, law = roots or [None] * len(cells), CELLS.named(op) or CellLaw("entries")
+    if law.kind == "chooses":
         return _where(cells[0], cells[1], cells[2], roots[0] or ("", True))
     shape = np.broadcast_shapes(*(c.live.shape for c in cells))
     lives = [np.broadcast_to(c.live, shape) for c in cells]
@@ -146,27 +172,27 @@ def combine(
         value = np.broadcast_to(np.asarray(compute([c.value for c in cells]), np.float32), shape).copy()
     margin = min(c.margin for c in cells)
     if live.any():
-        _offsets(op, cells, live, value)
-        margin = min(margin, _level(cells, shape, live, value, compute)) if op in LEVELS else margin
+        _offsets(law, cells, live, value)
+        margin = min(margin, _level(cells, shape, live, value, compute)) if law.levels else margin
     for n, c in enumerate(cells):
-        wins, result = _law(op, c, first=n == 0)
+        wins, result = _decided(op, c, first=n == 0)
         fixed = np.broadcast_to(~c.live & wins, shape) & live
         live[fixed] = False
         value[fixed] = np.broadcast_to(result, shape)[fixed]
-    sink, hiders = _hidden(op, cells, roots)
+    sink, hiders = _hidden(law, cells, roots)
     weighed, across = (_either([getattr(c, w) for c in cells]) for w in ("weighed", "across"))
-    hidden = _either([*(c.hidden for c in cells), *_scaled(op, cells)])
-    above = cells[0].above if op in SAME else -math.inf
-    return Cells(live, value, weighed, across, sink, hiders, _doubt(op, cells), margin, hidden, above)
+    hidden = _either([*(c.hidden for c in cells), *_scaled(law, cells)])
+    above = cells[0].above if law.same else -math.inf
+    return Cells(live, value, weighed, across, sink, hiders, _doubt(law, cells), margin, hidden, above)
 
 
-def _offsets(op: str, cells: Sequence[Cells], live: Array, value: Array) -> None:
+def _offsets(law: CellLaw, cells: Sequence[Cells], live: Array, value: Array) -> None:
     """What was added to live cells, as far as that can be told: lines keep it."""
-    for large in _scaled(op, cells):
+    for large in _scaled(law, cells):
         value[np.broadcast_to(large, live.shape)] = np.nan
-    several = op in ("Mul", "Div") and sum(bool(c.live.any()) for c in cells) > 1
-    divides = op == "Div" and bool(cells[1].live.any())
-    if op in KEEPS_OFFSETS and not several and not divides:
+    several = (law.scales or law.divides) and sum(bool(c.live.any()) for c in cells) > 1
+    divides = law.divides and bool(cells[1].live.any())
+    if law.keeps_offset and not several and not divides:
         return
     shifted = np.zeros((1, 1), bool)
     for c in cells:
@@ -203,31 +229,31 @@ def _level(
     return math.inf
 
 
-def _hidden(op: str, cells: Sequence[Cells], roots: Sequence[Hider | None]) -> tuple[float, frozenset[Hider]]:
+def _hidden(law: CellLaw, cells: Sequence[Cells], roots: Sequence[Hider | None]) -> tuple[float, frozenset[Hider]]:
     """As low as data may put cells, and which."""
     hiders = frozenset().union(*(c.hiders for c in cells))
-    if op == "Mul":
+    if law.scales:
         if any(c.normalised for c in cells):  # what the factor is false of is zero now
             hiders -= {(r[0], not r[1]) for r, c in zip(roots, cells, strict=True) if r and not c.normalised}
-        elif any(bool(a.any()) for a in _scaled(op, cells)):  # a mask that is data, about to be added to the scores
+        elif any(bool(a.any()) for a in _scaled(law, cells)):  # a mask that is data, about to be added to the scores
             return -math.inf, hiders | {("", True)}
     sinks = [c.sink for c in cells]
-    return (sum(sinks) if op in ("Add", "Sum") else min(sinks) if op != "Mul" or not min(sinks) else -math.inf), hiders
+    return (sum(sinks) if law.sums else min(sinks) if not law.scales or not min(sinks) else -math.inf), hiders
 
 
-def _scaled(op: str, cells: Sequence[Cells]) -> list[Array]:
+def _scaled(law: CellLaw, cells: Sequence[Cells]) -> list[Array]:
     """Data times a number so large that adding it hides: whatever else is added, nobody knows where they are."""
-    pairs = [(x, y) for x in cells for y in cells if x is not y] if op == "Mul" else []
+    pairs = [(x, y) for x in cells for y in cells if x is not y] if law.scales else []
     return [x.live & ~y.live & (np.abs(y.value) >= ADDED) & np.isfinite(y.value) for x, y in pairs]
 
 
-def _doubt(op: str, cells: Sequence[Cells]) -> Array | None:
+def _doubt(law: CellLaw, cells: Sequence[Cells]) -> Array | None:
     found = None
     for c in cells:
         if c.doubtful is None:
             continue
         own = c.doubtful
-        if op == "Mul":
+        if law.scales:
             for o in cells:
                 own = own & ~(~o.live & (o.value == 0)) if o is not c else own
         found = own if found is None else found | own
@@ -239,7 +265,7 @@ def _either(found: Sequence[Array | None]) -> Array | None:
     return np.logical_or.reduce(np.broadcast_arrays(*arrays)) if arrays else None
 
 
-def _law(op: str, c: Cells, first: bool) -> tuple[Array, Array]:
+def _decided(op: str, c: Cells, first: bool) -> tuple[Array, Array]:
     """Where a constant decides the result whatever the other operand is, and what it is then."""
     law = traits(op).law
     if not first and not traits(op).either:

@@ -62,9 +62,9 @@ class Questions:
     lengths_found: dict[Length, None] = field(default_factory=dict)  # that the model works out by itself
     horizons: dict[Window, Any] = field(default_factory=dict)  # growing windows of columns: what rows see of them
     cells: dict[Any, Any] = field(default_factory=dict)  # of fields, while a sum over them is looked at
-    shifts: dict[Any, Any] = field(default_factory=dict)  # relative shifts that were followed, see ops/shift
+    shifts: dict[Any, Any] = field(default_factory=dict)  # relative shifts that were followed, see fields/shift
     ends: dict[int, int | None] = field(default_factory=dict)  # of tables: a length behind that the model takes
-    alike: dict[Any, int] = field(default_factory=dict)  # known values by how they are made, see ops/field_alike
+    alike: dict[Any, int] = field(default_factory=dict)  # known values by how they are made, see fields/alike
     sights: dict[Any, str] = field(default_factory=dict)  # how far attention looks: what was proven, of which field
     templates: dict[Any, Any] = field(default_factory=dict)  # cut out of known fields, by what they are and windows
     same_cells: dict[str, bool] = field(default_factory=dict)  # known fields whose cells do not depend on the length

@@ -19,11 +19,11 @@ from pulsify.analysis.proof.claims import Claim, holds_everywhere
 from pulsify.analysis.questions import Questions
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.core.errors import NotStreamable
+from pulsify.core.traits import Traits, traits
 from pulsify.frontend.model import Node
 
 FURTHEST = 32  # operators that an entry is followed through
-KEEPS = frozenset(("Add", "Sub", "Mul", "Neg", "Abs", "Identity", "Cast", "Clip", "Min", "Max"))
-MOVES = frozenset(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"))
+MOVED = ("transpose", "regroup")
 
 
 def unused_entries(ask: Questions, name: str, axis: int) -> Ends:
@@ -36,14 +36,14 @@ def zero_entries(ask: Questions, name: str, axis: int, depth: int = FURTHEST) ->
     node = ask.model.producers.get(name)
     if node is None or not depth or not ask.dtype(name).is_floating_point():
         return NONE
-    rank = len(ask.dims(name))
-    if node.op in MOVES:
+    rank, kind = len(ask.dims(name)), traits(node.op, node.domain)
+    if kind.axes in MOVED:
         places = [a for a in range(len(ask.dims(node.inputs[0]))) if _moved(ask, node, a) == axis]
         return zero_entries(ask, node.inputs[0], places[0], depth - 1) if len(places) == 1 else NONE
-    if node.op == "MatMul" and axis == rank - 1:
+    if kind.axes == "matmul" and axis == rank - 1:
         array = weights(ask, node.inputs[1])
         return NONE if array is None or array.ndim < 2 else zero_ends(array, array.ndim - 1)
-    if node.op != "Mul":
+    if not _is_scaled(kind):
         return NONE
     found = NONE
     for other in node.inputs:
@@ -100,19 +100,19 @@ class _Search:
         return front, min(back, size - 1 - front)
 
     def _of_reader(self, node: Node, place: int, axis: int, depth: int) -> Ends:
-        ask, rank = self.ask, len(self.ask.dims(node.reads[place]))
-        if node.op == "MatMul" and rank > 1:
+        ask, rank, kind = self.ask, len(self.ask.dims(node.reads[place])), traits(node.op, node.domain)
+        if kind.axes == "matmul" and rank > 1:
             return self._of_product(node, place, axis, depth)
-        if node.op in MOVES and place == 0:
+        if kind.axes in MOVED and place == 0:
             moved = _moved(ask, node, axis)
             return NONE if moved is None else self.entries(node.outputs[0], moved, depth)
-        if node.op not in KEEPS:
+        if not kind.finite:
             return NONE
         out = node.outputs[0]
         at = axis + len(ask.dims(out)) - rank
         if ask.dims(out)[at] != ask.dims(node.inputs[place])[axis]:
             return NONE  # one entry, spread over many
-        scaled = self._times_zero(node, place, at) if node.op == "Mul" else NONE
+        scaled = self._times_zero(node, place, at) if _is_scaled(kind) else NONE
         after = self.entries(out, at, depth)
         return max(scaled[0], after[0]), max(scaled[1], after[1])
 
@@ -148,9 +148,14 @@ class _Search:
         return not run[name].cut(axis, slice(self.first)).any()
 
 
+def _is_scaled(kind: Traits) -> bool:
+    """Is it zero wherever either of its operands is?"""
+    return kind.law == "zero" and kind.either
+
+
 def _moved(ask: Questions, node: Node, axis: int) -> int | None:
     """Where an axis is behind an operator that moves axes or sizes about; None if it is no axis there."""
-    if node.op == "Transpose":
+    if traits(node.op, node.domain).axes == "transpose":
         perm = node.attr("perm") or tuple(reversed(range(len(ask.dims(node.inputs[0])))))
         return list(perm).index(axis)
     places = [_same_axis(run[node.inputs[0]].dims, run[node.outputs[0]].dims, axis) for run in ask.traces.runs]

@@ -38,6 +38,7 @@ from pulsify.core.renamed import was_a_report
 from pulsify.core.report import Report
 from pulsify.core.spec import Binding, Input, Output, Proof, Spec, State, Static
 from pulsify.core.status_line import showing, watched
+from pulsify.core.traits import traits
 from pulsify.core.weights import weight_bytes
 from pulsify.export.onnx import Onnx
 from pulsify.export.registry import Option, with_opening, with_options
@@ -173,7 +174,7 @@ class Stream:
     @cached_property
     @public
     def quantised(self) -> bool:
-        return any(n.op_type == "QuantizeLinear" for n in self.model.graph)
+        return any(traits(n.op_type, n.domain).quantizes == "to" for n in self.model.graph)
 
     def _program(self, kind: Kind, backend: str = DEFAULT) -> StepProgram:
         """What a back end makes of the graph; made once."""

@@ -64,10 +64,7 @@ class Stage:
 
     def given(self, frames: int) -> int:
         """Output frames that are out once so many frames have come in."""
-        pulses = frames // self.input.frames
-        if pulses < self.stream.spec.opening:
-            return 0
-        return max(pulses * self.output.frames - self.output.delay, 0)
+        return self.output.framing.given(self.stream.spec.framing.pulses([frames]))
 
     def check_feeds(self, following: Stage) -> None:
         """Frames of this stage must be frames of the next."""

@@ -19,13 +19,13 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pulsify.core.errors import InvalidArgument
 from pulsify.core.traits import Traits, traits
 
 T = TypeVar("T")
-FACETS: dict[str, Facet[object]] = {}
+FACETS: dict[str, Facet[Any]] = {}
 
 
 class Operator(Protocol):
@@ -35,6 +35,11 @@ class Operator(Protocol):
     def op(self) -> str: ...
     @property
     def domain(self) -> str: ...
+
+
+def full_name(node: Operator) -> str:
+    """Its name in the table: "Conv"; "acme::Boost" if of another domain."""
+    return f"{node.domain}::{node.op}" if node.domain else node.op
 
 
 @dataclass(eq=False)
@@ -50,7 +55,7 @@ class Facet(Generic[T]):
     answers: dict[str, T] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        FACETS[self.name] = self  # type: ignore[assignment]
+        FACETS[self.name] = self
 
     def __call__(self, *operators: str) -> Callable[[T], T]:
         """Decorator: this is the answer for these operators."""

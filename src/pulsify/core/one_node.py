@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from pulsify.core.arrays import Array
 from pulsify.core.by_numpy import by_numpy
 from pulsify.core.runner import error_text, open_model
+from pulsify.core.traits import traits
 
 HELD = frozenset("biufOUS")  # kinds of types that arrays are handed to ONNX Runtime in
 CAST_TO = {
@@ -24,9 +25,6 @@ CAST_TO = {
     "int2": np.int8,
     "uint2": np.uint8,
 }
-
-
-BY_SIZES = {"Resize", "Upsample"}  # shape inference fails if the sizes asked for are of any number
 
 
 class NoKernel(Exception):
@@ -61,7 +59,7 @@ class OneNode:
 
     def _by_runtime(self, feeds: Mapping[str, Array]) -> list[Array]:
         fed = {n: a for n, a in feeds.items() if a.dtype.kind in HELD}
-        if len(fed) < len(feeds) or self.node.op_type in BY_SIZES:
+        if len(fed) < len(feeds) or traits(self.node.op_type).needs_sizes:
             session, widened = self._open(feeds)  # for these arrays alone: what NumPy does not hold is a constant
         else:
             key = tuple((a.dtype, a.ndim) for a in feeds.values())
@@ -105,7 +103,7 @@ def single_node_model(
         if array is None:
             inputs.append(onnx.ValueInfoProto(name=name))
         elif array.dtype.kind in HELD:
-            dims = list(array.shape) if one.node.op_type in BY_SIZES else [None] * array.ndim  # of any size
+            dims = list(array.shape) if traits(one.node.op_type).needs_sizes else [None] * array.ndim  # of any size
             inputs.append(helper.make_tensor_value_info(name, int(ir.DataType.from_numpy(array.dtype)), dims))
         else:
             constants.append(numpy_helper.from_array(array, name))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from pulsify.core.count import expression
 from pulsify.core.errors import InvalidModel
+from pulsify.core.framing import NEVER, Framing, Out
 from pulsify.core.length import Length, Table
 
 FORMAT = "4"  # the file has a checksum
@@ -106,6 +107,11 @@ class Output:
     length: Length
     batch_axis: int | None = None
     delay_after_start: int | None = None
+
+    @property
+    def framing(self) -> Out:
+        """How its frames are counted."""
+        return Out(self.frames, self.delay, NEVER if self.length.cap is None else self.length.cap)
 
 
 @dataclass(frozen=True)
@@ -207,6 +213,12 @@ class Spec:
     filled: tuple[Filled, ...] = ()  # masks of the batch model that are bound to ones
     bindings: tuple[Binding, ...] = ()  # all inputs that are bound: to the length, or to ones
     sample_rate: float | None = None  # frames of the first input a second, where somebody said so
+
+    @cached_property
+    def framing(self) -> Framing:
+        """How its frames are counted."""
+        outputs = tuple(o.framing for o in self.outputs)
+        return Framing(tuple(i.frames for i in self.inputs), outputs, self.opening or 1)
 
     @property
     def latency(self) -> int:

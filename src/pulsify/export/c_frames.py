@@ -12,8 +12,11 @@ import onnx_ir as ir
 from pulsify.backends.native.render import SHORT, Source
 from pulsify.backends.native.source import Written
 from pulsify.backends.native.views import C_TYPES
-from pulsify.core.length import Length
+from pulsify.core.count import expression
+from pulsify.core.framing import computed
 from pulsify.core.spec import Input, Output, Spec, concrete
+from pulsify.export import portable
+from pulsify.export.formulas import c_function, c_rules
 
 LOOKED_AT = 1 << 16  # lengths that are tried to see how many frames a flush gives at the most
 
@@ -78,13 +81,11 @@ def around(port: Input | Output) -> tuple[int, int, int]:
 
 def most_frames(spec: Spec, o: Output) -> int:
     """Frames that a flush gives at the most."""
-    pulse, best = spec.pulse, o.delay + o.frames
+    pulse, out, best = spec.pulse, o.framing, o.delay + o.frames
     period = math.lcm(o.length.period, pulse)
     far = o.length.settled + 2 * period + pulse * (2 + spec.opening + -(-o.delay // max(o.frames, 1)))
     for total in range(1, min(far, LOOKED_AT) + 1):
-        pulses = total // pulse
-        before = max(pulses * o.frames - o.delay, 0) if pulses >= spec.opening else 0
-        best = max(best, o.length.at(total) - before)
+        best = max(best, o.length.at(total) - out.given(computed(total // pulse, spec.opening)))
     return best
 
 
@@ -188,8 +189,8 @@ def declarations(p: Parts) -> list[str]:
 
 
 def functions(p: Parts) -> str:
-    lines = [*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_opening(p), *_push(p), *_flush(p)]
-    return "\n".join(lines) + "\n"
+    lines = "\n".join([*moving("cut"), *_lengths(p), *_reset(p), *_step(p), *_opening(p), *_push(p), *_flush(p)])
+    return "\n".join([*c_rules(lines), lines]) + "\n"
 
 
 def moving(name: str) -> list[str]:
@@ -206,49 +207,20 @@ def moving(name: str) -> list[str]:
     ]
 
 
-def count_function(name: str, length: Length) -> Iterator[str]:
-    """How many frames there are at a length."""
-    yield f"static inline int64_t {name}(int64_t n) {{"
-    if length.short:
-        yield f"    static const int32_t first[] = {{{', '.join(map(str, length.short))}}};"
-        yield f"    if (n < {len(length.short)}) return first[n];"
-    if length.table is not None:
-        t = length.table
-        yield f"    static const int32_t table[] = {{{', '.join(map(str, t.values))}}};"
-        yield f"    int64_t x = INT64_C({t.growth}) * (n / {t.period}) + table[n % {t.period}];"
-    else:
-        yield "    int64_t x = n;"
-    for i, (m, c, d) in enumerate(length.steps):
-        yield f"    x = p_floor_div(INT64_C({m}) * x + ({c}), {d});"
-        if i in length.floors:
-            yield "    x = x < 0 ? 0 : x;"
-    yield f"    return {f'x < {length.cap} ? x : {length.cap}' if length.cap is not None else 'x'};"
-    yield "}"
-
-
 def _lengths(p: Parts) -> Iterator[str]:
     for i, o in enumerate(p.spec.outputs):
         if o.frames:
-            yield from count_function(f"count_{i}", o.length)
+            yield from c_function(f"count_{i}", ["S"], expression(o.length))
     for i, c in enumerate(p.spec.conditions):
-        yield from count_function(f"condition_{i}", c.length)
-        if c.equals is not None:
-            yield from count_function(f"equal_{i}", c.equals)
+        yield f"/* {c.node.replace('*/', '')} */"
+        yield from c_function(f"condition_{i}", ["S"], portable.met(c))
+        if c.at_most is not None:
+            yield from c_function(f"rows_{i}", ["S"], portable.signed(c.length))
     yield "static int fits(int64_t n) { /* is it a length the model takes? */"
     yield f"    if (n < {p.spec.shortest} || n % {p.spec.step}) return 0;"
     if p.spec.proof.limit is not None:
         yield f"    if (n > {p.spec.proof.limit}) return 0;"
-    for i, c in enumerate(p.spec.conditions):
-        yield "    {"
-        yield f"        int64_t k = condition_{i}(n); /* {c.node.replace('*/', '')} */"
-        if c.scaled is not None:
-            yield f"        k = (int64_t)((float)k * {float(c.scaled)!r}f);"
-        tests = [f"k < {c.at_least}", f"k % {c.multiple} != 0"]
-        tests += [f"k > {c.at_most}"] if c.at_most is not None else []
-        tests += [f"k != equal_{i}(n)"] if c.equals is not None else []
-        tests += [f"(k >= {c.outside[0]} && k <= {c.outside[1]})"] if c.outside is not None else []
-        yield f"        if ({' || '.join(tests)}) return 0;"
-        yield "    }"
+    yield from (f"    if (!condition_{i}(n)) return 0;" for i in range(len(p.spec.conditions)))
     yield "    return 1;"
     yield "}"
     yield ""
@@ -326,7 +298,7 @@ def _counters(p: Parts) -> Iterator[str]:
         yield f"    if (at >= {spec.unknown_length - spec.pulse}) return {p.upper}_LENGTH;"
         return
     yield f"    if (at >= {spec.unknown_length // 2}) {{"
-    yield f"        s->rebased += at / 2 / {spec.rebase} * {spec.rebase};"
+    yield f"        s->rebased += frames_back(at, {spec.rebase});"
     yield f"        {p.place(spec.position)} = (int32_t)(s->pulses * {spec.pulse} - s->rebased);"
     yield "    }"
 
@@ -349,7 +321,7 @@ def _push(p: Parts) -> Iterator[str]:
     yield f"    if (frames < 0 || frames > {up}_PULSE || s->ended) return {up}_WRONG;"
     for i, c in enumerate(spec.conditions):
         if c.at_most is not None:
-            yield f"    if (condition_{i}(s->received + frames) > {c.at_most}) return {up}_LENGTH;"
+            yield f"    if (rows_{i}(s->received + frames) > {c.at_most}) return {up}_LENGTH;"
     yield from _counters(p)
     yield f"    const int need = {p.need};"
     yield "    const int before = s->waiting;"
@@ -367,14 +339,8 @@ def _push(p: Parts) -> Iterator[str]:
     given = []
     for i, o in p.timed:
         yield f"    const int has_{i} = {p.has(o)};"
-        yield f"    const int64_t begin_{i} = s->pulses * {o.frames} - {o.delay};"
-        yield f"    const int first_{i} = begin_{i} < 0 ? (begin_{i} < -has_{i} ? has_{i} : (int)-begin_{i}) : 0;"
-        if o.length.cap is not None:
-            cap = o.length.cap
-            yield f"    int last_{i} = {cap} - begin_{i} < has_{i} ? (int)({cap} - begin_{i}) : has_{i};"
-            yield f"    last_{i} = last_{i} < first_{i} ? first_{i} : last_{i};"
-        else:
-            yield f"    const int last_{i} = has_{i};"
+        yield f"    const int first_{i} = {_place(i, o, '0')};"
+        yield f"    const int last_{i} = {f'has_{i}' if o.length.cap is None else _place(i, o, str(o.length.cap))};"
         yield f"    const int all_{i} = first_{i} == 0 && last_{i} == has_{i};"
         given.append(i)
     outs = [
@@ -412,31 +378,29 @@ def _flush(p: Parts) -> Iterator[str]:
     yield "    s->ended = 1;"
     yield "    if (total == 0) return 0;"
     for i, o in p.timed:
-        cap = "" if o.length.cap is None else f"    from_{i} = from_{i} > {o.length.cap} ? {o.length.cap} : from_{i};"
-        yield f"    const int64_t end_{i} = count_{i}(total) > 0 ? count_{i}(total) : 0;"
-        word = "int64_t" if cap else "const int64_t"
-        yield f"    {word} from_{i} = s->pulses * {o.frames} > {o.delay} ? s->pulses * {o.frames} - {o.delay} : 0;"
-        yield from [cap] if cap else []
-        yield f"    s->given[{i}] = end_{i} > from_{i} ? (int32_t)(end_{i} - from_{i}) : 0;"
-    more = [f"s->pulses * {o.frames} - {o.delay} < {_end(i, o)}" for i, o in enumerate(spec.outputs) if o.frames]
+        before = f"frames_given(s->pulses, {o.frames}, {o.delay}, end_{i})"
+        yield f"    const int64_t end_{i} = count_{i}(total);"
+        yield f"    const int left_{i} = (int)(end_{i} - {before});"
+    needed = [f"frames_until(count_{i}(total), {o.frames}, {o.delay})" for i, o in enumerate(spec.outputs) if o.frames]
+    for i, word in enumerate(needed):
+        yield f"    const int64_t needed_{i} = {word};"
     yield "    do {"
     yield f"        const int need = {p.need};"
     yield from _padded(p)
     outs, ins = [f"s->made_{i}" for i in range(len(spec.outputs))], [f"s->wait_{i}" for i in range(len(spec.inputs))]
     for i, o in p.timed:
         yield f"        const int has_{i} = {p.has(o)};"
-        yield f"        const int64_t begin_{i} = s->pulses * {o.frames} - {o.delay};"
+        yield f"        const int first_{i} = {_place(i, o, '0')}, last_{i} = {_place(i, o, f'end_{i}')};"
     yield f"        {p.call(['s', *ins, *outs, 'total'])}"
     for i, o in p.timed:
         lead, _, inner = around(o)
-        yield f"        const int64_t a_{i} = begin_{i} < from_{i} ? from_{i} : begin_{i};"
-        yield f"        const int64_t b_{i} = begin_{i} + has_{i} < end_{i} ? begin_{i} + has_{i} : end_{i};"
         yield (
-            f"        if (b_{i} > a_{i}) cut(s->made_{i}, has_{i}, (int)(a_{i} - begin_{i}), out_{i}, s->given[{i}], "
-            f"(int)(a_{i} - from_{i}), (int)(b_{i} - a_{i}), {lead}, sizeof(*out_{i}) * {inner});"
+            f"        if (last_{i} > first_{i}) cut(s->made_{i}, has_{i}, first_{i}, out_{i}, left_{i}, s->given[{i}], "
+            f"last_{i} - first_{i}, {lead}, sizeof(*out_{i}) * {inner});"
         )
+        yield f"        s->given[{i}] += last_{i} - first_{i};"
     yield "        s->waiting = 0;"
-    yield f"    }} while ({' || '.join(more) or '0'});"
+    yield f"    }} while ({' || '.join(f's->pulses < needed_{i}' for i in range(len(needed))) or '0'});"
     for i, o in enumerate(spec.outputs):
         if o.axis is None:
             yield f"    memcpy(out_{i}, s->made_{i}, sizeof(*out_{i}) * {math.prod(concrete(o.dims, 1))});"
@@ -444,8 +408,9 @@ def _flush(p: Parts) -> Iterator[str]:
     yield "}"
 
 
-def _end(i: int, o: Output) -> str:
-    return f"end_{i}" if o.axis is not None else f"count_{i}(total)"
+def _place(i: int, o: Output, frame: str) -> str:
+    """Where a frame is in what the next step makes."""
+    return f"(int)frames_place({frame}, s->pulses, {o.frames}, {o.delay}, has_{i})"
 
 
 def _padded(p: Parts) -> Iterator[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -69,18 +71,21 @@ def takes(spec: Spec) -> Any:
     if spec.step > 1:
         out = ["logical_and", out, ["equal", ["mod", "S", spec.step], 0]]
     for condition in spec.conditions:
-        for wanted in _wanted(condition):
-            out = ["logical_and", out, wanted]
+        out = ["logical_and", out, met(condition)]
     return out
 
 
+def met(condition: Condition) -> Any:
+    """`Condition.met`."""
+    return reduce(lambda one, other: ["logical_and", one, other], _wanted(condition))
+
+
 def _wanted(c: Condition) -> Iterator[Any]:
-    """What `Condition.met` looks at."""
-    n: Any = _signed(c.length)
+    n: Any = signed(c.length)
     if c.scaled is not None:
         n = ["int64", ["multiply", ["float32", n], ["float32", c.scaled]]]
     if c.equals is not None:
-        yield ["equal", n, _signed(c.equals)]
+        yield ["equal", n, signed(c.equals)]
     if c.outside is not None:
         yield ["logical_or", ["less", n, c.outside[0]], ["greater", n, c.outside[1]]]
     if c.multiple != 1:
@@ -90,7 +95,7 @@ def _wanted(c: Condition) -> Iterator[Any]:
     yield ["greater_equal", n, c.at_least]
 
 
-def _signed(length: Any) -> Any:
+def signed(length: Any) -> Any:
     """As `Length.at` has it: `expression` gives no less than nothing."""
     found = expression(length)
     return found if found == "S" else found[1]
@@ -124,9 +129,19 @@ def told_the_length(model: ir.Model, spec: Spec) -> Iterator[None]:
 
 def client(name: str) -> dict[str, str]:
     """The files that run the export, by their names there: they find each other in their folder."""
-    here, own = resources.files("pulsify.export.clients"), "pulsify.export.clients.frames"
-    text = (here / f"{name}_client.py").read_text().replace(f"from {own} import", "from frames import")
-    return {"frames.py": (here / "frames.py").read_text(), "client.py": text}
+    here, own = (
+        resources.files("pulsify.export.clients"),
+        r"from pulsify\.(core\.framing|export\.clients\.frames) import",
+    )
+    text = re.sub(own, "from frames import", (here / f"{name}_client.py").read_text())
+    return {"frames.py": _alone((here / "frames.py").read_text()), "client.py": text}
+
+
+def _alone(text: str) -> str:
+    """With what it takes from `core/framing.py`."""
+    own = resources.files("pulsify.core").joinpath("framing.py").read_text()
+    rules = own.split('"""', 2)[2].replace("from __future__ import annotations\n", "").strip()
+    return re.sub(r"^from pulsify\.core\.framing import .*$", lambda _: rules, text, flags=re.MULTILINE)
 
 
 def as_json(found: Mapping[str, Any], target: str) -> str:

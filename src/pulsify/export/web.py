@@ -12,6 +12,7 @@ stream.wasm, worklet.js         native instead: the stream as C compiled to WebA
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import subprocess
 import tarfile
@@ -31,6 +32,7 @@ from pulsify.core.spec import Input, Output, Spec
 from pulsify.core.weights import WEIGHTS, weight_bytes
 from pulsify.export import portable, wasm
 from pulsify.export.c_frames import most_frames
+from pulsify.export.formulas import js_rules
 from pulsify.export.registry import Target
 
 RUNTIME = "1.30.0"  # of onnxruntime-web: what the page was tested with
@@ -142,7 +144,13 @@ def _page(*under: str) -> dict[str, str | bytes]:
     """The page's files; with a folder's name those of it."""
     place = resources.files("pulsify.export").joinpath("web_page", *under)
     files = [file for file in place.iterdir() if file.name.endswith((".html", ".css", ".js"))]
-    return {file.name: file.read_bytes() for file in sorted(files, key=lambda f: f.name)}
+    return {file.name: _alone(file.read_text()) for file in sorted(files, key=lambda f: f.name)}
+
+
+def _alone(text: str) -> str:
+    """With the rules it takes from `core/framing.py`."""
+    wanted = r'^import \{ (.*) \} from "./framing.js";$'
+    return re.sub(wanted, lambda found: js_rules(found[1].split(", ")), text, flags=re.MULTILINE)
 
 
 # ---- onnxruntime-web

@@ -6,11 +6,12 @@ out; the few of ONNX Runtime's own that matter are written down here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from pulsify.core.errors import NotStreamable
@@ -39,6 +40,48 @@ def stands_for_others(node: Node) -> bool:
     if node.op in RECURRENT:
         return bool(node.attr("layout", 0))
     return (node.domain, node.op) in FUSED or (node.op == "ConvTranspose" and _spreads_nothing(node))
+
+
+def only_of_data(node: Node) -> bool:
+    """Is it written out only if it reads data? A mask made by Trilu is known unmodified."""
+    return node.op == "Trilu" and not node.domain
+
+
+def written_out(
+    node: Node, types: Sequence[onnx.TypeProto], version: int
+) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
+    """The plain nodes that make the same outputs, and the constants they need. types: of its inputs."""
+    nodes: list[Node] = []
+    constants: dict[str, ir.TensorProtocol] = {}
+    for proto in _named(parts(node, types), node):
+        if proto.op_type == "Constant":
+            constants[proto.output[0]] = ir.from_proto(_constant(proto))
+            continue
+        attrs = {a.name: ir.serde.deserialize_attribute(a).value for a in proto.attribute}
+        nodes.append(
+            Node(
+                proto.name, proto.op_type, proto.domain, version, tuple(proto.input), tuple(proto.output), attrs, proto
+            )
+        )
+    return nodes, constants
+
+
+def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
+    value = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+    if "value" in value:
+        return value["value"]
+    (content,) = value.values()
+    dtype = np.float32 if "float" in next(iter(value)) else np.int64
+    return numpy_helper.from_array(np.asarray(content, dtype))
+
+
+def _named(protos: Iterable[onnx.NodeProto], node: Node) -> list[onnx.NodeProto]:
+    out = []
+    for i, proto in enumerate(protos):
+        itself = proto.op_type == node.op or proto.name == node.name  # refusals name it as the model does
+        proto.name = node.name if itself else f"{node.name}/{proto.op_type}_{i}"
+        out.append(proto)
+    return out
 
 
 def parts(node: Node, types: Sequence[onnx.TypeProto]) -> list[onnx.NodeProto]:

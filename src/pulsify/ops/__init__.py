@@ -10,6 +10,8 @@ from pulsify.ops import (  # noqa: F401
     functions,
     gather,
     gather_nd,
+    gather_traced,
+    gather_values,
     matmul,
     overlap,
     pad,

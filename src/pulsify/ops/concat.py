@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,20 +10,29 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Layout, Prefix, Static, Window, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Follower, Value
+from pulsify.analysis.values.moves import COLUMNS
+from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import aligned, along, gather_frames
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import add, constant, extreme, subtract
+from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.joining import joined_along
+from pulsify.lengths.series import Series, add, constant, extreme, subtract
+from pulsify.lengths.sizes import Sizes
 from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import check_aligned, mirrored_wire
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read, settled
+from pulsify.trace.shapes import CHECK, Inputs
+from pulsify.trace.traced import CannotRun
 
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")
@@ -279,3 +289,39 @@ def _rows(
             b.ints(layout.rank),
         )
     return gather_frames(ctx, table, place, layout, window.frames)
+
+
+# ---- at one length
+@CHECK("Concat")
+def _parts_fit(node: Node, ins: Inputs) -> None:
+    axis = node.attr("axis")
+    kept = {tuple(d for i, d in enumerate(v.dims) if i != axis % len(v.dims)) for v in ins if v is not None}
+    if len(kept) > 1:
+        raise CannotRun(node, f"the parts differ in shape: {sorted(kept)}")
+
+
+# ---- values by length
+@VALUES("Concat")
+def concat_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    if sum(FEW + 1 if isinstance(v, Spread) else math.prod(v.dims) for v in ins) <= FEW:
+        cells = np.concatenate([f.few(v) for v in ins], node.attr("axis"))
+        return Few(cells, any(isinstance(c, Series) and c.floating for c in cells.flat))
+    parts = [f.spread(v) for v in ins]
+    return joined_along(parts, node.attr("axis") % parts[0].rank)
+
+
+@SIZES("Concat")
+def concat_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    out, axis = list(sizes[0]), node.attr("axis") % len(sizes[0])
+    for part in sizes[1:]:
+        out[axis] = add(out[axis], part[axis])
+    return tuple(out)
+
+
+@COLUMNS("Concat")
+def columns(node: Node, rank: int) -> tuple[str, ...] | None:
+    return node.inputs if node.attr("axis") % rank == rank - 1 else None
+
+
+# ---- cells of a mask
+CELLS.add({"Concat": CellLaw("joins")})

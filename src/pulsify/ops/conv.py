@@ -13,7 +13,11 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Deferred, Window, Wire, deferred, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
 from pulsify.analysis.unused import unused_entries, zero_entries
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
 from pulsify.core.length import Length, constant
 from pulsify.core.reach import Reach
@@ -26,7 +30,8 @@ from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
 from pulsify.plan.known_facts import constant_value
 from pulsify.plan.plan import Plan, Read
-from pulsify.trace.traced import Array
+from pulsify.trace.shapes import CHECK, SHAPE, Dims, Inputs
+from pulsify.trace.traced import Array, CannotRun
 
 
 def cuts(node: Node) -> bool:
@@ -364,3 +369,58 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
     return Plan((Read(wire, reach, Fill()),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+# ---- at one length
+@CHECK("Conv")
+def _kernel_fits(node: Node, ins: Inputs) -> None:
+    check_kernel(node, ins, ins[1].dims[2:] if ins[1] is not None else node.attr("kernel_shape"))
+
+
+def check_kernel(node: Node, ins: Inputs, kernel: Sequence[int]) -> None:
+    """Inference rounds towards zero, and so finds a frame where the kernel is longer than its input."""
+    n, x = len(kernel), ins[0]
+    if x is None:
+        return
+    if len(x.dims) != n + 2:
+        raise CannotRun(node, f"its input has {len(x.dims)} axes, and its kernel {n}")
+    if node.attr("auto_pad", "NOTSET").startswith("SAME") or node.attr("ceil_mode", 0):
+        return
+    pads, dilations = node.attr("pads", (0,) * (2 * n)), node.attr("dilations", (1,) * n)
+    if len(pads) != 2 * n or len(dilations) != n:
+        raise CannotRun(node, f"its pads or dilations are not those of {n} axes")
+    for i, (size, k) in enumerate(zip(x.dims[2:], kernel, strict=True)):
+        if size + pads[i] + pads[i + n] < (k - 1) * dilations[i] + 1:
+            raise CannotRun(node, f"its kernel is longer than its input of {size}")
+
+
+@SHAPE("ConvTranspose")
+def _transposed_shape(node: Node, ins: Inputs) -> Dims | None:
+    """SAME makes stride times the input, where the kernel makes so many; inference adds output_padding once more."""
+    x, weight = ins[0], ins[1]
+    if x is None or weight is None:
+        return None
+    n, channels = len(x.dims) - 2, weight.dims[1] * node.attr("group", 1)
+    if node.attr("output_shape"):
+        return (x.dims[0], channels, *tuple(node.attr("output_shape"))[-n:])
+    if not node.attr("auto_pad", "").startswith("SAME"):
+        return None
+    strides, dilations, more = (
+        node.attr(k) or (d,) * n for k, d in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    sizes = [
+        min((size - 1) * s + (k - 1) * d + 1 + e, size * s)
+        for size, k, s, d, e in zip(x.dims[2:], weight.dims[2:], strides, dilations, more, strict=True)
+    ]
+    return (x.dims[0], channels, *sizes)
+
+
+# ---- values by length
+VALUES("Conv")(windowed)
+
+
+SIZES("Conv")(windowed_sizes)
+
+
+# ---- rows of known tables
+ROW_READS("Conv")(windowed_rows)

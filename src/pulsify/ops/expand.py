@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed
 from pulsify.analysis.proof.numbers import as_expected, numbers, parts_where_batch_fails, sizes
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Fixed, Follower, Value
+from pulsify.analysis.values.moves import anything, carried, numbers_in
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import constant
+from pulsify.lengths.indexing import met, moved_axes
+from pulsify.lengths.series import constant, multiply
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context, broadcast_axis
 from pulsify.plan.known_facts import constant_wire, streams_in_step
 from pulsify.plan.plan import Plan, Read
+from pulsify.trace.evaluate import ARRAYS
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import Inputs
+from pulsify.trace.traced import Array, CannotRun
+from pulsify.trace.usage import SIZED, Sized
 
 
 @rule("Expand", says="across any axis; a value without time repeated at every frame")
@@ -178,3 +187,56 @@ def _for_every_stream(ctx: Context, node: Node, wire: Wire, repeats: list[int]) 
         return (b.op("Tile", values[0], b.ints(*again), name=node.name) if set(again) != {1} else values[0],)
 
     return Plan((Read(wire),), (Layout(sizes, axis, BATCHES),), wire.length, emit)
+
+
+# ---- roles of inputs
+SIZED.add({"Expand": Sized((1,), "all"), "Tile": Sized((1,), "other")})
+
+
+# ---- at one length
+@ARRAYS("Expand")
+def _view(node: Node, ins: Inputs) -> list[Array]:
+    """A view: masks are spread over many channels."""
+    value, target = ins[0], ins[1]
+    assert value is not None and target is not None
+    wanted = tuple(int(d) for d in target.array)
+    if min(wanted, default=0) < 0:
+        raise CannotRun(node, f"the output would have shape {list(wanted)}")
+    try:
+        shape = np.broadcast_shapes(value.dims, wanted)
+    except ValueError as error:
+        raise CannotRun(node, str(error)[:200]) from error
+    return [np.broadcast_to(value.array, shape)]
+
+
+# ---- values by length
+@VALUES("Expand", "Tile")
+def repeated_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few) and isinstance(ins[1], Fixed) and f.fixed(ins[1]).prod() <= FEW:
+        return carried(f, node, ins[0], ins[1:])
+    v, target = f.spread(ins[0]), numbers_in(f, ins[1])
+    rank = max(v.rank, len(target))
+    to = {a: a + rank - v.rank for a in range(v.rank)}
+    own = [*[constant(1, f.unit)] * (rank - v.rank), *v.sizes]
+    wanted = [*[constant(1, f.unit)] * (rank - len(target)), *target]
+    shape, again, whole = [], set[int](), False
+    for axis, (s, w) in enumerate(zip(own, wanted, strict=True)):
+        if s.constant and s.item == 1:
+            shape.append(w)
+        elif node.op == "Expand":
+            shape.append(met([s, w]))
+        elif w.constant and w.item == 1:
+            shape.append(s)
+        elif s.constant and w.constant:
+            shape.append(constant(s.item * w.item, f.unit))
+        elif s.constant:  # as many entries a frame, the same at every frame
+            shape.append(multiply(s, w))
+            again.add(axis)
+        else:  # frames repeated from the first to the last
+            shape.append(multiply(s, w))
+            whole = True
+    moved = moved_axes(v, to, tuple(shape))
+    if whole:
+        return anything(moved)
+    period = math.lcm(moved.period, *(wanted[a].pace.denominator for a in again))
+    return replace(moved, uses=moved.uses | again, period=period) if again else moved

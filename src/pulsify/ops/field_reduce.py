@@ -8,37 +8,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Deferred, Field, Window, deferred_all, emitted
+from pulsify.analysis.fields.operand import Operand
 from pulsify.analysis.mask_cells import Cells
 from pulsify.analysis.proof.claims import fixed_value
+from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.emit.carry import per_stream
 from pulsify.emit.fold import neutral
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import reduced_axes
-from pulsify.ops.field_operand import Operand
 from pulsify.ops.field_view import Over, certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.pointwise import clone
 from pulsify.plan.attention_view import View
 from pulsify.plan.context import Context, Step
 from pulsify.trace.traced import Array
 
-SUMS = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
-PLACES = ("ArgMax", "ArgMin")
-REDUCTIONS = (
-    *SUMS, *PLACES, "ReduceMean", "ReduceProd", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class RowReduction:
+    """What is made of the cells of a row. best: as many of the largest (or smallest) as are asked for, in order."""
+
+    of: Literal["sum", "mean", "product", "exponentials", "largest", "smallest", "best"]
+    gives_places: bool = False
+
+    @property
+    def of_all(self) -> bool:
+        """Does every cell count, and not only some?"""
+        return self.of in ("sum", "product", "exponentials")
+
+
+ROW_REDUCTIONS = Facet[RowReduction]("row reductions", "what it makes of a row of attention scores")
+
+
+def _law(node: Node) -> RowReduction:
+    law = ROW_REDUCTIONS.of(node)
+    assert law is not None
+    return law
 
 
 def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
     """A reduction over one of the two time axes: choose the windows, and emit everything the field is made of."""
-    if node.op == "ReduceMean":
+    law = _law(node)
+    if law.of == "mean":
         ctx.ask.refuse(
             node,
             "it divides by the number of all columns, which is the length of the stream: known only at its end",
@@ -54,8 +73,8 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
         return _looked(ctx, node, along, found, count, start)
 
     seen = seen_rows(ctx, node, along, looked)
-    view = view_of(ctx, node, along, seen, ends=node.op not in (*SUMS, "ReduceLogSumExp", "ReduceProd"))
-    if node.op == "TopK":  # batch gives an error
+    view = view_of(ctx, node, along, seen, ends=not law.of_all)
+    if law.of == "best":  # batch gives an error
         ctx.ask.ledger.require(node.name, along.cols, at_least=count)
         if not view.cols.grows:
             start = min(view.cols.start, view.cols.end - count)
@@ -67,7 +86,7 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
                 "bound the mask",
                 kind=Kind.LOOK_BACK,
             )
-    if node.op == "ReduceLogSumExp":  # ONNX Runtime takes 0 for the largest where the first number is -inf
+    if law.of == "exponentials":  # ONNX Runtime takes 0 for the largest where the first number is -inf
         ctx.ask.ledger.taken[f"every row has a score above -87: '{node.name}'"] = None
     x = shown(ctx, node, along, view, _fill(ctx, node))
     beside = [ctx.ask.operand(node, n) for n in node.inputs[1:]]
@@ -84,18 +103,20 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
 
 def _count(ctx: Context, node: Node) -> int:
     """How many columns of a row are given out."""
-    return int(fixed_value(ctx.ask, node, node.inputs[1], "number").reshape(-1)[0]) if node.op == "TopK" else 1
+    return int(fixed_value(ctx.ask, node, node.inputs[1], "number").reshape(-1)[0]) if _law(node).of == "best" else 1
 
 
 def _least(node: Node) -> bool:
-    return node.op in ("ReduceMin", "ArgMin") or (node.op == "TopK" and not node.attr("largest", 1))
+    of = _law(node).of
+    return of == "smallest" or (of == "best" and not node.attr("largest", 1))
 
 
 def _fill(ctx: Context, node: Node) -> float:
     """What counts for nothing."""
-    if node.op in SUMS:
+    of = _law(node).of
+    if of == "sum":
         return 0
-    if node.op == "ReduceProd":
+    if of == "product":
         return 1
     return neutral("Min" if _least(node) else "Max", ctx.ask.dtype(node.inputs[0]))
 
@@ -104,10 +125,11 @@ def _fill(ctx: Context, node: Node) -> float:
 
 
 def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, start: int) -> Array:
-    if node.op in SUMS:
+    of = _law(node).of
+    if of == "sum":
         _check_sum(ctx, node, along, found)
         return certain(ctx, node, along, found).needed
-    if node.op == "ReduceProd":
+    if of == "product":
         one = certain(ctx, node, along, found)
         return one.live | (one.value != 1) | (one.weighed is not None and one.weighed)
     if _least(node):
@@ -116,7 +138,7 @@ def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, sta
         found = replace(found, above=-math.inf)
     _check_constants(ctx, node, found)
     decided = certain(ctx, node, along, cell.softmax(found, 1))  # what is too low for a softmax is never the largest
-    if node.op == "ReduceLogSumExp":
+    if of == "exponentials":
         return decided.needed
     looked: Array = decided.live & found.live
     if found.weighed is not None:
@@ -168,10 +190,11 @@ def _check_sum(ctx: Context, node: Node, along: Over, found: Cells) -> None:
 
 
 def _gives_places(ctx: Context, node: Node) -> bool:
-    if node.op in PLACES:
+    law = _law(node)
+    if law.gives_places:
         return True
     read = {i for n in ctx.ask.model.nodes for i in n.reads} | {*ctx.ask.model.outputs}
-    return node.op == "TopK" and len(node.outputs) > 1 and node.outputs[1] in read
+    return law.of == "best" and len(node.outputs) > 1 and node.outputs[1] in read
 
 
 def _check_places(ctx: Context, node: Node, found: Cells, decided: Cells, count: int) -> None:
@@ -217,9 +240,10 @@ def _constants(found: Cells, decided: Cells, count: int, start: int) -> Array:
 
 
 def _made(ctx: Context, node: Node, view: View, x: ir.Value, beside: Sequence[Deferred | None]) -> Sequence[ir.Value]:
-    if node.op not in (*PLACES, "TopK"):
+    law = _law(node)
+    if not law.gives_places and law.of != "best":
         return clone(ctx, node, [x, *map(emitted, beside)])
-    if node.op == "TopK":
+    if law.of == "best":
         inputs = [x, *map(emitted, beside)]
         values, places = ctx.builder.ops("TopK", inputs, node.attrs, outputs=2, name=node.name)
         return (values, _moved(ctx, node, view, places))[: len(node.outputs)]
@@ -227,7 +251,7 @@ def _made(ctx: Context, node: Node, view: View, x: ir.Value, beside: Sequence[De
     place = _moved(ctx, node, view, place)
     if node.attr("keepdims", 1):
         return (place,)
-    return (ctx.builder.op("Squeeze", place, ctx.builder.ints(*reduced_axes(ctx, node))),)
+    return (ctx.builder.op("Squeeze", place, ctx.builder.ints(*reduced_axes(ctx.ask, node))),)
 
 
 def _moved(ctx: Context, node: Node, view: View, place: ir.Value) -> ir.Value:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Wire, deferred, emitted
+from pulsify.analysis.fields.alike import field_alike
+from pulsify.analysis.fields.operand import Operand
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import VALUES, mark
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
-from pulsify.ops.field_alike import field_alike
-from pulsify.ops.field_operand import Operand
 from pulsify.ops.field_view import certain, over, read_by_field, seen_rows, shown, trail_of, view_of
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
@@ -22,7 +23,7 @@ HINT = "sum scores times values only, with a bounded mask on the scores"
 def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Operand]) -> None:
     """The sum over one of the two time axes: choose the windows, and emit everything the field is made of."""
     fields = [o for o in operands if len(o.axes) == 2]
-    if len(fields) != 1 or len(summed) > 2 or node.op not in ("MatMul", "Einsum"):
+    if len(fields) != 1 or len(summed) > 2 or not traits(node.op, node.domain).multiplies:
         ctx.ask.refuse(
             node, "it sums over time where two matrices of frame against frame meet", HINT, kind=Kind.ATTENTION
         )
@@ -33,7 +34,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
     value = values[0].fact
     along = over(ctx, node, field, value)
     seen = seen_rows(ctx, node, along, lambda found, start: certain(ctx, node, along, found).needed)
-    view = view_of(ctx, node, along, seen, alike=field_alike(ctx, field.name))
+    view = view_of(ctx, node, along, seen, alike=field_alike(ctx.ask, field.name))
     given: dict[int, Deferred | None] = {}
     for o in operands:
         if o is field:

@@ -11,14 +11,14 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Window, Windows, deferred, never
+from pulsify.analysis.fields.alike import known_alike
+from pulsify.analysis.fields.operand import Operand
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked
 from pulsify.analysis.questions import Unclear
 from pulsify.analysis.template import Template, find, in_step
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.ops.field_alike import known_alike
-from pulsify.ops.field_operand import Operand
 from pulsify.ops.growing import growing_template
 from pulsify.plan.attention_view import MOST_LOOKED
 from pulsify.plan.context import Context
@@ -27,7 +27,11 @@ from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same
 
 PULSES = 34  # that are looked at beyond the windows of one
+
+
 MERGES = ("Reshape", "Flatten")  # axes, so that one entry for all streams is too few
+
+
 FOLDED_HEADS = (
     "a mask or bias that differs by head, or from pulse to pulse, has no room for the batch on the first axis"
 )

@@ -12,7 +12,9 @@ import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
 from pulsify.analysis.facts import Deferred, Field, Layout, Offsets, Part, Side, Window, Wire, deferred
-from pulsify.analysis.mask_cells import Cells
+from pulsify.analysis.fields.cells import AllRows
+from pulsify.analysis.fields.operand import Operand, parts
+from pulsify.analysis.mask_cells import CELLS, Cells
 from pulsify.analysis.proof.claims import prove
 from pulsify.analysis.proof.numbers import Looked, follower, length_of
 from pulsify.analysis.template import in_step
@@ -22,8 +24,6 @@ from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
-from pulsify.ops.field_cells import AllRows
-from pulsify.ops.field_operand import Operand, parts
 from pulsify.ops.field_template import field_template
 from pulsify.ops.growing import grow, horizon
 from pulsify.plan.attention_view import Seen, View, choose_view, reaches
@@ -34,8 +34,14 @@ from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
 
 REPEATS, FAR = 4, 1 << 18  # periods of the length at whose ends rows are looked at, if one is no longer than so many
+
+
 MOST_CELLS = 400_000_000  # looked at there, in all
+
+
 AT_ONCE = 1 << 21  # cells
+
+
 Pick = Callable[[Cells, int], Array]  # of some rows, the first of which is this, the cells that they look at
 
 
@@ -178,7 +184,8 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
         if node is None:
             continue
         run = ctx.ask.traces.longest
-        if node.op == "Where" and not run[node.inputs[0]].known:
+        law = CELLS.of(node)
+        if law is not None and law.kind == "chooses" and not run[node.inputs[0]].known:
             return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
@@ -255,7 +262,7 @@ def _cells(ctx: Context, node: Node, over: Over, run: Trace, rows: slice) -> Cel
     o, row, col = over.field, over.row, over.col
     fact = o.fact
     if not isinstance(fact, Field) and not run[o.name].known:  # it never repeats: what it is made of may tell
-        fact = parts(ctx, node, o.name)
+        fact = parts(ctx.ask, node, o.name)
     if not isinstance(fact, Field):
         return cell.constants(run[o.name].cut(row, rows), (row, col))
     turned = fact.sides[0].axis != row
@@ -297,7 +304,8 @@ def _refuse_scaled(ctx: Context, name: str, found: Cells) -> None:
         factors = [
             float(np.abs(run[i].array).max(initial=0)) for i in read if run[i].known and not ctx.ask.time_axes(i)
         ]
-        if node is not None and node.op == "Mul" and cell.ADDED <= max(factors, default=0) < math.inf:
+        law = CELLS.of(node) if node is not None else None
+        if node is not None and law is not None and law.scales and cell.ADDED <= max(factors, default=0) < math.inf:
             ctx.ask.refuse(
                 node,
                 f"it multiplies scores by {max(factors):.4g}, so that data alone may put every key of a row as low as "

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Static, Wire
+from pulsify.analysis.proof.failing import LOOKS_UP
+from pulsify.analysis.values.extremes import always_below
+from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.moves import COLUMNS, numbers_of, taken
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.indexing import moved_axes
+from pulsify.lengths.series import Unsure, constant
 from pulsify.ops.gather import frames_by_index
 from pulsify.ops.pointwise import clone, pointwise
 from pulsify.ops.registry import rule
@@ -98,3 +106,47 @@ def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
     dtype = ctx.ask.dtype(node.inputs[1]).numpy()
     low, high = (ctx.builder.constant(v.astype(dtype), "int") for v in (-sizes, sizes - 1))
     return ctx.builder.op("Min", ctx.builder.op("Max", places, low), high)
+
+
+# ---- values by length
+@VALUES("GatherND")
+def gather_nd_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    index = f.spread(ins[1])
+    if (entry := _same_entry(f, node, ins, index)) is not None:
+        return entry
+    if node.attr("batch_dims", 0) or not index.sizes[-1].constant or index.sizes[-1].item != 1:
+        raise Unsure("it picks single entries")
+    v = f.spread(ins[0])
+    if index.rank - 1 in index.uses:
+        raise Unsure("it picks single entries")
+    places = moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
+    to = {c: c + index.rank - 2 for c in range(1, v.rank)}
+    return numbers_of(f, node, taken(f, ins[0], v, 0, places, to, wraps=True))
+
+
+def _same_entry(f: Follower, node: Node, ins: list[Value], index: Spread) -> Spread | None:
+    """Entries that are the same wherever they are picked from, at places that exist at every length."""
+    v = f.spread(ins[0])
+    if v.slope or v.uses or v.near or node.attr("batch_dims", 0) or not index.sizes[-1].constant:
+        return None
+    axes = int(index.sizes[-1].item)
+    source = f.model.producers.get(node.inputs[1])
+    columns = COLUMNS.of(source) if source is not None else None
+    names = columns(source, index.rank) if source is not None and columns is not None else None
+    parts = [f.value(i) for i in names] if names is not None else [ins[1]] * axes
+    if len(parts) != axes:
+        return None
+    zero = constant(0, f.unit)
+    for axis, part in enumerate(parts):
+        moves = axis not in v.times and v.lo != v.hi and (f.spread(part).slope or f.spread(part).uses)
+        inside = always_below(f, part, v.sizes[axis]) and always_below(f, zero, part, strictly=False)
+        if moves or not inside:
+            return None
+    return replace(v, sizes=(*index.sizes[:-1], *v.sizes[axes:]), limit=min(v.limit, index.limit))
+
+
+@LOOKS_UP("GatherND")
+def rows_named(f: Follower, node: Node) -> int | None:
+    """The first axis, if one number names an entry."""
+    columns = f.sizes_of(node.inputs[1])[-1]
+    return None if node.attr("batch_dims", 0) or not (columns.constant and columns.item == 1) else 0

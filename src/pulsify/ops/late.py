@@ -16,20 +16,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.axes import reduced_axes
 from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Static, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed, fixed_value
+from pulsify.core.facet import Facet
 from pulsify.emit.builder import Builder
 from pulsify.emit.carry import per_stream
 from pulsify.emit.fold import DOUBLE, SHORT, Fold
 from pulsify.emit.frames import aligned
 from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import reduced_axes
 from pulsify.ops.fold import Scores, finished, over_all, scores, sizes_of
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, check_known
 
-MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Dropout")
+LateLaw = Callable[[Context, Node, "list[Fact | None]"], "Late | Plan | None"]  # None: nothing is known of it
+LATE = Facet[LateLaw](
+    "late",
+    "what it makes of frames that are joined with a value of the whole stream",
+    default=lambda t: _moved if t.copies else None,
+)
 
 
 def reads_late(ctx: Context, node: Node) -> bool:
@@ -39,15 +45,14 @@ def reads_late(ctx: Context, node: Node) -> bool:
 def late_rule(ctx: Context, node: Node) -> Plan | None:
     """What may be done with frames that are joined with a value of the whole stream, until they are summed up."""
     facts = [ctx.ask.facts.get(n) or ctx.ask.fact(n) if n else None for n in node.inputs]
-    if node.op in ("ReduceSum", "ReduceMean"):
-        return _reduced(ctx, node)
-    if node.op == "MatMul":
-        return _contracted(ctx, node, facts)
-    made = _moved(ctx, node, facts) if node.op in MOVES else _joined(ctx, node, facts)
-    if made is None:
+    law = LATE.of(node)
+    result = None if law is None else law(ctx, node, facts)
+    if isinstance(result, Plan):
+        return result
+    if result is None:
         ctx.ask.operand(node, next(n for n in node.reads if isinstance(ctx.ask.facts.get(n), Late)))
-    assert made is not None
-    ctx.ask.facts[node.outputs[0]] = made
+    assert result is not None
+    ctx.ask.facts[node.outputs[0]] = result
     return None
 
 
@@ -66,31 +71,39 @@ def _moved(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     return replace(late, logits=moved) if isinstance(moved, Wire) and not moved.layout.folded else None
 
 
-def _joined(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
-    if node.op == "Exp":
-        return _exponential(facts[0])
-    if node.op == "Pow":
-        power = node.inputs[1]
-        if ctx.ask.known(power) is None or not fixed(ctx.ask, node, power):
-            return None
-        value = fixed_value(ctx.ask, node, power, "power")
-        return _squared(facts[0]) if value.size == 1 and float(value.item()) == 2 else None
-    if node.op not in ("Mul", "Div") or len(facts) != 2:
+def raised(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
+    """To the power of two."""
+    power = node.inputs[1]
+    if ctx.ask.known(power) is None or not fixed(ctx.ask, node, power):
         return None
+    value = fixed_value(ctx.ask, node, power, "power")
+    return _squared(facts[0]) if value.size == 1 and float(value.item()) == 2 else None
+
+
+def divided(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     left, right = facts
-    if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
+    return _scaled(node, left, right) if isinstance(left, Late) and isinstance(right, Static) else None
+
+
+def multiplied(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
+    left, right = facts
+    if node.inputs[0] == node.inputs[1]:
         return _squared(left)
-    if isinstance(right, Late) and not isinstance(left, Late) and node.op == "Mul":
+    if isinstance(right, Late) and not isinstance(left, Late):
         left, right = right, left
     if not isinstance(left, Late):
         return None
     if isinstance(right, Static):
-        return replace(left, scales=(*left.scales, (node.op, right)))
-    if node.op == "Div" or not isinstance(right, (Late, Wire)) or not _aligned(ctx, node):
+        return _scaled(node, left, right)
+    if not isinstance(right, (Late, Wire)) or not _aligned(ctx, node):
         return None
     if isinstance(right, Wire):
         return _times(left, _unfolded(ctx, node, left, right))
     return _product(left, right)
+
+
+def _scaled(node: Node, late: Late, by: Static) -> Late:
+    return replace(late, scales=(*late.scales, (node.op, by)))
 
 
 def _aligned(ctx: Context, node: Node) -> bool:
@@ -100,8 +113,9 @@ def _aligned(ctx: Context, node: Node) -> bool:
     return len(axes) == 1
 
 
-def _exponential(late: Fact | None) -> Late | None:
+def exponential(ctx: Context, node: Node, facts: list[Fact | None]) -> Late | None:
     """exp(x - max(x)), as a softmax or a log-sum-exp is written by hand."""
+    (late,) = facts
     plain = isinstance(late, Late) and late.power == 1 and not late.factors and not late.scales and late.logits is None
     if not plain or not isinstance(late, Late) or late.value is None:
         return None
@@ -340,11 +354,11 @@ def _broadcast(wires: Sequence[Wire], rank: int) -> Sizes:
     return tuple(out)
 
 
-def _reduced(ctx: Context, node: Node) -> Plan | None:
+def summed(ctx: Context, node: Node, facts: list[Fact | None]) -> Plan:
     """A sum or mean over time, perhaps over other axes too."""
     name = node.inputs[0]
     late = ctx.ask.facts.get(name)
-    times, axes = ctx.ask.time_axes(name), reduced_axes(ctx, node)
+    times, axes = ctx.ask.time_axes(name), reduced_axes(ctx.ask, node)
     if not isinstance(late, Late) or not set(times) <= axes or any(ctx.ask.sizes_static(name)[a] < 0 for a in axes):
         ctx.ask.operand(node, name)
     assert isinstance(late, Late)
@@ -378,15 +392,15 @@ def _rank(wires: Sequence[Wire]) -> int:
     return max(w.layout.rank for w in wires)
 
 
-def _contracted(ctx: Context, node: Node, facts: list[Fact | None]) -> Plan | None:
+def contracted(ctx: Context, node: Node, facts: list[Fact | None]) -> Plan:
     """Weights times values, summed over time by a product of matrices."""
     at = next(i for i, f in enumerate(facts) if isinstance(f, Late))
     late, other = facts[at], facts[1 - at]
     assert isinstance(late, Late)
     ranks = [len(ctx.ask.dims(n)) for n in node.inputs]
-    summed = [ctx.ask.time_axes(n) == [r + c] for n, r, c in zip(node.inputs, ranks, (-1, -2), strict=True)]
+    over_time = [ctx.ask.time_axes(n) == [r + c] for n, r, c in zip(node.inputs, ranks, (-1, -2), strict=True)]
     plain = isinstance(other, Wire) and not other.layout.folded and late.value is None and late.logits is not None
-    if min(ranks) < 2 or not all(summed) or not plain:
+    if min(ranks) < 2 or not all(over_time) or not plain:
         ctx.ask.operand(node, node.inputs[at])
     assert isinstance(other, Wire)
 

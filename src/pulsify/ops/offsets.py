@@ -19,14 +19,15 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import ALL, Deferred, Layout, Window, Wire, deferred, emitted
+from pulsify.analysis.fields.shift import Places, Shown
 from pulsify.analysis.proof.numbers import Looked, follower, rows_of
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.values.follow import Fixed
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
-from pulsify.ops.shift import Places, Shown
 from pulsify.plan.context import Context
 from pulsify.trace.traced import Array, known
 
@@ -109,9 +110,12 @@ def _straight(ctx: Context, name: str) -> bool:
 
 def _of_constant(ctx: Context, node: Node) -> bool:
     """Does it show rows of a constant, one after the other?"""
-    if node.op not in ("Slice", "Gather") or ctx.ask.time_axes(node.inputs[0]) or node.inputs[0] not in _constants(ctx):
+    kind = traits(node.op, node.domain)
+    if not kind.moves or kind.axes not in ("cut", "pick"):
         return False
-    return node.op == "Slice" or _straight(ctx, node.inputs[1])
+    if ctx.ask.time_axes(node.inputs[0]) or node.inputs[0] not in _constants(ctx):
+        return False
+    return kind.axes == "cut" or _straight(ctx, node.inputs[1])
 
 
 def _constants(ctx: Context) -> Mapping[str, object]:

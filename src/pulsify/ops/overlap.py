@@ -10,8 +10,8 @@ Col2Im says so itself; Scatter says it by a table of places, which is read off a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -21,17 +21,23 @@ from pulsify.analysis.facts import Window, Wire
 from pulsify.analysis.proof.claims import fixed_value, prove
 from pulsify.analysis.proof.numbers import length_of, measured, numbers
 from pulsify.analysis.unused import zero_entries
+from pulsify.analysis.values.follow import VALUES, Few, Follower, Value
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths import affine_array as many
+from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
+from pulsify.lengths.series import Series, Unsure, add, choose, compare, constant
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import Trace
+from pulsify.trace.shapes import NO_LARGER, always
 from pulsify.trace.traced import Array
+from pulsify.trace.usage import ROLE, Derived, Role, Use, Walk
 
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
@@ -256,3 +262,53 @@ def _summed(ctx: Context, wire: Wire, x: ir.Value, places: Places, reach: Reach,
         shown = b.constant(weight.reshape(*weight.shape, *[1] * (wire.layout.rank - axis - 1)), "weight")
         taken = b.op("Where", shown, taken, b.constant(np.array(0, wire.dtype.numpy()), "zero"))
     return b.op("ReduceSum", taken, b.ints(axis + 1), keepdims=0)
+
+
+# ---- roles of inputs
+@ROLE("ScatterND", "ScatterElements")
+def _marked(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    """Some of its entries are replaced."""
+    known = walk.known(node.outputs[0])
+    if tuple(own) == (0,) and known:
+        return own[0]
+    if known and walk.timed(node.inputs[0]):
+        walk.say(node, Use.LENGTH, f"marks a frame of '{node.inputs[0]}'")
+    else:
+        walk.into_data(node, own)
+    return Derived()
+
+
+# ---- at one length
+NO_LARGER.add({"ScatterND": always, "ScatterElements": always})
+
+
+# ---- values by length
+@VALUES("ScatterND", "ScatterElements")
+def scatter_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """Single entries at places that go with the length; of other writes only the size is certain, not what it holds."""
+    v = f.spread(ins[0])
+    try:
+        if node.op == "ScatterND" and str(node.attr("reduction", "none")) == "none" and len(v.times) == 1:
+            return _written(f, v, v.times[0], f.few(ins[1]), f.spread(ins[2]))
+    except Unsure:
+        pass
+    near = {pair(ORIGIN, c): FAR for c in (T, *v.times)}
+    return Spread(v.sizes, lo=-FAR, hi=FAR, near=near, uses=frozenset({T, *v.times}), floating=v.floating)
+
+
+def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -> Spread:
+    """A value with entries written where the rows of an index say: others where the frame is the one they name."""
+    if axis >= index.shape[-1] or updates.times:
+        raise Unsure("it writes along time")
+    new = many.exactly(updates)
+    entry = replace(new, sizes=v.sizes, uses=new.uses & {T})
+    for place in {id(p): p for p in index.reshape(-1, index.shape[-1])[:, axis]}.values():
+        if not isinstance(place, Series):
+            raise Unsure("where it writes is no linear function of the length")
+        below = compare(place, constant(0, f.unit), np.less)
+        frame = choose(below, add(place, v.sizes[axis]), place)  # negative ones count from the end
+        line = f.spread(Few(np.array(frame, object)))
+        slope = {axis: Fraction(1), **{c: -q for c, q in line.slope.items()}}
+        off = replace(line, sizes=v.sizes, slope=slope, lo=-line.hi, hi=-line.lo, uses=line.uses | {axis})
+        v = many.chosen(v.sizes, many.decided(off), entry, v)
+    return v

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Window, Wire, emitted
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured, numbers, runs_from
 from pulsify.analysis.proof.values import known_at
+from pulsify.analysis.rows.reaches import ROW_READS, in_pieces
+from pulsify.analysis.rows.wanted import RowRead, Wanted
+from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.moves import numbers_in
+from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
-from pulsify.lengths.series import Series, add, compare, constant, extreme
+from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.float_limits import Drift
+from pulsify.lengths.joining import framed, side_by_side
+from pulsify.lengths.series import Series, Unsure, add, compare, constant, extreme
+from pulsify.lengths.sizes import Sizes, whole_item
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill, mirrored_wire
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read, settled
+from pulsify.trace.shapes import CHECK, Inputs
+from pulsify.trace.traced import CannotRun
+from pulsify.trace.usage import SIZED, Sized
 
 MODES = ("constant", "edge", "reflect")
 
@@ -162,3 +176,84 @@ def _value(ctx: Context, node: Node) -> float | int:
         return 0
     array = fixed_value(ctx.ask, node, node.input(2), "padding value").reshape(-1)
     return array[0].item() if array.size else 0
+
+
+# ---- roles of inputs
+SIZED.add({"Pad": Sized((1,), "part")})
+
+
+# ---- at one length
+@CHECK("Pad")
+def _mirrors_what_there_is(node: Node, ins: Inputs) -> None:
+    x, pads = ins[0], ins[1]
+    if node.attr("mode", "constant") != "reflect" or x is None or pads is None or not pads.known or len(ins) > 3:
+        return
+    if any(int(a) >= max(d, 1) for row in pads.array.reshape(2, -1) for a, d in zip(row, x.dims, strict=True)):
+        raise CannotRun(node, "it reflects more frames than there are")
+
+
+# ---- values by length
+@VALUES("Pad")
+def pad_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    pads = [int(p) for p in f.fixed(ins[1]).reshape(-1)]
+    axes = [int(a) % v.rank for a in f.fixed(ins[3]).reshape(-1)] if len(ins) > 3 and ins[3] else list(range(v.rank))
+    if str(node.attr("mode", "constant")) != "constant" or min(pads) < 0:
+        raise Unsure("it is padded with entries of its own")
+    fill = float(f.fixed(ins[2]).reshape(-1)[0]) if len(ins) > 2 and ins[2] is not None else 0.0
+    n = len(axes)
+    for i, axis in enumerate(axes):
+        front, behind = pads[i], pads[i + n]
+        if not front and not behind:
+            continue
+        sizes = list(v.sizes)
+        sizes[axis] = add(sizes[axis], constant(front + behind, f.unit))
+        other = Spread(tuple(sizes), lo=fill, hi=fill, floating=v.floating, drift=Drift(v.drift.digits))
+        if axis in v.times:
+            v = framed(v, axis, tuple(sizes), front, behind, [other])
+        else:
+            v = side_by_side([replace(v, sizes=tuple(sizes)), other], tuple(sizes))
+    return v
+
+
+@SIZES("Pad")
+def pad_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    out, pads = list(sizes[0]), numbers_in(f, f.value(node.inputs[1]))
+    axes = list(range(len(out)))
+    if node.input(3):
+        axes = [whole_item(a) % len(out) for a in numbers_in(f, f.value(node.inputs[3]))]
+    for i, axis in enumerate(axes):
+        out[axis] = add(out[axis], add(pads[i], pads[i + len(axes)]))
+    return tuple(out)
+
+
+# ---- rows of known tables
+@ROW_READS("Pad")
+def _padded_rows(w: Wanted) -> list[RowRead]:
+    sizes, pads = w.sizes(), w.rows.numbers(w.node.inputs[1])
+    rank = len(sizes)
+    axes = [a % rank for a in w.rows.integers(w.node.inputs[3])] if w.node.input(3) else list(range(rank))
+    fill = w.node.input(2) or ""
+    is_constant = str(w.node.attr("mode", "constant")) == "constant"
+    padded = False
+    for i, axis in enumerate(axes):
+        front, behind = pads[i], pads[i + len(axes)]
+        if axis == w.axis or not any(n.values.any() for n in (front, behind)):
+            continue
+        for n in (front, behind, sizes[axis]):
+            w.rows.item(n, "another axis is padded, otherwise at every length")
+        padded = True
+    if padded and not is_constant:
+        raise Unsure("it is padded with entries of its own")
+    reads = [RowRead(fill, None, None)] if padded else []
+    if w.axis not in axes or w.axis is None:
+        return [*reads, w.read(0, w.axis)]
+    at = axes.index(w.axis)
+    inside = w.node.inputs[0], sizes[w.axis]
+    around = in_pieces(w, [("", pads[at]), inside, ("", pads[at + len(axes)])])
+    if not is_constant and any(not r.name for r in around):
+        raise Unsure("it is padded with entries of its own")
+    return [*reads, *(r if r.name else replace(r, name=fill, axis=None, place=None) for r in around)]
+
+
+AMOUNTS.add({"Pad": (1,)})

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis import mask_cells as cell
+from pulsify.analysis.axes import axis_maps, repeats_one
 from pulsify.analysis.facts import (
     Deferred,
     Field,
@@ -26,16 +27,16 @@ from pulsify.analysis.facts import (
     deferred_all,
     emitted,
 )
+from pulsify.analysis.fields.cells import cells_of
+from pulsify.analysis.fields.operand import Operand, check_beside, check_shape, operand_of
+from pulsify.analysis.mask_cells import CELLS
 from pulsify.analysis.questions import Unclear
 from pulsify.core.refusal import Kind
 from pulsify.core.roles import POSITIONS, SCORES, WEIGHTS, mark
 from pulsify.core.traits import traits
 from pulsify.emit.frames import aligned
 from pulsify.frontend.model import Node
-from pulsify.ops.axismap import axis_maps, repeats_one
-from pulsify.ops.field_cells import cells_of
-from pulsify.ops.field_operand import Operand, check_beside, check_shape, operand_of
-from pulsify.ops.field_reduce import REDUCTIONS, field_reduce
+from pulsify.ops.field_reduce import ROW_REDUCTIONS, field_reduce
 from pulsify.ops.field_sum import field_sum
 from pulsify.ops.field_template import field_template
 from pulsify.ops.field_view import inside
@@ -53,29 +54,27 @@ def meets(ctx: Context, node: Node) -> bool:
 
 def field_rule(ctx: Context, node: Node) -> None:
     """File the output of a node with fields around it: a field again, or the wire that a sum makes of it."""
-    maps = axis_maps(ctx, node)
+    maps = axis_maps(ctx.ask, node)
     if maps is None:
         _moved(ctx, node)
         return
     read = 1 if traits(node.op).shapes else len(node.inputs)  # the target shape is worked out anew
-    operands = [operand_of(ctx, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
+    operands = [operand_of(ctx.ask, node, i, name, maps[i]) for i, name in enumerate(node.inputs[:read]) if name]
     summed = [o for o in operands if -1 in o.axes.values()]
-    if summed and node.op in REDUCTIONS:
+    if summed and ROW_REDUCTIONS.of(node) is not None:
         field_reduce(ctx, node, summed[0])
     elif summed:
         field_sum(ctx, node, operands, summed)
     else:
         for output in (o for o in node.outputs if o):
             _file_field(ctx, node, output, operands)
-        if node.op in ("Reshape", "Expand", "Tile"):
-            check_shape(ctx, node)
+        if traits(node.op).shapes and node.input(1):
+            check_shape(ctx.ask, node)
         if traits(node.op).elementwise:
-            check_beside(ctx, node, operands)
+            check_beside(ctx.ask, node, operands)
 
 
 # ---- fields
-
-
 def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) -> None:
     times = ctx.ask.time_axes(name)
     if len(times) != 2:
@@ -102,7 +101,7 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
         sizes=tuple(0 if i in axes else s for i, s in enumerate(ctx.ask.sizes_static(name))),
         sides=(sides[0], sides[1]),
         dtype=ctx.ask.dtype(name),
-        cells=cells_of(ctx, node, operands, axes),
+        cells=cells_of(ctx.ask, node, operands, axes),
         take=take,
         bounded=_bounded(ctx, node, operands, axes),
         product=_product(node, operands),
@@ -111,21 +110,12 @@ def _file_field(ctx: Context, node: Node, name: str, operands: list[Operand]) ->
 
 
 def _bounded(ctx: Context, node: Node, operands: list[Operand], axes: tuple[int, int]) -> frozenset[int]:
-    if node.op == "Softmax":
+    law = CELLS.of(node)
+    if law is None:
+        return frozenset()
+    if law.kind == "normalises" and not law.logarithm:
         return frozenset({node.attr("axis", -1) % len(ctx.ask.dims(node.outputs[0]))}) & frozenset(axes)
-    if node.op in (  # not Where: rows without any real key are NaN, and it may show what was never there
-        "Mul",
-        "Identity",
-        "Cast",
-        "Dropout",
-        "Transpose",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Expand",
-        "Slice",
-        "Gather",
-    ):
+    if law.kind == "moves" or law.same or law.scales:  # a choice of rows without any real key may show what never was
         fields = [o for o in operands if isinstance(o.fact, Field)]
         out = [frozenset(o.axes[a] for a in o.fact.bounded) for o in fields if isinstance(o.fact, Field)]
         beside = frozenset(a for o in operands if isinstance(o.fact, Wire) for a in o.axes.values())  # NaN, perhaps
@@ -138,7 +128,7 @@ def _product(node: Node, operands: list[Operand]) -> tuple[Node, int] | None:
     if (field := _only_field(node, operands)) is not None:
         return field.product
     tables = [o for o in operands if o.fact is None and len(o.axes) == 1]
-    return (node, tables[0].index) if len(tables) == 1 and node.op in ("MatMul", "Einsum") else None
+    return (node, tables[0].index) if len(tables) == 1 and traits(node.op).multiplies else None
 
 
 def _only_field(node: Node, operands: list[Operand]) -> Field | None:
@@ -323,8 +313,6 @@ def _masked(ctx: Context, o: Operand, x: ir.Value | None, within: Deferred) -> i
 
 
 # ---- moved about: the relative shift
-
-
 def _moved(ctx: Context, node: Node) -> None:
     """Pads, reshapes, slices and joins that move cells to other places: kept as a list until someone looks."""
     name = node.outputs[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +11,23 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.sizes import SIZES
+from pulsify.analysis.values.windows import windowed, windowed_sizes
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
-from pulsify.ops.conv import Probes, beside_time, no_gaps, settle_other_pads, taps
+from pulsify.ops.conv import Probes, beside_time, check_kernel, no_gaps, settle_other_pads, taps
 from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill, overrun
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
+from pulsify.trace.shapes import CHECK, INFERRED, Dims, Inputs
+from pulsify.trace.usage import ROLE, Role, Walk
 
 
 @rule("MaxPool", "AveragePool", "LpPool", says="ceil_mode, count_include_pad, dilation, SAME pads")
@@ -156,3 +162,41 @@ def _counts_end(node: Node, wire: Wire, t: Probes, reach: Reach, length: Length)
 
 def _dilations(node: Node, t: Probes) -> tuple[int, ...] | None:
     return (t.dilation,) if t.dilation != 1 else None
+
+
+# ---- roles of inputs
+@ROLE("MaxPool", "AveragePool")
+def _at_lower_rate(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    """A mask at a lower rate."""
+    if walk.known(node.outputs[0]):
+        return own.get(0)
+    walk.into_data(node, own)
+    return None
+
+
+# ---- at one length
+@CHECK("MaxPool", "AveragePool", "LpPool")
+def _kernel_fits(node: Node, ins: Inputs) -> None:
+    check_kernel(node, ins, node.attr("kernel_shape"))
+
+
+@INFERRED("MaxPool", "AveragePool", "LpPool")
+def _windows_that_start(node: Node, ins: Inputs, dims: Dims) -> Dims:
+    """With ceil_mode, shape inference counts a window that starts past the end; the runtime does not."""
+    if not node.attr("ceil_mode", 0) or ins[0] is None:
+        return dims
+    n, sizes = len(dims) - 2, ins[0].dims[2:]
+    strides, pads = node.attr("strides", (1,) * n), node.attr("pads", (0,) * (2 * n))
+    kept = [d - ((d - 1) * s >= size + p) for d, s, size, p in zip(dims[2:], strides, sizes, pads, strict=False)]
+    return (*dims[:2], *kept)
+
+
+# ---- values by length
+VALUES("MaxPool", "AveragePool", "LpPool")(windowed)
+
+
+SIZES("MaxPool", "AveragePool", "LpPool")(windowed_sizes)
+
+
+# ---- rows of known tables
+ROW_READS("MaxPool", "AveragePool", "LpPool")(windowed_rows)

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed_value
+from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.reductions import running_sum
+from pulsify.analysis.values.sizes import SIZES, same_size
 from pulsify.core.refusal import Kind
 from pulsify.emit.carry import carry
 from pulsify.emit.fold import SHORT
 from pulsify.emit.frames import along, real_frames
 from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
+from pulsify.lengths.series import Unsure
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.range import exact_up_to
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.known_facts import counter
 from pulsify.plan.plan import Plan, Read
+from pulsify.trace.usage import ROLE, Derived, Extent, Role, Walk
 
 NEUTRAL = {"CumSum": 0, "CumProd": 1}
+
+
 JOIN = {("CumSum", False): "Add", ("CumSum", True): "Sub", ("CumProd", False): "Mul"}  # True: with its sign off
+
+
 # A state starts at 0, but only -0.0 + x is x, sign and all: these are kept with the sign off.
 SIGNED_ZERO = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -115,3 +124,22 @@ def _counted(ctx: Context, node: Node, wire: Wire) -> Wire | None:
 
     layout = Layout(wire.layout.sizes, wire.layout.axis, count.layout.outer)
     return Wire(name, layout, wire.dtype, None, None, take)
+
+
+# ---- roles of inputs
+@ROLE("CumSum")
+def _summed_up(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    return own[0] if isinstance(own.get(0), Extent) else Derived()
+
+
+# ---- values by length
+@VALUES("CumSum")
+def running_values(f: Follower, node: Node, ins: list[Value]) -> Value:
+    v = f.spread(ins[0])
+    axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
+    if node.attr("reverse", 0) and axis in v.times:
+        raise Unsure("it is a running sum of what grows")
+    return running_sum(f, node, v, axis)
+
+
+SIZES("CumSum")(same_size)

@@ -20,6 +20,7 @@ from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read, Whole
 from pulsify.plan.wanted import wanted_by_anyone, zero
+from pulsify.trace.usage import ROLE, Role, Use, Walk
 
 LENGTHS, FIRST_STATE = 4, 5  # inputs: sequence_lens, initial_h (and initial_c)
 
@@ -169,3 +170,15 @@ def _per_row(ctx: Context, real: ir.Value, sizes: tuple[int, ...]) -> ir.Value:
     if rows is None:
         return b.op("Expand", b.reshape(real, [1]), b.ints(sizes[1]))
     return b.reshape(b.op("Expand", real, b.ints(1, -rows)) if rows < -1 else real, [-1])
+
+
+# ---- roles of inputs
+@ROLE("LSTM", "GRU", "RNN")
+def _length_of_sequences(walk: Walk, node: Node, own: Mapping[int, Role]) -> Role | None:
+    if tuple(own) != (LENGTHS,):
+        walk.into_data(node, own)
+    elif 0 in walk.timed(node.inputs[0]):
+        walk.say(node, Use.LENGTH, "takes it as the length of its sequences")
+    else:
+        walk.say(node, Use.OTHER, "takes it as the length of sequences that are not the stream")
+    return None

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pulsify.analysis.facts import Late, Prefix, Static, Wire
 from pulsify.analysis.proof.numbers import uncertain
+from pulsify.analysis.questions import Questions
 from pulsify.core.boundary import foreign, processing, public
 from pulsify.core.custom import WHOLE, split
-from pulsify.core.facet import Facet
-from pulsify.core.refusal import Kind
+from pulsify.core.facet import Facet, full_name
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure
 from pulsify.plan.context import Context, Misaligned
@@ -30,6 +31,8 @@ class Entry:
 
 
 STREAM = Facet[Entry]("stream", "which frames an output frame reads, how many there are, how a window is computed")
+
+
 RULES = STREAM.answers
 
 
@@ -94,7 +97,9 @@ def _apply(ctx: Context, node: Node) -> None:
     from pulsify.ops.late import late_rule, reads_late
     from pulsify.ops.pairwise import field_rule, meets
 
-    _check_noise(ctx, node)
+    check = REQUIRED.of(node)
+    if check is not None:
+        check(ctx.ask, node)
     _latch(ctx, node)
     if reads_late(ctx, node):
         plan = late_rule(ctx, node)
@@ -104,7 +109,7 @@ def _apply(ctx: Context, node: Node) -> None:
     if meets(ctx, node):
         field_rule(ctx, node)
         return
-    key = f"{node.domain}::{node.op}" if node.domain else node.op
+    key = full_name(node)
     entry = STREAM.of(node)
     if entry is None:
         ctx.ask.refuse(
@@ -121,25 +126,14 @@ def _apply(ctx: Context, node: Node) -> None:
         execute(ctx, node, plan)
 
 
-def _check_noise(ctx: Context, node: Node) -> None:
-    """A Dropout that trains draws numbers: a check by running it would see that only by chance."""
-    if node.op != "Dropout" or len(node.inputs) < 3 or not node.inputs[2]:
-        return
-    told = [run[node.inputs[2]] for run in ctx.ask.traces.runs]
-    if not all(value.known and not value.array.any() for value in told):
-        ctx.ask.refuse(
-            node,
-            "it is told to train: it drops entries at random",
-            "export the model in inference mode (module.eval())",
-            kind=Kind.EXPORT,
-        )
-
-
-TAKES_PREFIX = ("Concat", "Reshape", "Squeeze", "Unsqueeze")  # first frames as they are, without waiting for them
-
-
 def _latch(ctx: Context, node: Node) -> None:
     """First frames that a node reads as a value are one from here on."""
-    for name in node.reads if node.op not in TAKES_PREFIX else ():
+    kind = traits(node.op, node.domain)
+    if kind.regroups or kind.axes == "join":  # they take first frames as they are, without waiting for them
+        return
+    for name in node.reads:
         if isinstance(ctx.ask.facts.get(name), Prefix) and ctx.ask.latch is not None:
             ctx.ask.latch(name)
+
+
+REQUIRED = Facet[Callable[[Questions, Node], None]]("required", "what must hold, whichever way it is streamed")

@@ -16,18 +16,28 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from pulsify.analysis.facts import BEHIND, Deferred, Layout, Outer, Prefix, Window, Wire, emitted
+from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
+from pulsify.analysis.values.follow import VALUES, Few, Follower, Value
+from pulsify.analysis.values.moves import axes_of, carried, few_moved, numbers_in
+from pulsify.analysis.values.sizes import SIZES, stand_ins
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths.indexing import moved_axes
+from pulsify.lengths.regrouping import regrouped
 from pulsify.lengths.series import Series, constant, divide, multiply
+from pulsify.lengths.sizes import Sizes, as_target, product
 from pulsify.ops.pointwise import clone, static
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import INFERRED, Dims, Inputs
+from pulsify.trace.traced import CannotRun, Empty
+from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 
 
 @rule(
@@ -302,3 +312,83 @@ def _blocks(ctx: Context, node: Node, wire: Wire, reach: Reach) -> Plan:
         return (ctx.builder.slice(out, wire.layout.axis, skip, skip + window.frames),)
 
     return Plan((Read(wire, reach),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+
+
+# ---- roles of inputs
+SIZED.add({"Reshape": Sized((1,), "all")})
+
+
+ROLE.add(dict.fromkeys(("DepthToSpace", "SpaceToDepth"), Walk.moved))
+
+
+# ---- at one length
+@INFERRED("Reshape")
+def _as_many_entries(node: Node, ins: Inputs, dims: Dims) -> Dims:
+    x = ins[0]
+    if x is not None and min(dims, default=0) >= 0 and math.prod(dims) != math.prod(x.dims):
+        if 0 in dims:
+            raise Empty(node, dims)
+        raise CannotRun(node, f"its input of shape {list(x.dims)} has no shape {list(dims)}")
+    return dims
+
+
+# ---- values by length
+def reshaped_sizes(f: Follower, node: Node, own: Sizes, ins: Sequence[Value | None]) -> Sizes:
+    zeros = bool(node.attr("allowzero", 0))
+    return as_target(numbers_in(f, ins[1]), own, f.unit, zeros)
+
+
+def flattened_sizes(f: Follower, node: Node, own: Sizes, ins: Sequence[Value | None]) -> Sizes:
+    axis = node.attr("axis", 1) % (len(own) + 1)
+    return product(own[:axis], f.unit), product(own[axis:], f.unit)
+
+
+def squeezed_sizes(f: Follower, node: Node, own: Sizes, ins: Sequence[Value | None]) -> Sizes:
+    axes = axes_of(f, node, ins, len(own)) or {a for a, s in enumerate(own) if s.constant and s.item == 1}
+    return tuple(s for a, s in enumerate(own) if a not in axes)
+
+
+def unsqueezed_sizes(f: Follower, node: Node, own: Sizes, ins: Sequence[Value | None]) -> Sizes:
+    axes = axes_of(f, node, ins, len(own), more=True)
+    rest = iter(own)
+    return tuple(constant(1, f.unit) if a in axes else next(rest) for a in range(len(own) + len(axes)))
+
+
+REGROUPED = {
+    "Reshape": reshaped_sizes,
+    "Flatten": flattened_sizes,
+    "Squeeze": squeezed_sizes,
+    "Unsqueeze": unsqueezed_sizes,
+}
+
+
+@VALUES(*REGROUPED)
+def regrouped_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if (few := few_moved(f, node, ins)) is not None:
+        return few
+    v = f.spread(ins[0])
+    return regrouped(v, REGROUPED[node.op](f, node, v.sizes, ins))
+
+
+@SIZES(*REGROUPED)
+def regrouped_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    return REGROUPED[node.op](f, node, sizes[0], stand_ins(f, node, sizes))
+
+
+@VALUES("Transpose")
+def transposed_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if isinstance(ins[0], Few):
+        return carried(f, node, ins[0], [])
+    v = f.spread(ins[0])
+    perm = node.attr("perm") or tuple(reversed(range(v.rank)))
+    return moved_axes(v, {a: perm.index(a) for a in range(v.rank)}, tuple(v.sizes[p] for p in perm))
+
+
+@SIZES("Transpose")
+def transposed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    perm = node.attr("perm") or tuple(reversed(range(len(sizes[0]))))
+    return tuple(sizes[0][p] for p in perm)
+
+
+# ---- any number of streams
+BATCH.add({"Squeeze": Batch(removes=lambda node: not node.input(1) and not node.attr("axes"))})

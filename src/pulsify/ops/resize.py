@@ -26,10 +26,20 @@ from pulsify.ops.resize_across import Given, parts_of, resized
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
+from pulsify.trace.evaluate import SHAPED_BY
+from pulsify.trace.shapes import SHAPE, Dims, Inputs
+from pulsify.trace.traced import CannotRun
+from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 
 HALF, NONE = Fraction(1, 2), Fraction(0)
+
+
 BELOW, ABOVE = np.float32(0.499999), np.float32(0.500001)  # what lies between is half to the runtime
+
+
 NEAR = 1 << 20  # output frames of which every one is looked at
+
+
 MANY = 8  # output frames for one of the input
 
 
@@ -420,3 +430,31 @@ def _across(ctx: Context, node: Node, wire: Wire, factor: Fraction) -> Across:
     across = Across(ctx, node, wire.layout, tuple(made), scales, attrs)
     parts_of(ctx, node, across.given(1), scales)
     return across
+
+
+# ---- roles of inputs
+SIZED.add({"Resize": Sized((3,), "part")})
+
+
+ROLE.add({"Resize": Walk.moved})
+
+
+# ---- at one length
+SHAPED_BY.add({"Resize": "values", "Upsample": "values"})
+
+
+@SHAPE("Resize", "Upsample")
+def _scaled(node: Node, ins: Inputs) -> Dims | None:
+    """Sizes by scales are worked out in float32; inference does it in double, and finds one frame fewer at times."""
+    x, index = ins[0], 1 if node.op == "Upsample" else 2
+    scales = ins[index] if len(ins) > index else None
+    if x is None or scales is None or not scales.known or not scales.array.size:
+        return None
+    if "crop" in node.attr("coordinate_transformation_mode", ""):
+        return None
+    sizes = list(x.dims)
+    for axis, scale in zip(node.attr("axes") or range(len(sizes)), scales.array.reshape(-1), strict=True):
+        sizes[axis] = int(np.float32(sizes[axis]) * np.float32(scale))
+    if min(sizes) <= 0:
+        raise CannotRun(node, f"the output would have shape {sizes}")
+    return tuple(sizes)

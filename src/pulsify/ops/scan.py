@@ -4,7 +4,7 @@
     body       ─▶─▶─▶─▶ carry ─▶─▶─▶─▶        turns for frames that are not real change nothing
 
 A few turns are written out one after the other, which is quicker than a Scan; many stay a Scan.
-Those over any other axis never come here: they have been written out before (see trace/unroll).
+Those over any other axis never come here: they have been written out before (see frontend/unroll).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Window, Wire, emitted
+from pulsify.analysis.proof.decided import DECIDES
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import CHOSEN_AS, Builder, choose
 from pulsify.emit.carry import Carry, carry
@@ -28,6 +29,7 @@ from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read, Whole
 from pulsify.plan.wanted import wanted_by_anyone, zero
+from pulsify.trace.evaluate import SHAPED_BY
 
 WRITTEN_OUT = 48  # nodes: up to here all turns of a pulse are written out
 
@@ -266,3 +268,11 @@ class _Iterations:
             return after
         types = [self.ctx.ask.dtype(c.start) for c in self.parts.carried]
         return [choose(b, real, x, y, t) for x, y, t in zip(after, before, types, strict=True)]
+
+
+# ---- at one length
+SHAPED_BY.add({"If": "values", "Loop": "values"})
+
+
+# ---- decided at one length
+DECIDES.add({"If": "the condition", "Loop": "how often it turns", "Scan": "how often it turns"})

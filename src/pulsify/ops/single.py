@@ -17,6 +17,7 @@ from pulsify.analysis.proof.batches import each_stream, one_behind_another
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import numbers, sizes
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant, multiply, subtract
 from pulsify.ops.fold import last_frames
@@ -27,14 +28,13 @@ from pulsify.plan.plan import Plan
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array
 
-COPIES = ("Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Tile", "Flatten", "Transpose")
 EITHER = "take them at fixed places from either end"
 
 
 def few(ctx: Context, node: Node, wire: Wire, index: str, axis: int) -> Plan:
     """By an index along time alone."""
     places = _from_either_end(ctx, node, index, axis)
-    if node.op == "GatherND":
+    if traits(node.op, node.domain).axes == "points":
         places = places[..., 0]
     return _taken(ctx, node, wire, places, lambda x, inside: _along(ctx, x, inside, axis))
 
@@ -102,7 +102,7 @@ def for_every_entry(ctx: Context, node: Node, wire: Wire) -> Plan:
     _known(ctx, node, index)
     not_folded(ctx, node, wire)
     source = index
-    while (maker := ctx.ask.model.producers.get(source)) is not None and maker.op in COPIES:
+    while (maker := ctx.ask.model.producers.get(source)) is not None and traits(maker.op).copies:
         source = maker.inputs[0]  # the same numbers, only more of them
     found = ctx.ask.sizes_static(index)
     places = np.unique(_from_either_end(ctx, node, source, axis))

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Field, Offsets, Tabled, Window, Windows, deferred, never
+from pulsify.analysis.fields.shift import Moves, everywhere, rows_shown
 from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.questions import Unclear
 from pulsify.core.refusal import Kind
@@ -22,7 +23,6 @@ from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.ops.field_template import folded_streams
 from pulsify.ops.offsets import by_offset
-from pulsify.ops.shift import Moves, everywhere, rows_shown
 from pulsify.plan.context import Context
 from pulsify.plan.known_facts import constant_value
 from pulsify.trace.traced import Array
@@ -74,8 +74,8 @@ def _grown(ctx: Context, node: Node, origin: Field, moves: Moves, windows: Windo
         )
     rows, cols = windows
     name = origin.product[0].inputs[origin.product[1]]
-    shown = rows_shown(ctx, node, origin, moves, (-LOOKED, ahead))
-    everywhere(ctx, node, origin, moves, (-LOOKED, ahead), shown.places)
+    shown = rows_shown(ctx.ask, node, origin, moves, (-LOOKED, ahead))
+    everywhere(ctx.ask, node, origin, moves, (-LOOKED, ahead), shown.places)
     offsets = Deferred(lambda: _offsets(ctx, rows, cols))
     raw = origin.raw(Tabled(by_offset(ctx, node, name, shown, LOOKED, offsets), rows, -1))
     return deferred(lambda: _skew_grown(ctx, raw.value, origin, rows.frames), raw)
@@ -121,7 +121,7 @@ def _by_offset(
     axis = ctx.ask.time_axes(name)[0]
     lo, hi = max(offsets[0], wanted[0]), min(offsets[1], wanted[0] + wanted[1] - 1)
     rows: dict[int, Array] = {}  # by offset
-    shown = rows_shown(ctx, node, origin, moves, (lo, hi))
+    shown = rows_shown(ctx.ask, node, origin, moves, (lo, hi))
     for s, places in sorted(shown.places.items(), key=lambda item: -len(item[1])):
         if len(rows) == hi - lo + 1:
             break  # they are the same at every length

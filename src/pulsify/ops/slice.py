@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Layout, Prefix, Window, Wire, deferred, emitted
+from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
     SHORT,
@@ -25,11 +26,16 @@ from pulsify.analysis.proof.numbers import (
     sizes,
 )
 from pulsify.analysis.proof.values import known_at
-from pulsify.analysis.values.moves import bounds
+from pulsify.analysis.rows.reaches import ROW_READS
+from pulsify.analysis.rows.wanted import RowRead, Wanted
+from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.moves import few_moved, numbers_in, sliced
+from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.lengths import series as one
 from pulsify.lengths.series import (
     LONGEST,
     Series,
@@ -43,6 +49,7 @@ from pulsify.lengths.series import (
     multiply,
     subtract,
 )
+from pulsify.lengths.sizes import Sizes, bounds, whole_item
 from pulsify.ops.fold import last_frames
 from pulsify.ops.latch import first_frames
 from pulsify.ops.pointwise import pointwise, static
@@ -50,6 +57,8 @@ from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
 from pulsify.trace.lengths import BATCHES
+from pulsify.trace.shapes import NO_LARGER, always
+from pulsify.trace.usage import SIZED, Sized
 
 Range = tuple[int, int, int]  # start, stop, step
 
@@ -415,3 +424,76 @@ def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:
         execute(ctx, node, plan)
+
+
+# ---- roles of inputs
+SIZED.add({"Slice": Sized((1, 2), "part"), "Split": Sized((1,), "part")})
+
+
+# ---- at one length
+NO_LARGER.add({"Slice": always})
+
+
+# ---- values by length
+@VALUES("Slice")
+def slice_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
+    if (few := few_moved(f, node, ins)) is not None:
+        return few
+    starts, stops = (numbers_in(f, v, "where it cuts") for v in ins[1:3])
+    axes, steps = (f.fixed(v).reshape(-1) if v is not None else None for v in [*ins[3:], None, None][:2])
+    out: Value = ins[0]
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        axis, step = int(axes[i]) if axes is not None else i, int(steps[i]) if steps is not None else 1
+        out = sliced(f, out, axis, start, stop, step)
+    return out
+
+
+@SIZES("Slice")
+def slice_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+    out = list(sizes[0])
+    places = [numbers_in(f, f.value(n)) if n else None for n in node.inputs[1:]] + [None, None]
+    starts, stops = places[0], places[1]
+    assert starts is not None and stops is not None
+    axes = [whole_item(n) % len(out) for n in places[2]] if places[2] is not None else list(range(len(starts)))
+    steps = [whole_item(n) for n in places[3]] if places[3] is not None else [1] * len(starts)
+    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+        out[axis] = bounds(start, stop, step, out[axis])[1]
+    return tuple(out)
+
+
+@VALUES("Split")
+def split_values(f: Follower, node: Node, ins: list[Value]) -> list[Value]:
+    if (few := few_moved(f, node, ins)) is not None:
+        return few
+    v = f.spread(ins[0])
+    axis = node.attr("axis", 0) % v.rank
+    if axis in v.times:
+        raise Unsure("it is split along time")
+    if len(ins) > 1 and ins[1] is not None:
+        f.fixed(ins[1])
+    return [
+        replace(v, sizes=(*v.sizes[:axis], constant(f.first(o).dims[axis], f.unit), *v.sizes[axis + 1 :]))
+        for o in node.outputs
+    ]
+
+
+# ---- rows of known tables
+@ROW_READS("Split")
+def _part_of_rows(w: Wanted) -> list[RowRead]:
+    sizes, index = w.sizes(), list(w.node.outputs).index(w.name)
+    axis = w.node.attr("axis", 0) % len(sizes)
+    if w.node.input(1):
+        parts = w.rows.numbers(w.node.inputs[1])
+    else:
+        total, count = w.rows.item(sizes[axis]), w.node.attr("num_outputs") or len(w.node.outputs)
+        parts = [w.rows.constant(-(-total // count))] * len(w.node.outputs)
+    start = w.rows.constant(0)
+    for part in parts[:index]:
+        start = one.add(start, part)
+    if axis == w.axis and w.place is not None:
+        return [RowRead(w.node.inputs[0], axis, w.place.moved(start))]
+    w.rows.item(start)
+    return [w.read(0, w.axis)]
+
+
+AMOUNTS.add({"Split": (1,)})

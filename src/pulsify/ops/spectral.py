@@ -11,6 +11,7 @@ from pulsify.analysis.facts import Window, Wire, emitted
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
+from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -21,6 +22,8 @@ from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan, Read
+from pulsify.trace.shapes import CHECK, SHAPE, Dims, Inputs
+from pulsify.trace.traced import CannotRun
 
 FRAMES = "cut the signal into frames first (STFT, or a strided convolution)"
 
@@ -81,3 +84,31 @@ def _silent_ends(ctx: Context, node: Node, wire: Wire, length: Length, reach: Re
     front, back = zero_ends(array, 0)
     sooner = comes_sooner(ctx, wire, length, reach, replace(reach, hi=reach.hi - back))
     return (front // reach.num * reach.num, back) if sooner else NONE
+
+
+# ---- at one length
+@CHECK("STFT")
+def _steps_are_positive(node: Node, ins: Inputs) -> None:
+    for what, v in (("hop", ins[1]), ("frame length", ins[3] if len(ins) > 3 else None)):
+        if v is not None and v.known and v.array.min(initial=1) < 1:  # the runtime divides by it: the process ends
+            raise CannotRun(node, f"its {what} is {int(v.array.min())}")
+
+
+@SHAPE("STFT")
+def _frames_of_signal(node: Node, ins: Inputs) -> Dims | None:
+    x, hop, window, size = (ins[i] if len(ins) > i else None for i in range(4))
+    if x is None:
+        return None
+    if hop is None or not hop.known or (size is not None and not size.known):
+        raise NotStreamable(
+            "its hop or frame length depends on the data",
+            node=node.name,
+            op=node.op,
+            hint="make them constants",
+            kind=Kind.DATA,
+        )
+    frame = int(size.array.reshape(-1)[0]) if size is not None else window.dims[0] if window is not None else 0
+    if x.dims[1] < frame:
+        raise CannotRun(node, f"its frame of {frame} is longer than its input of {x.dims[1]}")
+    frames = (x.dims[1] - frame) // int(hop.array.reshape(-1)[0]) + 1
+    return (x.dims[0], frames, frame // 2 + 1 if node.attr("onesided", 1) else frame, 2)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from pulsify.core.framing import given
+
 if TYPE_CHECKING:
     from pulsify.core.spec import Output, Spec
 
@@ -28,9 +30,9 @@ def timeline(spec: Spec, length: int, width: int = 48) -> list[tuple[str, str, s
     rows, arrived = [], 0
     for n, (taken, low, high) in enumerate(steps):
         arrived += taken
-        given = slice(round(low * scale), round(high * scale))
+        shown = slice(round(low * scale), round(high * scale))
         held = round(arrived * scale)
-        bar = " " * given.start + "#" * (given.stop - given.start)
+        bar = " " * shown.start + "#" * (shown.stop - shown.start)
         bar += "." * (held - len(bar))
         out = int((high - low) * port.rate)
         whole = taken == spec.pulse * (1 if n else spec.opening or 1)
@@ -43,10 +45,9 @@ def _steps(spec: Spec, port: Output, length: int) -> list[tuple[int, Fraction, F
     """Per call: units taken in, and the units of time its output frames stand for."""
     total = max(port.length.at(length), 0)
     out: list[tuple[int, Fraction, Fraction]] = []
-    n, step = 0, spec.opening or 1
-    while n * spec.pulse < length or n * port.frames - port.delay < total:
-        low = min(max(n * port.frames - port.delay, 0), total)
-        high = min(max((n + step) * port.frames - port.delay, 0), total)
+    n, step, needed = 0, spec.opening or 1, port.framing.until(total)
+    while n * spec.pulse < length or n < needed:
+        low, high = (given(pulses, port.frames, port.delay, total) for pulses in (n, n + step))
         taken = max(min(length - n * spec.pulse, step * spec.pulse), 0)
         out.append((taken, low / port.rate, high / port.rate))
         n, step = n + step, 1

@@ -5,7 +5,6 @@ chunks  --checked, queued-->  backlog  --a pulse at a time-->  inputs | model | 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength
+from pulsify.core.framing import NEVER, Backlog, Out, back, left, pad, ready, whole_pulses
 from pulsify.core.spec import Condition, Input, Output, Spec, concrete
 from pulsify.runtime.blame import first_stream, said
 
@@ -25,13 +25,12 @@ LOOKED_AHEAD = 4096  # lengths after one that is not taken, among which the next
 
 @dataclass(frozen=True)
 class Timed:
-    """An output with frames: `frames` of them a pulse, `delay` late; before: the axes in front of time."""
+    """An output with frames. before: the axes in front of time. settled: when a whole pulse of it is real."""
 
     name: str
-    frames: int
-    delay: int
+    out: Out
     before: tuple[slice, ...]
-    cap: int | None
+    settled: int
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Ports:
     inputs: Mapping[str, Input]
     shapes: Mapping[str, tuple[int, ...]]
     axes: Mapping[str, int]
+    nothing: Mapping[str, Array]
     timed: tuple[Timed, ...]
     tables: tuple[Condition, ...]
     direct: Direct | None
@@ -62,26 +62,31 @@ class Ports:
 
 def ports(spec: Spec, batch: int) -> Ports:
     timed = tuple(
-        Timed(o.name, o.frames, o.delay, (slice(None),) * o.axis, o.length.cap)
-        for o in spec.outputs
-        if o.axis is not None
+        Timed(o.name, o.framing, (slice(None),) * o.axis, o.framing.settled) for o in spec.outputs if o.axis is not None
     )
     tables = tuple(c for c in spec.conditions if c.at_most is not None)
     direct = None
     if len(spec.inputs) == 1 and not timed and not tables:
         direct = Direct(spec.inputs[0], None, spec.opening)
-    elif len(spec.inputs) == len(timed) == 1 and not tables and timed[0].cap is None:
-        direct = Direct(spec.inputs[0], timed[0].name, max(-(-timed[0].delay // timed[0].frames), spec.opening))
+    elif len(spec.inputs) == len(timed) == 1 and not tables and timed[0].out.cap == NEVER:
+        direct = Direct(spec.inputs[0], timed[0].name, max(timed[0].settled, spec.opening))
+    shapes = {i.name: concrete(i.dims, batch) for i in spec.inputs}
     return Ports(
         spec,
         batch,
         {i.name: i for i in spec.inputs},
-        {i.name: concrete(i.dims, batch) for i in spec.inputs},
+        shapes,
         {i.name: i.axis for i in spec.inputs},
+        {i.name: np.empty(longer(shapes[i.name], i.axis, 0), i.dtype) for i in spec.inputs},
         timed,
         tables,
         direct,
     )
+
+
+def longer(shape: tuple[int, ...], axis: int | None, times: int) -> tuple[int, ...]:
+    """So many times as long in time."""
+    return shape if axis is None or times == 1 else (*shape[:axis], shape[axis] * times, *shape[axis + 1 :])
 
 
 def _number(padding: object) -> float:
@@ -99,18 +104,19 @@ class Framer:
 
     __slots__ = (
         "_check", "_padding", "_ports", "backlog", "by_name", "closed", "parts", "pulses", "rebased", "received",
-        "spec", "step", "until", "waiting",
+        "spec", "step", "until",
     )  # fmt: skip
 
     def __init__(self, known: Ports, padding: float, check: bool) -> None:
         self._ports, self.spec, self._padding, self._check = known, known.spec, _number(padding), check
         self.by_name = len(known.spec.outputs) > 1  # results are dicts, not the array of the one output
+        self.backlog = {i.name: Backlog(known.nothing[i.name], i.axis, i.frames) for i in known.spec.inputs}
         self.reset()
 
     def reset(self) -> None:
         """Nothing has come yet."""
-        self.backlog: dict[str, deque[Array]] = {n: deque() for n in self._ports.axes}
-        self.waiting = dict.fromkeys(self._ports.axes, 0)  # frames in the backlog
+        for backlog in self.backlog.values():
+            backlog.clear()
         self.received = dict.fromkeys(self._ports.axes, 0)
         self.parts: Parts = self.no_parts()  # frames that have come out and were not given out yet
         self.pulses = 0
@@ -127,8 +133,10 @@ class Framer:
     def fork(self) -> Framer:
         """The same stream once more. Pieces are never written to, so both may have them."""
         out = Framer(self._ports, self._padding, self._check)
-        out.backlog = {n: deque(d) for n, d in self.backlog.items()}
-        out.waiting, out.received = dict(self.waiting), dict(self.received)
+        for name, backlog in self.backlog.items():
+            out.backlog[name].pieces.extend(backlog.pieces)
+            out.backlog[name].frames = backlog.frames
+        out.received = dict(self.received)
         out.pulses, out.rebased, out.until, out.closed = self.pulses, self.rebased, self.until, self.closed
         out.step, out.by_name = self.step, self.by_name
         return out
@@ -195,15 +203,13 @@ class Framer:
     def queue(self, given: Mapping[str, Array]) -> None:
         """Put pieces in line. They may still be the caller's memory: see `own`."""
         for name, array in given.items():
-            if frames := array.shape[self._ports.axes[name]]:
-                self.backlog[name].append(array)
-                self.waiting[name] += frames
+            backlog = self.backlog[name]
+            backlog.put(array, array.shape[backlog.axis])
 
     def own(self, given: Mapping[str, Array]) -> None:
         """What is left of a chunk is the caller's memory until copied; older pieces are ours."""
         for name in given:
-            if self.backlog[name]:
-                self.backlog[name][-1] = self.backlog[name][-1].copy()
+            self.backlog[name].own()
 
     def fits(self, chunk: Any, into: Array, flat: Array | None) -> bool:
         """Just one pulse, nothing waiting: put it straight into the model's input. False: nothing was taken."""
@@ -214,46 +220,32 @@ class Framer:
 
     # ---- pulses
 
+    @property
+    def waits(self) -> bool:
+        """Are there frames in line?"""
+        for b in self.backlog.values():  # noqa: SIM110  a generator costs as much as all of it
+            if b.frames:
+                return True
+        return False
+
     def ready(self) -> bool:
         """Is there a whole pulse of frames, or all of the opening's?"""
-        waiting, step = self.waiting, self.step
-        for i in self.spec.inputs:  # noqa: SIM110  a generator costs as much as all of it
-            if waiting[i.name] < i.frames * step:
-                return False
-        return True
+        return ready(self.backlog.values(), self.step)
 
     def due(self, total: int | None) -> int:
         """Pulses that can be computed with what is there, an opening's counted; total: its length, if it has ended."""
         if not total and not self.ready():
             return 0
-        whole = min(self.waiting[i.name] // i.frames for i in self.spec.inputs)
-        if not total:
-            return whole
-        frames = self._frames(total)  # final values wait for their last frame too, though they have no time axis
-        needed = max((-(-(frames[o.name] + o.delay) // o.frames) for o in self.spec.outputs if o.frames), default=0)
-        return whole + max(1, needed - self.pulses - whole)
+        whole = whole_pulses(self.backlog.values())
+        return whole + left(self.pulses + whole, self._needed(total)) if total else whole
 
-    def load(self, inputs: Mapping[str, Array], pad: bool) -> None:
+    def load(self, inputs: Mapping[str, Array], padded: bool) -> None:
         """Move the frames of one call from the backlog to the model's inputs."""
-        for port in self.spec.inputs:
-            buffer, at, frames = inputs[port.name], 0, port.frames * self.step
-            backlog = self.backlog[port.name]
-            head = (slice(None),) * port.axis
-            while at < frames and backlog:
-                piece = backlog[0]
-                n = min(frames - at, piece.shape[port.axis])
-                buffer[(*head, slice(at, at + n))] = piece[(*head, slice(0, n))]
-                if n == piece.shape[port.axis]:
-                    backlog.popleft()
-                else:
-                    backlog[0] = piece[(*head, slice(n, None))]
-                at += n
-                self.waiting[port.name] -= n
-            if at < frames and pad:
-                if port.dtype.kind == "f":
-                    buffer[(*head, slice(at, None))] = self._padding
-                elif at:  # a real frame once more: whole numbers may be indices, or divisors. Older ones do as well
-                    buffer[(*head, slice(at, None))] = buffer[(*head, slice(at - 1, at))]
+        for name, backlog in self.backlog.items():
+            frames = backlog.pulse * self.step
+            at = backlog.load(inputs[name], frames)
+            if at < frames and padded:
+                pad(inputs[name], backlog.axis, at, self._padding)
 
     def clear(self, inputs: Mapping[str, Array]) -> None:
         """Nothing of another stream's stays in the model's inputs: it may be no index here, and pads the last pulse."""
@@ -263,20 +255,17 @@ class Framer:
     def unload(self, inputs: Mapping[str, Array]) -> None:
         """A pulse that was in place waits in line after all, as the first."""
         for port in self.spec.inputs:
-            self.backlog[port.name].appendleft(inputs[port.name].copy())
-            self.waiting[port.name] += port.frames
+            self.backlog[port.name].unput(inputs[port.name].copy())
 
     def collect(self, out: Mapping[str, Array], total: int | None) -> None:
         """Add the real frames of a call's outputs to `parts`; at the end also what has no frames."""
-        parts, step = self.parts, self.step
+        parts, step, pulses = self.parts, self.step, self.pulses
+        ends = None if total is None else self._frames(total)
         for t in self._ports.timed:
-            begin = self.pulses * t.frames - t.delay
-            if begin >= 0 and total is None and t.cap is None:
+            if pulses >= t.settled and ends is None:
                 parts[t.name].append(out[t.name].copy())
                 continue
-            first = max(0, -begin)
-            most = t.cap if total is None else self._frames(total)[t.name]
-            last = t.frames * step if most is None else min(t.frames * step, most - begin)
+            first, last = t.out.real(pulses, step, t.out.cap if ends is None else ends[t.name])
             if last > first:
                 parts[t.name].append(out[t.name][(*t.before, slice(first, last))].copy())
         self.pulses += step
@@ -312,10 +301,10 @@ class Framer:
                     "stream and begin another (reset)"
                 )
             return 0
-        back = (at // 2) // spec.rebase * spec.rebase
-        self.rebased += back
+        less = back(at, spec.rebase)
+        self.rebased += less
         self.until = self._next_rebase()
-        return back
+        return less
 
     # ---- the end
 
@@ -331,9 +320,11 @@ class Framer:
 
     def unfinished(self, total: int) -> bool:
         """Are there frames that have not come out yet?"""
-        frames = self._frames(total)
-        outputs = self.spec.outputs  # final states wait for the last frame too, though they have no time axis
-        return any(o.frames and self.pulses * o.frames - o.delay < frames[o.name] for o in outputs)
+        return self.pulses < self._needed(total)
+
+    def _needed(self, total: int) -> int:
+        frames = self._frames(total)  # final states wait for the last frame too, though they have no time axis
+        return self.spec.framing.needed([frames[o.name] for o in self.spec.outputs])
 
     def _total(self) -> int:
         """The stream's length in units of time; all inputs must agree."""
@@ -362,25 +353,17 @@ class Framer:
 
     def waiting_frames(self) -> dict[str, Array]:
         """The backlog, each input in one piece."""
-        return {name: self._in_one(name) for name in self.backlog}
-
-    def _in_one(self, name: str) -> Array:
-        parts, axis = self.backlog[name], self._ports.axes[name]
-        if not parts:
-            shape = list(self._ports.shapes[name])
-            shape[axis] = 0
-            return np.empty(shape, self._ports.inputs[name].dtype)
-        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(list(parts), axis))
+        return {name: backlog.all() for name, backlog in self.backlog.items()}
 
     def counts(self) -> dict[str, int]:
         own = {"pulses": self.pulses, "rebased": self.rebased, "closed": int(self.closed), "batch": self._ports.batch}
         return own | {f"received.{n}": v for n, v in self.received.items()}
 
     def restore(self, backlog: Mapping[str, Array], counts: Mapping[str, int]) -> None:
-        axes = self._ports.axes
-        self.backlog = {n: deque([a] if a.shape[axes[n]] else []) for n, a in backlog.items()}
-        self.waiting = {n: a.shape[axes[n]] for n, a in backlog.items()}
-        self.received = {n: counts[f"received.{n}"] for n in axes}
+        for own in self.backlog.values():
+            own.clear()
+        self.queue(backlog)
+        self.received = {n: counts[f"received.{n}"] for n in self.backlog}
         self.parts = self.no_parts()
         self.pulses, self.rebased, self.closed = counts["pulses"], counts["rebased"], bool(counts["closed"])
         self.step = 1 if self.pulses else self.spec.opening or 1

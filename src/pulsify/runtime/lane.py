@@ -95,7 +95,7 @@ class Lane:
     def _fits(self, chunk: Any) -> bool:
         """Can a chunk go straight into the model's input? Not if the runner has, or may have, a pulse of it."""
         into, framer = self._into, self._framer
-        if into is None or self._loaded or self._held or self._inbox or framer.step > 1 or any(framer.waiting.values()):
+        if into is None or self._loaded or self._held or self._inbox or framer.step > 1 or framer.waits:
             return False
         return framer.fits(chunk, into, self._flat)
 
@@ -278,7 +278,7 @@ class Lane:
             self._held = False
             return False
         framer.rebase()
-        framer.load(self._inputs, pad=not whole)
+        framer.load(self._inputs, padded=not whole)
         self._ended = not whole
         self._loaded, self._held = True, False
         return True

@@ -9,9 +9,10 @@ is left BUSY behind an exchange was interrupted, and its lane says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,10 @@ import numpy as np
 from pulsify.backends.seam import Array, Which, device_of, joined, parted, stream_axis
 from pulsify.core.arrays import as_input
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError
+from pulsify.core.framing import NEVER, place
 from pulsify.core.runner import error_text
 from pulsify.core.spec import Input, Output, Spec, concrete
-from pulsify.runtime.framer import Framer, Result, check_table, finite
+from pulsify.runtime.framer import Framer, Result, check_table, finite, longer
 from pulsify.runtime.tensors import (
     as_arrays,
     as_tensors,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pulsify.runtime.pool import Pool
 
 FREE, LANE, HERE, BUSY = range(4)
+places: Callable[..., Array] = FunctionType(place.__code__, {"min": np.minimum, "max": np.maximum})  # of arrays
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,7 @@ class Request:
                 raise InvalidArgument(
                     f"{_named([slot])} has frames that were pushed and not given out yet; run the pool first"
                 )
-            if any(framer.waiting.values()):
+            if framer.waits:
                 framer.counted({name: as_arrays(rows[row]) for name, rows in self.fed.items()})
                 self.odd[row] = lane
         self.standing.fetch(slot, framer)
@@ -249,7 +252,7 @@ class Request:
             self.fed = {name: copied(rows) for name, rows in self.fed.items()}  # the caller's stay as they are
         for row, lane in self.odd.items():
             for turn in range(self.turns):
-                lane._framer.load(lane._inputs, pad=False)
+                lane._framer.load(lane._inputs, padded=False)
                 for i in self.spec.inputs:
                     rows, loaded = self._turn(self.fed[i.name], i, turn), lane._inputs[i.name]
                     rows[row] = as_tensors(loaded, rows.device) if is_tensor(rows) else loaded
@@ -294,12 +297,12 @@ class Request:
         """From which frame to which: what was late at the start is not the stream's."""
         pulses, out = self.standing.pulses[self.slots], {}
         for t in self.pool._ports.timed:
-            begin, frames = pulses * t.frames - t.delay, t.frames * self.turns
-            real = np.empty((self.count, 2), np.int64)
-            real[:, 1] = frames if t.cap is None else np.minimum(np.maximum(t.cap - begin, 0), frames)
+            o = t.out
+            made, real = o.frames * self.turns, np.empty((self.count, 2), np.int64)
+            real[:, 1] = made if o.cap == NEVER else places(o.cap, pulses, o.frames, o.delay, made)
             for row, turn in self.failed_at.items():
-                real[row, 1] = min(real[row, 1], turn * t.frames)
-            real[:, 0] = np.minimum(np.maximum(-begin, 0), real[:, 1])
+                real[row, 1] = min(real[row, 1], turn * o.frames)
+            real[:, 0] = places(0, pulses, o.frames, o.delay, real[:, 1])
             out[t.name] = real
         return out
 
@@ -363,11 +366,6 @@ def _finite(value: Any) -> bool:
 
 def _is_of(value: Any, dtype: np.dtype[Any]) -> bool:
     return (not is_tensor(value) and value.dtype == dtype) or type_name(value) == dtype.name
-
-
-def longer(shape: tuple[int, ...], axis: int | None, times: int) -> tuple[int, ...]:
-    """So many times as long in time."""
-    return shape if axis is None or times == 1 else (*shape[:axis], shape[axis] * times, *shape[axis + 1 :])
 
 
 def _pulses(count: int) -> str:

@@ -16,7 +16,7 @@ from pulsify.runtime.framer import Framer
 
 def run_opening(stepper: Stepper, framer: Framer, total: int | None) -> dict[str, Array]:
     """Run it on what is there and collect its frames. What the stream remembers then; total: its length, at its end."""
-    framer.load(stepper.inputs, pad=total is not None)
+    framer.load(stepper.inputs, padded=total is not None)
     length = framer.relative(total)
     try:
         out = stepper.run(length)

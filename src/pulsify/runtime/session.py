@@ -294,8 +294,8 @@ class Session(Generic[Out]):
     def _leave(self) -> None:
         """Out of a call that did not come to its end. What was left of a chunk is the caller's memory: it goes."""
         if not self._intact:
-            for pieces in self._framer.backlog.values():
-                pieces.clear()
+            for backlog in self._framer.backlog.values():
+                backlog.clear()
         self._users.pop(0, None)
 
     # ---- pulses
@@ -310,7 +310,7 @@ class Session(Generic[Out]):
         if way is None or not way.settled <= framer.pulses < framer.until or framer.closed:
             return None
         name, careful = way.port.name, way.careful
-        if framer.waiting[name] or type(chunk) is not ndarray or chunk.shape != way.shape:
+        if framer.backlog[name].frames or type(chunk) is not ndarray or chunk.shape != way.shape:
             return None
         if chunk.dtype is not way.dtype:  # one that is equal but another object goes the long way
             return None
@@ -365,7 +365,7 @@ class Session(Generic[Out]):
         if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
             return None
         looks = way.flat is not None or way.careful is not None
-        if framer.waiting[port.name] or (looks and not bool(chunk.isfinite().all())):
+        if framer.backlog[port.name].frames or (looks and not bool(chunk.isfinite().all())):
             return None
         self._intact = False
         framer.received[port.name] += port.frames
@@ -380,7 +380,7 @@ class Session(Generic[Out]):
         if framer.step > 1:
             self._opening(total)
             return
-        framer.load(self._stepper.inputs, pad=total is not None)
+        framer.load(self._stepper.inputs, padded=total is not None)
         if framer.pulses >= framer.until:
             self._rebase()
         framer.collect(self._stepped(framer.relative(total)), total)

@@ -99,9 +99,9 @@ class Flow:
 
     def computed(self) -> int:
         """Bytes of the client's that have left the first line."""
-        source, waiting = self.chain.source, self.seats[0].waiting
+        source, waiting = self.chain.source, self.seats[0].backlog
         return sum(
-            (self.received[name] - self._before[name] - waiting[source.feeds[name]]) * source.sizes[name]
+            (self.received[name] - self._before[name] - waiting[source.feeds[name]].frames) * source.sizes[name]
             for name in source.names
         )
 
@@ -116,11 +116,10 @@ class Flow:
 
     def uneven(self) -> str:
         """Which input is ahead of which, in words."""
-        feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
-        most, least = (pick(feeds, key=lambda n: waiting[feeds[n]]) for pick in (max, min))
-        return (
-            f"input '{most}' is too far ahead of '{least}': {waiting[feeds[most]]} frames wait; send them side by side"
-        )
+        feeds, waiting = self.chain.source.feeds, self.seats[0].backlog
+        most, least = (pick(feeds, key=lambda n: waiting[feeds[n]].frames) for pick in (max, min))
+        ahead = waiting[feeds[most]].frames
+        return f"input '{most}' is too far ahead of '{least}': {ahead} frames wait; send them side by side"
 
     def close(self) -> None:
         for seat in self.seats:
@@ -142,7 +141,7 @@ class Flow:
         if link.passes in made and made[link.passes].size:
             array = made[link.passes] if link.adapt is None else link.adapt(made[link.passes])
             name = after.stage.frames[0][0]
-            after.feed(name, array, array.shape[after.stage.axes[name]], shared=True)
+            after.feed(name, array, array.shape[after.stage.ports[name].axis], shared=True)
         if step.last:
             after.end()
         return []
@@ -169,7 +168,7 @@ class Flow:
                 spec = link.stage.spec
                 rest = seat.rest()
                 for name, array in fed.items():
-                    rest[name] = np.concatenate([rest[name], array], link.stage.axes[name])
+                    rest[name] = np.concatenate([rest[name], array], link.stage.ports[name].axis)
                 session = seat.place.alone()
                 made = named(spec, session.push(rest))
                 made = joined(spec, made, named(spec, session.flush()))
@@ -187,8 +186,8 @@ class Flow:
 
     def kept(self) -> dict[str, int]:
         """Frames in a snapshot: without those that wait to be computed, which may be megabytes. They are sent again."""
-        feeds, waiting = self.chain.source.feeds, self.seats[0].waiting
-        return {name: count - waiting[feeds[name]] for name, count in self.received.items()}
+        feeds, backlog = self.chain.source.feeds, self.seats[0].backlog
+        return {name: count - backlog[feeds[name]].frames for name, count in self.received.items()}
 
     def state(self) -> bytes:
         """Everything up to `kept`, between two steps; frames that are computed are in `sink`."""

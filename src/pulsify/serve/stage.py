@@ -7,13 +7,13 @@ ready   seats with something to compute; `step` takes as many pulses of each as 
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pulsify.core.errors import InvalidState, PulsifyError
+from pulsify.core.framing import Backlog, ready, whole_pulses
 from pulsify.serve.engine import Array, Chunks, Engine, Made, Push, shape_of
 
 SMALL, MANY = 256, 64  # bytes of a small piece; so many are merged
@@ -42,66 +42,52 @@ class Step(NamedTuple):
 class Seat:
     """One stream in one stage."""
 
-    __slots__ = ("_axes", "closed", "ended", "opening", "owner", "pieces", "place", "small", "stage", "waiting")
+    __slots__ = ("backlog", "closed", "ended", "opening", "owner", "place", "small", "stage")
 
     def __init__(self, stage: Stage, owner: Any) -> None:
         self.stage, self.owner, self.closed, self.ended = stage, owner, False, False
         self.opening = stage.opening  # pulses that the first call takes, until it was made
-        self._axes = stage.axes
-        self.pieces: dict[str, deque[Array]] = {name: deque() for name in stage.axes}
-        self.waiting = dict.fromkeys(stage.axes, 0)
-        self.small = dict.fromkeys(stage.axes, 0)  # messages since small ones were merged
+        self.backlog = {n: Backlog(stage.nothing[n], p.axis, p.frames) for n, p in stage.ports.items()}
+        self.small = dict.fromkeys(stage.ports, 0)  # messages since small ones were merged
         self.place = stage.engine.open()
         stage.seats += 1
 
     def feed(self, name: str, array: Array, frames: int, shared: bool = False) -> None:
         """Frames that come next, of one input, not written to from here on. shared: they are part of a whole batch."""
         if frames:
-            pieces = self.pieces[name]
-            pieces.append(array)
-            self.waiting[name] += frames
-            if self.whole():
+            backlog = self.backlog[name]
+            backlog.put(array, frames)
+            if ready(self.backlog.values(), self.opening or 1):
                 self.stage.ready[self] = None
             elif shared:  # the frames of all others would wait with them
-                pieces[-1] = array.copy()
+                backlog.pieces[-1] = array.copy()
             if array.nbytes < SMALL:
-                self._merge_small(name, pieces)
+                self._merge_small(name, backlog)
 
-    def _merge_small(self, name: str, pieces: deque[Array]) -> None:
+    def _merge_small(self, name: str, backlog: Backlog) -> None:
         """Many small ones that wait become one, or each would take many times the memory of its frames."""
         self.small[name] += 1
         if self.small[name] >= MANY:
             self.small[name] = 0
+            pieces = backlog.pieces
             if len(pieces) > 1:
                 last = [pieces.pop() for _ in range(min(MANY, len(pieces)))]
-                pieces.append(np.concatenate(last[::-1], self._axes[name]))
+                pieces.append(np.concatenate(last[::-1], backlog.axis))
 
     def end(self) -> None:
         """No more will come."""
         self.ended = True
         self.stage.ready[self] = None
 
-    def whole(self) -> bool:
-        """Is there enough for the next call?"""
-        waiting, opening = self.waiting, self.opening
-        for name, frames in self.stage.frames:  # noqa: SIM110  a generator costs as much as all of it
-            if waiting[name] < (frames * opening if opening else frames):
-                return False
-        return True
-
     def pulses(self) -> int:
         """How many whole ones wait."""
-        waiting = self.waiting
-        return min(waiting[name] // frames for name, frames in self.stage.frames)
+        return whole_pulses(self.backlog.values())
 
     def cut(self, pulses: int | None) -> Chunks:
         """The next so many pulses, or everything."""
-        out = {}
-        for name, frames in self.stage.frames:
-            count = self.waiting[name] if pulses is None else frames * pulses
-            out[name] = _cut(self.pieces[name], self._axes[name], count) if count else self.stage.nothing[name]
-            self.waiting[name] -= count
-        return out
+        if pulses is None:
+            return {name: b.take(b.frames) for name, b in self.backlog.items()}
+        return {name: b.take(b.pulse * pulses) for name, b in self.backlog.items()}
 
     def close(self) -> None:
         if not self.closed:
@@ -112,20 +98,18 @@ class Seat:
 
     def rest(self) -> Chunks:
         """What waits for a whole pulse, left where it is."""
-        return {
-            name: np.concatenate([self.stage.nothing[name], *pieces], self._axes[name])
-            for name, pieces in self.pieces.items()
-        }
+        return {name: backlog.all() for name, backlog in self.backlog.items()}
 
     def restore(self, blob: bytes, opening: int, rest: Chunks) -> None:
         """Go on from `place.state()`, with what waited then."""
         for name, array in rest.items():
-            if name not in self._axes or array.shape != shape_of(self.stage.ports[name], array.shape[self._axes[name]]):
+            port = self.stage.ports.get(name)
+            if port is None or array.shape != shape_of(port, array.shape[port.axis]):
                 raise InvalidState("frames that waited do not fit this model")
         self.place.restore(blob)
         self.opening = opening
         for name, array in rest.items():
-            self.feed(name, array, array.shape[self._axes[name]])
+            self.feed(name, array, array.shape[self.stage.ports[name].axis])
 
 
 class Stage:
@@ -136,7 +120,6 @@ class Stage:
         self.engine, self.spec = engine, spec
         self.opening = spec.opening
         self.ports = {i.name: i for i in spec.inputs}
-        self.axes = {i.name: i.axis for i in spec.inputs}
         self.frames = tuple((i.name, i.frames) for i in spec.inputs)
         self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
         self.ready: dict[Seat, None] = {}
@@ -153,7 +136,7 @@ class Stage:
         self.taken = 1
         whole, pushes, pushed = [], [], []
         for seat in seats:
-            if not seat.whole():
+            if not ready(seat.backlog.values(), seat.opening or 1):
                 if seat.ended:
                     pushes.append((seat.place, seat.cut(None), True))
                     pushed.append(seat)
@@ -180,30 +163,6 @@ class Stage:
         frames, error = made
         if last or error is not None:
             seat.close()
-        elif seat.ended or seat.whole():
+        elif seat.ended or ready(seat.backlog.values(), seat.opening or 1):
             self.ready[seat] = None
         return Step(seat, frames, error, last and error is None)
-
-
-def _cut(pieces: deque[Array], axis: int, count: int) -> Array:
-    """So many frames from the front."""
-    first = pieces[0]
-    size = first.shape[axis]
-    if size == count:
-        return pieces.popleft()
-    head = (slice(None),) * axis
-    if size > count:
-        left = first[(*head, slice(count, None))]
-        pieces[0] = left.copy() if size < 2 * count else left  # or a large message waits for its last few frames
-        return first[(*head, slice(0, count))]
-    taken, missing = [], count
-    while missing:
-        piece = pieces[0]
-        size = min(piece.shape[axis], missing)
-        if size == piece.shape[axis]:
-            taken.append(pieces.popleft())
-        else:
-            taken.append(piece[(*head, slice(0, size))])
-            pieces[0] = piece[(*head, slice(size, None))]
-        missing -= size
-    return np.concatenate(taken, axis)

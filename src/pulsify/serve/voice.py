@@ -154,9 +154,7 @@ class Detector:
         frames = self.samples
         for link in self._live.chain.links:
             spec = link.stage.spec
-            pulses = frames // spec.inputs[0].frames
-            output = spec.outputs[0]
-            frames = 0 if pulses < spec.opening else max(pulses * output.frames - output.delay, 0)
+            frames = spec.outputs[0].framing.given(spec.framing.pulses([frames]))
         return self.listening.frames >= frames
 
     def sample(self, when: int) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -20,23 +20,42 @@ from onnx import helper, numpy_helper
 from pulsify.core.boundary import foreign, processing
 from pulsify.core.custom import CUSTOM, Custom, Shaped
 from pulsify.core.errors import NotStreamable, PulsifyError
+from pulsify.core.facet import Facet
 from pulsify.core.one_node import single_node_model
 from pulsify.core.refusal import Kind
 from pulsify.core.runner import error_text
 from pulsify.core.traits import traits
 from pulsify.frontend.loop_ports import Looped, looped
 from pulsify.frontend.model import Body, Model, Node
-from pulsify.trace.one_node import CLAMPED, alike, alone, runner_of
-from pulsify.trace.shapes import check_shapes, no_larger, own_shape, pooled
+from pulsify.trace.one_node import alike, alone, runner_of
+from pulsify.trace.shapes import Inputs, check_inputs, corrected, no_larger, own_shape
 from pulsify.trace.tied import too_deep
 from pulsify.trace.traced import EAGER_ELEMENTS, Array, CannotRun, Empty, TooLarge, Traced, known, lazy, unknown
 
 MOST_ELEMENTS = 1 << 27  # of a value that is looked at
 MOST_DEPTH = 200  # of values that are made when asked for: Python calls no deeper than four times that
-COUNTS = ("NonZero", "Unique")  # as many entries come out as the data say
-
-
 AT_ONCE = 1 << 20  # elements of large values that are made by entries are worked out so many at a time
+
+ShapedBy = Literal["values", "data"]
+Digits = Callable[[Node], bool | None]
+
+
+def rounds(_: Node) -> bool:
+    """The last digit of a function shows in its output."""
+    return True
+
+
+def exact(_: Node) -> bool:
+    """Whatever it reads, no last digit shows in its output."""
+    return False
+
+
+MEASURE = Facet[Callable[[Node, tuple[int, ...]], Array]]("measure", "what it says of the shape of its input")
+SHAPED_BY = Facet[ShapedBy]("shape by value", "what else than sizes its shape depends on: values it is given, or data")
+ARRAYS = Facet[Callable[[Node, Inputs], list[Array]]]("arrays", "what it makes of arrays, quicker than by running it")
+DIGITS = Facet[Digits](
+    "digits", "whether the last digit of a function shows in its output", lambda t: exact if t.compares else None
+)
 
 
 def iterations(node: Node, values: Mapping[str, Traced]) -> int:
@@ -105,7 +124,7 @@ class Evaluator:
         if self._lasting is None:
             values = dict(self.constants())
             for node in self.model.nodes:
-                if node.body is None and node.op not in RANDOM and all(i in values for i in node.inputs if i):
+                if node.body is None and not _random(node) and all(i in values for i in node.inputs if i):
                     with suppress(CannotRun):  # said where the model is run
                         self.step(node, values)
             self._lasting = values
@@ -132,12 +151,13 @@ class Evaluator:
             raise
 
     def _step(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
-        if node.op in ("Shape", "Size") and node.domain == "":
+        measure = MEASURE.of(node)
+        if measure is not None:
             assert ins[0] is not None
-            values[node.outputs[0]] = known(_shape_or_size(node, ins[0].dims))
+            values[node.outputs[0]] = known(measure(node, ins[0].dims))
         elif node.body is not None:
             self._looped(node, node.body, values)
-        elif all(v is None or v.known for v in ins) and node.op not in RANDOM:
+        elif all(v is None or v.known for v in ins) and not _random(node):
             self._known(node, ins, values)
         else:
             for name, (dtype, dims) in self._infer(node, ins).items():
@@ -170,7 +190,7 @@ class Evaluator:
         return inner
 
     def _known(self, node: Node, ins: list[Traced | None], values: dict[str, Traced]) -> None:
-        if node.op not in BY_VALUE and self._large(node, ins):
+        if SHAPED_BY.of(node) is None and self._large(node, ins):
             kept, depth = list(ins), 1 + max(v.depth for v in ins if v is not None)
             if depth > MOST_DEPTH:
                 raise too_deep(node.name, node.op)
@@ -213,18 +233,12 @@ class Evaluator:
         return any(math.prod(dims) > EAGER_ELEMENTS for _, dims in self._infer(node, ins).values())
 
     def run(self, node: Node, ins: list[Traced | None]) -> list[Array]:
-        if node.op == "Expand" and len(ins) == 2 and ins[0] is not None and ins[1] is not None:
-            wanted = tuple(int(d) for d in ins[1].array)
-            if min(wanted, default=0) < 0:
-                raise CannotRun(node, f"the output would have shape {list(wanted)}")
-            try:
-                shape = np.broadcast_shapes(ins[0].dims, wanted)
-            except ValueError as error:
-                raise CannotRun(node, str(error)[:200]) from error
-            return [np.broadcast_to(ins[0].array, shape)]  # a view: masks are spread over many channels
+        quicker = ARRAYS.of(node)
+        if quicker is not None:
+            return quicker(node, ins)
         if any(v is not None and math.prod(v.dims) > MOST_ELEMENTS for v in ins):
             raise TooLarge(node, "it would be too large to look at")
-        if node.op in COMPARISONS and any(self._rounded(i) for i in node.inputs):
+        if traits(node.op, node.domain).compares and any(self._rounded(i) for i in node.inputs):
             _check_apart(node, [v.array for v in ins if v is not None])
         kind = alike(node)
         runner = self._runners.get(kind)
@@ -248,10 +262,10 @@ class Evaluator:
         todo = [name]
         while todo:  # no recursion: a mask written by Python loops is a chain of tens of thousands of nodes
             node = self.model.producers.get(todo[-1])
-            if node is None or node.op in CUTS or (node.op == "Cast" and node.attr("to") not in FLOATS):
-                self._inexact[todo.pop()] = False
-            elif node.op in INEXACT:
-                self._inexact[todo.pop()] = True
+            digits = None if node is None else DIGITS.of(node)
+            shown = None if node is None or digits is None else digits(node)
+            if node is None or shown is not None:
+                self._inexact[todo.pop()] = bool(shown)
             elif missing := [i for i in node.inputs if i and i not in self._inexact]:
                 todo += missing
             else:
@@ -261,13 +275,14 @@ class Evaluator:
     def _infer(self, node: Node, ins: list[Traced | None]) -> dict[str, tuple[ir.DataType, tuple[int, ...]]]:
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
+        by = SHAPED_BY.of(node)
         for name, v in zip(node.inputs, ins, strict=True):
             if v is None:
                 continue
             types[name] = helper.make_tensor_type_proto(int(v.dtype), v.dims)
-            if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or node.op in BY_VALUE):
+            if v.known and int(np.prod(v.dims)) <= 64 and (v.dtype.is_integer() or by is not None):
                 data[name] = numpy_helper.from_array(np.asarray(v.array, order="C"), name)
-        check_shapes(node, ins)
+        check_inputs(node, ins)
         own = own_shape(node, ins)
         if own is not None and ins[0] is not None:
             return {name: (ins[0].dtype, own) for name in node.outputs if name}
@@ -285,7 +300,7 @@ class Evaluator:
                     hint="replace it by operators with known shapes",
                 )
             dims = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim)
-            if min(dims, default=0) < 0 and (node.op in COUNTS or any(v is not None and not v.known for v in ins[1:])):
+            if min(dims, default=0) < 0 and (by == "data" or any(v is not None and not v.known for v in ins[1:])):
                 raise NotStreamable(
                     "the size of its output depends on the data",
                     node=node.name,
@@ -293,32 +308,22 @@ class Evaluator:
                     hint="cut, pad and shape by amounts that are constant or follow from the length",
                     kind=Kind.DATA,
                 )
-            dims = pooled(node, ins, dims)
+            dims = corrected(node, ins, dims)
             if min(dims, default=1) < 0:
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
             if 0 in dims and not self._idle(name):
                 raise Empty(node, dims)
-            if node.op == "Reshape" and ins[0] is not None and math.prod(dims) != math.prod(ins[0].dims):
-                raise CannotRun(node, f"its input of shape {list(ins[0].dims)} has no shape {list(dims)}")
             out[name] = (ir.DataType(t.elem_type), dims)
         return out
 
 
-RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
-# Operators whose output shape depends on the value of a non-integer input.
-BY_VALUE = {"Range", "Resize", "Upsample", "NonZero", "Unique", "Compress", "OneHot", "ConstantOfShape", "If", "Loop"}
+def _random(node: Node) -> bool:
+    return traits(node.op, node.domain).random
 
 
 def _constant(t: ir.TensorProtocol) -> Traced:
     dims = tuple(int(d) for d in t.shape)  # type: ignore[arg-type]
     return lazy(t.dtype, dims, lambda: np.asarray(t.numpy()))
-
-
-def _shape_or_size(node: Node, dims: tuple[int, ...]) -> Array:
-    if node.op == "Size":
-        return np.array(int(np.prod(dims)), np.int64)
-    start, end = node.attr("start", 0), node.attr("end", len(dims))
-    return np.array(dims[slice(start, end)], np.int64)
 
 
 def _infer_types(
@@ -369,10 +374,6 @@ def _shaped(t: onnx.TypeProto) -> Shaped:
     return Shaped(ir.DataType(t.tensor_type.elem_type), tuple(d.dim_value for d in t.tensor_type.shape.dim))
 
 
-INEXACT = {"Exp", "Log", "Sin", "Cos", "Tan", "Sinh", "Cosh", "Atan", "Pow", "Softplus", "Softmax", *CLAMPED}
-COMPARISONS = {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
-CUTS = {*COMPARISONS, "And", "Or", "Not", "Xor", "Shape", "Size", "NonZero", "Floor", "Ceil", "Round", "Sign", "ArgMax"}
-FLOATS = {int(t) for t in ir.DataType if t.is_floating_point()}
 APART = 16  # units in the last place
 
 

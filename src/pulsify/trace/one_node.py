@@ -14,9 +14,6 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.traced import Array
 
-# Functions that ONNX Runtime, and so the batch model, works out otherwise than NumPy by more than a few units in the
-# last place.
-CLAMPED = {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Gelu"}
 SMALL = 16  # elements of an attribute
 
 

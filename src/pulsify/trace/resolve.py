@@ -7,28 +7,25 @@ every length is proven when all sizes are known (`analysis/proof/decided.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
-from pulsify.frontend.fused import parts, stands_for_others
-from pulsify.frontend.load import plain_node
+from pulsify.frontend.branches import branch, is_branch
+from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
 from pulsify.frontend.loop_ports import looped
-from pulsify.frontend.model import Decision, Model, Node, make_node
+from pulsify.frontend.model import Decision, Model, Node
 from pulsify.frontend.time import Lengths, TimeSpec
+from pulsify.frontend.unroll import first_turn, unrolled
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
 from pulsify.trace.tied import tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
-from pulsify.trace.unroll import first_turn, unrolled
-
-DECIDED = "the branch that is taken is written out; that it is taken at every length is proven"
 
 
 def resolve(model: Model, time: TimeSpec) -> Model:
@@ -85,12 +82,7 @@ def _lengths(scales: tuple[int, ...], declared: Lengths) -> Iterator[int]:
 
 
 def _stands_for_others(node: Node) -> bool:
-    return node.op == "If" or node.body is not None or stands_for_others(node)
-
-
-def _known_triangle(node: Node, values: Mapping[str, Traced]) -> bool:
-    """A mask made by Trilu is known as it stands."""
-    return node.op == "Trilu" and values[node.inputs[0]].known
+    return is_branch(node) or node.body is not None or stands_for_others(node)
 
 
 def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = frozenset()) -> Walk:
@@ -126,7 +118,7 @@ class _Settling:
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
-            if not _stands_for_others(node) or looping or _known_triangle(node, values):
+            if not _stands_for_others(node) or looping or (only_of_data(node) and values[node.inputs[0]].known):
                 self.evaluator.step(node, values)
                 nodes.append(node)
                 self.makers.update(dict.fromkeys(node.outputs, node))
@@ -144,11 +136,12 @@ class _Settling:
             count = iterations(node, values)
             self.decisions.append(_turned(node, count))
             return unrolled(node, count)
-        if node.op == "If":
+        if is_branch(node):
             taken = _decide(node, values, self._by_turn(node.inputs[0], values))
-            self.decisions.append(Decision(node.name, "If", node.inputs[0], None, int(taken)))
-            return _branch(self.model, node, taken)
-        return _parts(self.model, node, values)
+            self.decisions.append(Decision(node.name, node.op, node.inputs[0], None, int(taken)))
+            return branch(node, taken, self.model.opset_imports)
+        types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
+        return written_out(node, types, self.model.opset_imports.get("", 0))
 
     def _by_turn(self, name: str, values: Mapping[str, Traced]) -> bool:
         """Is a value known but for the number of the turn?"""
@@ -226,7 +219,7 @@ def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
         raise NotStreamable(
             "the condition depends on which turn of the loop it is, and branches are decided once for all turns",
             node=node.name,
-            op="If",
+            op=node.op,
             hint="compute both branches and choose with torch.where, or do the first turns in front of the loop",
             kind=Kind.DATA,
         )
@@ -234,70 +227,11 @@ def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
         raise NotStreamable(
             "the condition depends on the data",
             node=node.name,
-            op="If",
+            op=node.op,
             hint="export the model so that the branch is decided (trace instead of script)",
             kind=Kind.DATA,
         )
     return bool(condition.array.reshape(-1)[0])
-
-
-def _branch(model: Model, node: Node, taken: bool) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
-    """The nodes of one branch, in terms of outer names."""
-    graph: ir.Graph = node.attrs["then_branch" if taken else "else_branch"]
-    inner = [str(v.name) for n in graph for v in n.outputs if v.name]
-    rename = {**node.scope, **{name: f"{node.name}/{name}" for name in inner}}
-    passed, given = [], set[str]()
-    for value, outer in zip(graph.outputs, node.outputs, strict=True):
-        if value.name in inner and value.name not in given:
-            rename[str(value.name)] = outer
-            given.add(str(value.name))
-        else:  # a value from around the branch, or one that is given out twice
-            passed.append((rename.get(str(value.name), str(value.name)), outer))
-    version = model.opset_imports.get("", 0)
-    nodes = [plain_node(n, model.opset_imports.get(n.domain, version), rename) for n in graph]
-    nodes += [make_node("Identity", [a], b, version) for a, b in passed]
-    lifted = {str(v.name): v.const_value for v in graph.initializers.values() if v.const_value is not None}
-    return nodes, lifted
-
-
-def _parts(model: Model, node: Node, values: dict[str, Traced]) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
-    """A fused operator as plain nodes; constants among them are lifted."""
-    types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
-    nodes: list[Node] = []
-    lifted: dict[str, ir.TensorProtocol] = {}
-    version = model.opset_imports.get("", 0)
-    for proto in _named(parts(node, types), node):
-        if proto.op_type == "Constant":
-            lifted[proto.output[0]] = ir.from_proto(_constant(proto))
-            continue
-        attrs = {a.name: ir.serde.deserialize_attribute(a).value for a in proto.attribute}
-        nodes.append(
-            Node(
-                proto.name, proto.op_type, proto.domain, version, tuple(proto.input), tuple(proto.output), attrs, proto
-            )
-        )
-    return nodes, lifted
-
-
-def _constant(proto: onnx.NodeProto) -> onnx.TensorProto:
-
-    from onnx import numpy_helper
-
-    value = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
-    if "value" in value:
-        return value["value"]
-    (content,) = value.values()
-    dtype = np.float32 if "float" in next(iter(value)) else np.int64
-    return numpy_helper.from_array(np.asarray(content, dtype))
-
-
-def _named(protos: Iterable[onnx.NodeProto], node: Node) -> list[onnx.NodeProto]:
-    out = []
-    for i, proto in enumerate(protos):
-        itself = proto.op_type == node.op or proto.name == node.name  # refusals name it as the model does
-        proto.name = node.name if itself else f"{node.name}/{proto.op_type}_{i}"
-        out.append(proto)
-    return out
 
 
 def _type(value: Traced) -> onnx.TypeProto:

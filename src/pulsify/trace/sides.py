@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from pulsify.core.facet import Facet
+from pulsify.core.traits import Traits, traits
 
 DROWNED = -100.0  # added to a number, nothing is left of it: additive masks are -1e4, -1e9, -inf
 Number = float | None  # None: not the same everywhere
@@ -28,51 +33,48 @@ class Sides:
     stream: bool = True
 
 
-OPS: Mapping[str, Callable[..., object]] = {
-    "Identity": lambda x: x, "Cast": lambda x: x, "CastLike": lambda x, _: x,
-    "Not": lambda x: not x, "Neg": lambda x: -x, "Abs": abs, "Relu": lambda x: max(x, 0.0), "Sign": np.sign,
-    "Log": lambda x: math.log(x) if x > 0 else -math.inf, "Exp": np.exp, "Sqrt": np.sqrt,
-    "Floor": np.floor, "Ceil": np.ceil, "Round": np.round, "Reciprocal": lambda x: 1 / x if x else math.inf,
-    "Add": lambda x, y: x + y, "Sub": lambda x, y: x - y, "Mul": lambda x, y: x * y if x and y else 0.0,
-    "Div": lambda x, y: x / y if y else math.inf, "Mod": lambda x, y: x % y if y else 0.0, "Pow": lambda x, y: x**y,
-    "Equal": lambda x, y: x == y, "Less": lambda x, y: x < y, "LessOrEqual": lambda x, y: x <= y,
-    "Greater": lambda x, y: x > y, "GreaterOrEqual": lambda x, y: x >= y,
-    "And": lambda x, y: x and y, "Or": lambda x, y: x or y, "Xor": lambda x, y: bool(x) != bool(y),
-    "BitwiseAnd": lambda x, y: int(x) & int(y), "BitwiseOr": lambda x, y: int(x) | int(y),
-    "Max": max, "Min": min, "Sum": lambda *x: sum(x), "Where": lambda c, x, y: x if c else y,
-    "Clip": lambda x, low=-math.inf, high=math.inf: min(max(x, low), high),
-}  # fmt: skip
+Numbers = Callable[..., Number]
+
+
+def of_known(function: Callable[..., Any]) -> Numbers:
+    """A function of numbers all of which must be known."""
+
+    def result(*values: Number) -> Number:
+        return None if None in values else float(function(*values))
+
+    return result
+
+
+COMPARED: Mapping[str, Numbers] = {
+    sign: of_known(f)
+    for sign, f in {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}.items()
+}
+NUMBERS = Facet[Numbers](
+    "numbers", "what it makes of numbers, some of them unknown", lambda t: COMPARED.get(t.compares)
+)
 
 
 def result(op: str, values: Sequence[Number], boolean: bool = False) -> Number:
-    """What an operator makes of numbers some of which are not known; boolean: it gives True and False, or 1 and 0."""
-    settled = _settled(op, values)
-    if settled is None:
-        if op not in OPS or None in values:
-            return None
-        settled = float(OPS[op](*values))  # type: ignore[arg-type]
-    return float(bool(settled)) if boolean else settled
-
-
-def _settled(op: str, values: Sequence[Number]) -> Number:
-    """The result that one operand decides, whatever the others are."""
-    if op in ("And", "Mul", "BitwiseAnd") and 0.0 in values:
-        return 0.0
-    if op == "Or" and any(values):
-        return 1.0
-    if op == "Where" and len(values) == 3:
-        condition, yes, no = values
-        if condition is None:
-            return yes if yes == no else None
-        return yes if condition else no
-    if None not in values:
+    """What an operator makes of numbers some of which are unknown; boolean: it gives True and False, or 1 and 0."""
+    rule = NUMBERS.named(op)
+    if rule is None:
         return None
-    if op in ("Add", "Min", "Sum") and any(v is not None and v <= DROWNED for v in values):
-        return -math.inf
-    if op == "Sub" and len(values) == 2 and values[1] is not None and values[1] >= -DROWNED:
-        return -math.inf
-    if op == "Div" and values[0] == 0.0:
+    number = _decided(traits(op), values) if None in values else None
+    if number is None:
+        with np.errstate(all="ignore"):
+            number = rule(*values)
+    return float(bool(number)) if boolean and number is not None else number
+
+
+def _decided(kind: Traits, values: Sequence[Number]) -> Number:
+    """The result that one operand decides, whatever the others are."""
+    operands = values if kind.either else values[:1]
+    if kind.law == "zero" and 0.0 in operands:
         return 0.0
+    if kind.law == "one" and any(operands):
+        return 1.0
+    if kind.law == "low" and any(v is not None and v <= DROWNED for v in operands):
+        return -math.inf
     return None
 
 

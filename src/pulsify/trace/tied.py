@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import Kind, fix_batch
+from pulsify.core.traits import traits
 from pulsify.trace.traced import CannotRun, Empty
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
-WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT", "Pad")  # they may just need more frames
 CANDIDATES = 24  # lengths that are tried
 NUMBERS = 16  # entries of a known value that may be sizes
 HINT = (
@@ -79,7 +79,7 @@ def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
                     return _refusal(a, (length, width), size, batch if _problem(run, length, batches[0]) else None)
-        if problem is None or problem.node.op not in WINDOWS:  # it is not too short there
+        if problem is None or not traits(problem.node.op, problem.node.domain).windowed:  # it is not too short there
             break
     return None
 

@@ -12,27 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Literal
 
 import numpy as np
 
-from pulsify.core.traits import traits
+from pulsify.core.facet import Facet, full_name
+from pulsify.core.traits import Traits, traits
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Model, Node
 from pulsify.trace.lengths import Traces
 from pulsify.trace.sides import Number, Sides, combined
 
 MOST = 1 << 16  # elements of a known value that is looked at
-PLACES = (
-    "Identity", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Expand", "Tile", "Slice", "Gather", "Concat", "Split",
-    "Flatten", "Pad", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "Resize",
-)  # fmt: skip
-SIZES: Mapping[str, tuple[int, ...]] = {  # inputs that say how large something is
-    "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Slice": (1, 2), "Range": (0, 1, 2),
-    "Pad": (1,), "Resize": (3,), "Split": (1,), "Trilu": (1,), "OneHot": (1,), "TopK": (1,),
-}  # fmt: skip
-LESS, GREATER = ("Less", "LessOrEqual"), ("Greater", "GreaterOrEqual")
-RECURRENT = ("LSTM", "GRU", "RNN")
-REDUCED_TO_EITHER = ("ReduceMax", "ReduceMin")
 
 
 class Use(Enum):
@@ -81,9 +72,20 @@ class Offset:
 Role = Count | Extent | Derived | Offset | Sides
 
 
+@dataclass(frozen=True)
+class Sized:
+    """Which inputs say how large something is, or where it is cut.
+
+    what: a new value, a part of the first input, all of it, or something else.
+    """
+
+    inputs: tuple[int, ...]
+    what: Literal["new", "part", "all", "other"]
+
+
 def uses(model: Model, traces: Traces, name: str, mask: bool = False) -> tuple[Finding, ...]:
     """All uses of an input that was traced as the length (or as a mask of ones)."""
-    walk = _Walk(model, traces, {name: Sides(1.0, 0.0) if mask else Count()}, "" if mask else " after it")
+    walk = Walk(model, traces, {name: Sides(1.0, 0.0) if mask else Count()}, "" if mask else " after it")
     for node in model.nodes:
         if any(i in walk.roles for i in node.reads):
             role = walk.step(node)
@@ -98,7 +100,7 @@ def uses(model: Model, traces: Traces, name: str, mask: bool = False) -> tuple[F
 
 
 @dataclass(eq=False)
-class _Walk:
+class Walk:
     model: Model
     traces: Traces
     roles: dict[str, Role]
@@ -152,22 +154,19 @@ class _Walk:
         own = {i: self.roles[n] for i, n in enumerate(node.inputs) if n in self.roles}
         if node.body is not None:
             return self._looped(node)
-        if own and all(i in SIZES.get(node.op, ()) for i in own):
-            return self._sized(node, own)
-        special = SPECIAL.get(node.op)
-        if special is not None and not node.domain:
-            return special(self, node, own)
-        if node.op in PLACES and not node.domain:
-            return self._moved(node, own)
-        if traits(node.op, node.domain).elementwise:
-            return self._entries(node, own)
+        sized = SIZED.of(node)
+        if sized is not None and own and all(i in sized.inputs for i in own):
+            return self._sized(node, own, sized.what)
+        follow = ROLE.of(node)
+        if follow is not None:
+            return follow(self, node, own)
         if self.known(node.outputs[0]):
             self.say(node, Use.UNCLEAR, "reads it")
             return Derived()
-        self._into_data(node, own)
+        self.into_data(node, own)
         return None
 
-    def _into_data(self, node: Node, own: Mapping[int, Role]) -> None:
+    def into_data(self, node: Node, own: Mapping[int, Role]) -> None:
         plain = all(isinstance(r, Extent | Derived) for r in own.values())
         self.say(node, Use.PLAIN if plain else Use.UNCLEAR, "reads it")
 
@@ -183,23 +182,21 @@ class _Walk:
             self.say(node, Use.UNCLEAR, "reads it")
         return None
 
-    def _sized(self, node: Node, own: Mapping[int, Role]) -> Role | None:
+    def _sized(self, node: Node, own: Mapping[int, Role], what: str) -> Role | None:
         """It says how large something is, or where it is cut."""
-        if node.op in ("Range", "ConstantOfShape") or self.known(node.outputs[0]):
+        if what == "new" or self.known(node.outputs[0]):
             return Extent() if any(isinstance(r, Count) for r in own.values()) else next(iter(own.values()))
         data = node.inputs[0]
-        if node.op in ("Slice", "Pad", "Split", "Trilu", "Resize", "TopK") and not self.timed(data):
+        if what == "part" and not self.timed(data):
             self.say(node, Use.OTHER, f"takes a part of '{data}', which has no frames of the stream")
-        elif node.op in ("Reshape", "Expand") and self.timed(data):
+        elif what == "all" and self.timed(data):
             self.say(node, Use.SIZE, "takes it as the number of frames")
         else:
             self.say(node, Use.LENGTH, "takes it as the number of frames")
         return None
 
-    def _moved(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        """Cut, joined or spread, or looked up by it."""
-        if node.op in ("Gather", "GatherND", "GatherElements") and 0 not in own:
-            return self._looked_up(node, own)
+    def moved(self, node: Node, own: Mapping[int, Role]) -> Role | None:
+        """Cut, joined or spread."""
         role = next(iter(own.values()))
         if not self.known(node.outputs[0]):
             self.say(node, Use.PLAIN, "joins it with data")
@@ -208,95 +205,9 @@ class _Walk:
             return replace(role, stream=True)  # a table of positions, cut to the stream
         return role
 
-    def _looked_up(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        table, role = node.inputs[0], own[1]
-        axes = self.timed(table)
-        if node.op != "GatherND":
-            axes &= {int(node.attr("axis", 0)) % max(len(self.traces.runs[0][table].dims), 1)}
-        if self.known(node.outputs[0]) and not isinstance(role, Count):
-            return role if isinstance(role, Extent) else Derived()
-        if isinstance(role, Count) and not axes:
-            self.say(node, Use.OTHER, f"looks up an entry of '{table}', which has no frames of the stream there")
-            return None
-        self.say(node, Use.LENGTH if axes else Use.PLAIN, f"looks up a frame of '{table}'")
-        return Derived()
-
-    def _scattered(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        """Some of its entries are replaced."""
-        known = self.known(node.outputs[0])
-        if tuple(own) == (0,) and known:
-            return own[0]
-        if known and self.timed(node.inputs[0]):
-            self.say(node, Use.LENGTH, f"marks a frame of '{node.inputs[0]}'")
-        else:
-            self._into_data(node, own)
-        return Derived()
-
-    def _reduced(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        role = own.get(0)
-        if role is None or not self.known(node.outputs[0]):
-            self._into_data(node, own)
-            return None
-        if isinstance(role, Sides) and not role.stream:
-            self.say(node, Use.OTHER, f"counts positions of '{node.inputs[0]}', which are not those of the stream")
-            return None
-        over = len(self.timed(node.outputs[0])) < len(self.timed(node.inputs[0]))
-        if isinstance(role, Count) or over or not self.timed(node.inputs[0]):
-            return Count()
-        kept = isinstance(role, Extent) or (isinstance(role, Sides) and node.op in REDUCED_TO_EITHER)
-        return role if kept else Derived()
-
-    def _summed_up(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        return own[0] if isinstance(own.get(0), Extent) else Derived()
-
-    def _measured(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        return Count()
-
-    def _pooled(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        """A mask at a lower rate."""
-        if self.known(node.outputs[0]):
-            return own.get(0)
-        self._into_data(node, own)
-        return None
-
-    def _product(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        operands = [own.get(i) for i in (0, 1)]
-        if self.known(node.outputs[0]) and all(isinstance(o, Sides) for o in operands):
-            return combined("Mul", [o for o in operands if isinstance(o, Sides)])
-        side = next((o for o in operands if isinstance(o, Sides)), None)
-        if not self.known(node.outputs[0]) and side is not None:
-            dropped = side.beyond == 0
-            self.say(node, Use.LENGTH if dropped else Use.PLAIN, "sums the frames before it" if dropped else "reads it")
-            return None
-        if self.known(node.outputs[0]):
-            return next((r for r in own.values() if isinstance(r, Extent)), Derived())
-        self.say(node, Use.PLAIN, "reads it")
-        return None
-
-    def _recurrent(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        if tuple(own) == (4,):
-            timed = 0 in self.timed(node.inputs[0])
-            text = (
-                "takes it as the length of its sequences"
-                if timed
-                else "takes it as the length of sequences that are not the stream"
-            )
-            self.say(node, Use.LENGTH if timed else Use.OTHER, text)
-        else:
-            self._into_data(node, own)
-        return None
-
-    def _reversed(self, node: Node, own: Mapping[int, Role]) -> Role | None:
-        if tuple(own) == (1,) and not self.known(node.outputs[0]):
-            timed = int(node.attr("time_axis", 0)) in self.timed(node.inputs[0])
-            self.say(node, Use.LENGTH if timed else Use.OTHER, "reverses frames within it")
-            return None
-        self._into_data(node, own)
-        return Derived()
-
     # ---- entry by entry
 
-    def _entries(self, node: Node, own: Mapping[int, Role]) -> Role | None:
+    def entries(self, node: Node, own: Mapping[int, Role]) -> Role | None:
         if any(isinstance(r, Sides) for r in own.values()):
             return self._split(node, own)
         if any(isinstance(r, Offset) for r in own.values()):
@@ -308,40 +219,32 @@ class _Walk:
             return self._derived(node, own, others)
         data = [n for n in others if not self.known(n)]
         if data:
-            self._number_and_data(node, own, data)
+            self._number_and_data(node, data)
             return None
         against = [n for n in others if self.size(n) > 1 and self.number(n) is None]
         if not against:
             return Count()
         return self._number_and_positions(node, own, against[0])
 
-    def _number_and_data(self, node: Node, own: Mapping[int, Role], data: list[str]) -> None:
-        if node.op in (*LESS, *GREATER, "Equal"):
+    def _number_and_data(self, node: Node, data: list[str]) -> None:
+        if traits(node.op, node.domain).compares:
             self.say(node, Use.OTHER, f"compares it with the values of '{data[0]}'")
-        elif node.op == "Where" and 0 in own and len(data) == 2:
-            self.say(node, Use.OTHER, f"chooses by it between '{data[0]}' and '{data[1]}'")
-        elif node.op == "Div" and 1 in own:
-            self.say(node, Use.LENGTH, f"divides '{data[0]}' by it")
         else:
             self.say(node, Use.PLAIN, f"combines it with '{data[0]}'")
 
     def _number_and_positions(self, node: Node, own: Mapping[int, Role], other: str) -> Role | None:
         axes = self.counting(other)
         if not axes:
-            self.say(node, Use.UNCLEAR if node.op in (*LESS, *GREATER) else Use.PLAIN, f"combines it with '{other}'")
+            ordered = _against(node, 1) is not None
+            self.say(node, Use.UNCLEAR if ordered else Use.PLAIN, f"combines it with '{other}'")
             return Derived()
-        first = 0 in own  # length, positions
-        stream = bool(axes & self.timed(other))
-        if node.op == "Sub":
-            return Offset(-1 if first else 1, stream)
-        return _against(node.op, 1 if first else -1, stream) or Derived()
+        return _beside_positions(node, 0 in own, bool(axes & self.timed(other))) or Derived()
 
     def _extent(self, node: Node, own: Mapping[int, Role], others: list[str]) -> Role | None:
         if len(node.inputs) == 2 and {type(r) for r in own.values()} == {Extent, Count}:
-            first = isinstance(own[0], Count)
-            side = _against(node.op, 1 if first else -1)
-            if side is not None or node.op == "Sub":
-                return side or Offset(-1 if first else 1)
+            role = _beside_positions(node, isinstance(own[0], Count))
+            if role is not None:
+                return role
         if any(self._as_long(node, i, n) for i in own for n in others):
             self.say(node, Use.SIZE, f"combines as many entries with the frames of '{others[0]}'")
         elif not self.known(node.outputs[0]):
@@ -356,28 +259,25 @@ class _Walk:
 
     def _offset(self, node: Node, own: Mapping[int, Role]) -> Role | None:
         (index, role), *more = own.items()
-        if isinstance(role, Offset) and not more and len(node.inputs) == 2:
-            other = node.inputs[1 - index]
-            if self.number(other) is not None and (
-                side := _against(node.op, -role.sign * (1 - 2 * index), role.stream)
-            ):
-                return side
-            if self.number(other) is not None and node.op in ("Add", "Sub", "Mul", "Div"):
-                return role if index == 0 and node.op != "Mul" else Derived()
-        if isinstance(role, Offset) and not more and node.op == "Neg":
-            return Offset(-role.sign, role.stream)
+        if isinstance(role, Offset) and not more and len(node.inputs) <= 2:
+            sign = _sign(node, index)
+            if len(node.inputs) == 2:
+                is_number = self.number(node.inputs[1 - index]) is not None
+                side = _against(node, -role.sign * (1 - 2 * index), role.stream) if is_number else None
+                if side is not None:
+                    return side
+                sign = sign if is_number else 0
+            if sign:
+                return Offset(role.sign * sign, role.stream)
         if not self.known(node.outputs[0]):
             self.say(node, Use.PLAIN, "combines positions counted from it with data")
-        return role if node.op in ("Cast", "Identity") else Derived()
+        return Derived()
 
     def _derived(self, node: Node, own: Mapping[int, Role], others: list[str]) -> Role | None:
         if self.known(node.outputs[0]):
             return Derived()
         data = [n for n in others if not self.known(n)]
-        if node.op == "Where" and 0 in own and len(data) == 2:
-            self.say(node, Use.OTHER, f"chooses by it between '{data[0]}' and '{data[1]}'")
-        else:
-            self.say(node, Use.PLAIN, f"combines it with '{data[0]}'" if data else "reads it")
+        self.say(node, Use.PLAIN, f"combines it with '{data[0]}'" if data else "reads it")
         return None
 
     def _split(self, node: Node, own: Mapping[int, Role]) -> Role | None:
@@ -385,10 +285,8 @@ class _Walk:
         for i, n in enumerate(node.inputs):
             role = own.get(i)
             operands.append(role if isinstance(role, Sides) else self.number(n) if n else None)
-        if node.op == "CastLike":
-            operands = operands[:1]
         boolean = self.traces.runs[0][node.outputs[0]].dtype.numpy().kind == "b"
-        made = combined("Identity" if node.op == "CastLike" else node.op, operands, boolean)
+        made = combined(full_name(node), operands, boolean)
         if self.known(node.outputs[0]):
             return made
         self._applied(node, own, made)
@@ -413,22 +311,35 @@ class _Walk:
             self.say(node, Use.OTHER, f"makes one thing of {data} before it and another after it")
 
 
-def _against(op: str, sign: int, stream: bool = True) -> Sides | None:
+def _beside_positions(node: Node, first: bool, stream: bool = True) -> Role | None:
+    """The length and positions: compared, or one minus the other. first: the length is the first input."""
+    if _sign(node, 0) * _sign(node, 1) < 0:
+        return Offset(_sign(node, 1 if first else 0), stream)
+    return _against(node, 1 if first else -1, stream)
+
+
+def _against(node: Node, sign: int, stream: bool = True) -> Sides | None:
     """The length (sign 1) or positions (-1) compared with the other."""
-    if op not in (*LESS, *GREATER):
+    how = traits(node.op, node.domain).compares
+    if how in ("", "=="):
         return None
-    inside = (op in GREATER) == (sign > 0)
+    inside = how.startswith(">") == (sign > 0)
     return Sides(1.0, 0.0, stream) if inside else Sides(0.0, 1.0, stream)
 
 
-Special = Callable[[_Walk, Node, Mapping[int, Role]], Role | None]
-SPECIAL: Mapping[str, Special] = {
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceProd", "ArgMax", "ArgMin", *REDUCED_TO_EITHER), _Walk._reduced),
-    **dict.fromkeys(("Shape", "Size"), _Walk._measured),
-    **dict.fromkeys(("CumSum", "NonZero"), _Walk._summed_up),
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum"), _Walk._product),
-    **dict.fromkeys(("ScatterND", "ScatterElements"), _Walk._scattered),
-    **dict.fromkeys(("MaxPool", "AveragePool"), _Walk._pooled),
-    **dict.fromkeys(RECURRENT, _Walk._recurrent),
-    "ReverseSequence": _Walk._reversed,
-}
+def _sign(node: Node, index: int) -> int:
+    signs = SIGNS.of(node) or ()
+    return signs[index] if index < len(signs) else 0
+
+
+def _by_traits(kind: Traits) -> Follow | None:
+    if kind.elementwise:
+        return Walk.entries
+    places = kind.moves or kind.regroups or kind.axes in ("regroup", "transpose", "pick", "elements")
+    return Walk.moved if places else None
+
+
+Follow = Callable[[Walk, Node, Mapping[int, Role]], Role | None]
+ROLE = Facet[Follow]("role", "what it makes of an input that may be the length, or a mask of frames", _by_traits)
+SIZED = Facet[Sized]("size inputs", "which inputs say how large something is, or where it is cut")
+SIGNS = Facet[tuple[int, ...]]("signs", "with which sign each input goes into the output")

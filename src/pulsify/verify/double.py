@@ -19,6 +19,7 @@ from onnx.inliner import inline_local_functions
 
 from pulsify.core.arrays import Arrays
 from pulsify.core.runner import error_text, open_model, run_model
+from pulsify.core.traits import traits
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 TYPES = ("to", "dtype", "output_datatype")  # attributes that name a type
-OTHER = (
-    "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike", "Bernoulli", "Multinomial",
-)  # fmt: skip
-SINGLE = (
-    "Celu",
-    "GRU",
-    "Gelu",
-    "HardSwish",
-    "LSTM",
-    "Mish",
-    "RNN",
-)  # without a kernel, said late or under another name
 MISSING = re.compile(r"implementation for (\w+)\(")
 LARGEST = 256 << 20  # bytes of weights, above which no second model in double is opened
 
@@ -67,7 +55,7 @@ class Double:
             return {}
 
     def _open(self) -> None:
-        single = set(SINGLE)
+        single = set[str]()  # operators of which ONNX Runtime says so
         while self._runner is None and not self.why:
             try:
                 model, used = _widened(self._source, single)
@@ -97,7 +85,7 @@ def _wide(array: Any) -> Any:
 
 
 def _widened(source: Any, single: Container[str]) -> tuple[onnx.ModelProto, set[str]]:
-    """The model in double, and which of the operators in `single` there are."""
+    """The model in double, and which of its operators stay in float32: those in `single`, and all known to."""
     proto = _proto(source)
     proto = inline_local_functions(proto) if proto.functions else proto
     if proto.ByteSize() > LARGEST:
@@ -132,7 +120,7 @@ def _proto(source: Any) -> onnx.ModelProto:
 
 @dataclass
 class _Widening:
-    """Makes graphs double. types: of values as they were. single: operators that stay as they are; used: those met."""
+    """Makes graphs double. types: of values as they were. single: further operators that stay; used: all that did."""
 
     types: Mapping[str, int]
     single: Container[str]
@@ -150,9 +138,10 @@ class _Widening:
         nodes = list(graph.node)
         del graph.node[:]
         for node in nodes:
-            if node.op_type in OTHER:
+            kind = traits(node.op_type)
+            if kind.random or kind.quantizes:
                 raise _Narrow(f"{node.op_type} is something else in float64")
-            if node.op_type in self.single:
+            if kind.single or node.op_type in self.single:
                 graph.node.extend(self._as_it_is(node))
                 continue
             for attribute in node.attribute:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulsify.core.arrays import Arrays
+from pulsify.core.traits import traits
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
 
 MEAN = 10.0  # of its inputs, which deviate from that by 1
-CELLS = {"GRU": 1.0, "LSTM": 1.0, "RNN": 1.0}  # less: gates that saturate hold a state that rounding alone moves
+GATED = 1.0  # of a model with recurrent layers: gates that saturate hold a state that rounding alone moves
 CARRIED = ("carry", "fold")  # states that hold what the whole stream has come to
 STEP = 4
 
@@ -44,7 +45,8 @@ def carries(stream: Subject) -> bool:
 
 def mean_of(stream: Subject) -> float:
     """Of the inputs of a long stream."""
-    return min((CELLS.get(node.op_type, MEAN) for node in stream.model.graph), default=MEAN)
+    recurrent = any(traits(node.op_type, node.domain).recurrent for node in stream.model.graph)
+    return GATED if recurrent else MEAN
 
 
 def long_batch(

@@ -23,6 +23,7 @@ from pulsify.core.report import NodeDeviation, NodeReport
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec, concrete
 from pulsify.core.status_line import watched
+from pulsify.core.traits import traits
 from pulsify.verify.check import WARM, valid_length
 from pulsify.verify.distance import TOLERANCE
 from pulsify.verify.inputs import random_array
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 LOW = {"float16": 2e-2, "bfloat16": 1e-1}  # relative to a wire's scale, where such a type stands for float32
 FARTHEST = float(np.finfo(np.float32).max)
-UNIT, BOTH, ALL = (0.0, 1.0), (-1.0, 1.0), (-np.inf, np.inf)
-RANGES = {
-    "Sigmoid": UNIT, "HardSigmoid": UNIT, "Softmax": UNIT, "Tanh": BOTH, "Erf": BOTH, "Softsign": BOTH, "Sin": BOTH,
-    "Cos": BOTH,
-}  # fmt: skip
 
 
 @dataclass
@@ -214,7 +210,7 @@ def _wire(
     name = "" if kind is None else str(kind.numpy())
     allowed = LOW[low] if low and name == "float32" else TOLERANCE.get(name, 0.0)
     inputs = tuple(str(v.name) for v in node.inputs if v is not None)
-    least, most = RANGES.get(node.op_type, ALL)
+    least, most = traits(node.op_type, node.domain).range or (-np.inf, np.inf)
     left = seen.least <= seen.most and not least <= seen.least <= seen.most <= most
     return NodeDeviation(
         placed.node, placed.op, side.name, placed.device, placed.reason, inputs, wire,

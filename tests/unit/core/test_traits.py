@@ -18,14 +18,15 @@ LATEST = onnx.defs.onnx_opset_version()
 BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 # With a rule of their own, and of no kind that anybody else asks about.
 OF_THEIR_OWN = {
-    "AveragePool", "Col2Im", "ConstantOfShape", "Conv", "ConvInteger",
-    "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace", "DequantizeLinear", "DynamicQuantizeLinear",
-    "EyeLike", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
-    "GroupNormalization", "Hardmax", "LSTM", "Loop", "LpNormalization", "LpPool", "MatMulInteger",
-    "MaxPool", "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
-    "RMSNormalization", "RNN", "Range", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
-    "SpaceToDepth", "Upsample",
+    "Col2Im", "ConstantOfShape", "ConvInteger", "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace",
+    "EyeLike", "Gemm", "GlobalAveragePool", "GlobalLpPool",
+    "GlobalMaxPool", "GroupNormalization", "Hardmax", "Loop", "LpNormalization", "MatMulInteger",
+    "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "RMSNormalization", "Range",
+    "Scan", "ScatterElements", "ScatterND", "SpaceToDepth",
 }  # fmt: skip
+
+
+COMPARED = {"<": [1, 0, 0], "<=": [1, 1, 0], ">": [0, 0, 1], ">=": [0, 1, 1], "==": [0, 1, 0]}  # of 1 2 3 and 3 2 1
 
 
 def run(op: str, *arrays: Any, **attributes: Any) -> Any:
@@ -41,8 +42,15 @@ def test_every_name_is_an_operator_of_onnx(op: str) -> None:
     assert onnx.defs.has(op, LATEST), f"{op} is misspelt, or gone"
 
 
-def test_every_operator_with_traits_has_a_rule() -> None:
-    assert set(TRAITS) <= set(RULES)
+def test_every_operator_with_traits_has_a_rule_unless_it_draws_numbers() -> None:
+    assert {op for op, t in TRAITS.items() if not t.random} <= set(RULES)
+    assert not {op for op, t in TRAITS.items() if t.random} & set(RULES)
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.compares))
+def test_comparisons_compare_as_written(op: str) -> None:
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    assert run(op, x, x[::-1]).tolist() == COMPARED[traits(op).compares]
 
 
 def test_every_operator_with_a_rule_has_traits_or_goes_its_own_way() -> None:
@@ -93,6 +101,26 @@ def test_what_keeps_its_size_has_one_operand_that_counts(op: str) -> None:
     schema = onnx.defs.get_schema(op, LATEST)
     same = schema.inputs[0].type_str == schema.outputs[0].type_str or schema.outputs[0].name in ("Y", "output", "y")
     assert same and schema.min_input <= 2
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.finite))
+def test_finite_operators_make_finite_numbers_of_finite_ones(op: str) -> None:
+    line, other = np.array([-2.0, 0.0, 3.0], np.float32), np.array([0.0, -1.0, 0.0], np.float32)
+    made = run(op, *((line, other) if op in BINARY or op == "Max" else (line,)), **({"to": 1} if op == "Cast" else {}))
+    assert np.isfinite(made).all()
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.copies))
+def test_copies_have_all_entries_of_the_first_input_and_no_others(op: str) -> None:
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 1, 3)
+    second = {"Reshape": [3, 2], "Squeeze": [1], "Unsqueeze": [0], "Expand": [2, 4, 3], "Tile": [1, 2, 3]}.get(op)
+    made = run(op, x, *(() if second is None else (np.array(second),)))
+    assert set(made.reshape(-1)) == set(x.reshape(-1))
+
+
+@pytest.mark.parametrize("op", sorted(op for op, t in TRAITS.items() if t.along is not None))
+def test_operators_along_an_axis_have_that_one_by_default(op: str) -> None:
+    assert onnx.defs.get_schema(op, LATEST).attributes["axis"].default_value.i == traits(op).along
 
 
 def test_other_operators_have_no_traits_and_domains_are_apart() -> None:

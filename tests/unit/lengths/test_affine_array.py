@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.analysis.values import elementwise, moves  # noqa: F401  fill the table of operators
 from pulsify.analysis.values.follow import Fixed, Follower
 from pulsify.frontend.load import load
 from pulsify.frontend.time import find_time

@@ -57,7 +57,7 @@ def test_all_frames_come_out_once_and_in_order(sizes: list[int], delay: int) -> 
         if f.step > 1:
             step.past = run_opening(Handed(COUNT, delay), f, total)["past"]
             return
-        f.load(step.inputs, pad=total is not None)
+        f.load(step.inputs, padded=total is not None)
         f.collect(step.run(), total)
 
     for i, size in enumerate(sizes):
@@ -84,7 +84,7 @@ def test_a_stream_is_opened_again_after_a_reset_and_where_a_state_was_taken_befo
     f.queue({"x": np.zeros((1, 2, 7), np.float32)})
     assert f.ready() and f.fork().step == COUNT
     run_opening(Handed(COUNT, 0), f, None)
-    assert (f.step, f.pulses, f.position, f.waiting["x"]) == (1, COUNT, COUNT * PULSE, 1)
+    assert (f.step, f.pulses, f.position, f.backlog["x"].frames) == (1, COUNT, COUNT * PULSE, 1)
     assert f.fork().step == 1
     f.restore(f.waiting_frames(), f.counts())
     assert f.step == 1

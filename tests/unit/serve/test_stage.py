@@ -45,7 +45,7 @@ def test_a_step_takes_as_many_pulses_of_each_as_all_have(kind: str) -> None:
     while stage.ready:
         taken.append([step.seat.owner for step in stage.step()])
     assert taken == [["long", "short"], *[["long"]] * (1 if kind == "pooled" else 3)]
-    assert long.waiting == {"x": 1}
+    assert long.backlog["x"].frames == 1
 
 
 @pytest.mark.parametrize("kind", PROTOS)
@@ -134,7 +134,7 @@ def test_a_seat_that_is_left_is_free_and_clean() -> None:
 
 def held(seat: Seat) -> int:
     """Bytes that are kept for what waits."""
-    whole = [piece if piece.base is None else piece.base for piece in seat.pieces["x"]]
+    whole = [piece if piece.base is None else piece.base for piece in seat.backlog["x"].pieces]
     return sum(len(b) if isinstance(b, bytes) else b.nbytes for b in whole)
 
 
@@ -147,6 +147,6 @@ def test_frames_that_wait_keep_no_more_than_themselves() -> None:
     b.feed("x", batch[7:8], 3, shared=True)
     while stage.ready:
         stage.step()
-    assert (a.waiting["x"], b.waiting["x"]) == (1, 3)
+    assert (a.backlog["x"].frames, b.backlog["x"].frames) == (1, 3)
     assert held(a) <= 8 * 8 and held(b) == 3 * 8
     np.testing.assert_array_equal(b.rest()["x"], batch[7:8])

@@ -309,7 +309,7 @@ def test_small_messages_that_wait_take_no_more_memory_than_their_frames() -> Non
         scheduler._handle(live, "data", np.ascontiguousarray(x[:, :, at : at + 1]).tobytes(), 0.0)
     assert live.flow is not None
     (seat,) = live.flow.seats
-    assert len(seat.pieces["x"]) <= 4000 // MANY + MANY
+    assert len(seat.backlog["x"].pieces) <= 4000 // MANY + MANY
     assert np.array_equal(seat.rest()["x"], x)
 
 

@@ -141,6 +141,11 @@ def test_what_is_too_large_to_look_at_is_said_to_be(monkeypatch: pytest.MonkeyPa
         at("Add c c > y", constants={"c": np.zeros(9, np.float32)})
 
 
+def test_numbers_that_are_drawn_are_not_known() -> None:
+    made = at([helper.make_node("RandomNormal", [], ["r"], shape=[1, 2, 1]), node("Add", "x r", "y")])
+    assert not made["r"].known and made["r"].dims == (1, 2, 1)
+
+
 # ---- shapes inference gets wrong, against the runtime
 
 WRONG = [

@@ -14,8 +14,8 @@ from pulsify.frontend.time import find_time
 from pulsify.trace.resolve import resolve
 from tests.models import Array, close, frames, look_ahead, model, run_batch, weights
 from tests.unit.build import written
+from tests.unit.frontend.test_unroll import scan
 from tests.unit.graphs import parsed
-from tests.unit.trace.test_unroll import scan
 
 CONSTANTS: dict[str, Array] = {
     "two": np.array(2), "zero": np.array(0), "hundred": np.array(100), "half": np.array(0.5, np.float32),

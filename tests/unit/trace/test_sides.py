@@ -21,7 +21,9 @@ DATA = None
         ("Sub", [None, 1e9], -math.inf), ("Sub", [1.0, 1.0], 0.0), ("Log", [0.0], -math.inf), ("Log", [1.0], 0.0),
         ("Where", [1.0, None, 5.0], None), ("Where", [0.0, None, 5.0], 5.0), ("Where", [None, 5.0, 5.0], 5.0),
         ("Where", [None, 5.0, 4.0], None), ("Div", [0.0, None], 0.0), ("NoSuchOperator", [1.0], None),
-        ("Mul", [0.0, -math.inf], 0.0), ("Min", [None, -1e9], -math.inf),
+        ("Mul", [0.0, -math.inf], 0.0), ("Min", [None, -1e9], -math.inf), ("Sub", [-1e9, None], -math.inf),
+        ("Sub", [1e9, None], None), ("Sum", [None, 1.0, -1e9], -math.inf), ("BitwiseAnd", [None, 0.0], 0.0),
+        ("LessOrEqual", [1.0, 1.0], 1.0), ("CastLike", [2.0, None], 2.0), ("Pow", [-8.0, 2.0], 64.0),
     ],
 )  # fmt: skip
 def test_what_one_operand_decides(op: str, values: list[Number], want: Number) -> None:

@@ -38,6 +38,11 @@ USES: dict[str, tuple[list[onnx.NodeProto], Use]] = {
         [*POSITIONS, node("Sub", "places n", "offset"), node("Less", "offset zero", "inside"),
          node("Where", "inside x nothing", "y")], Use.LENGTH,
     ),
+    "masks by a number minus a difference": (
+        [*POSITIONS, node("Sub", "places n", "offset"), node("Add", "one offset", "next"),
+         node("Sub", "one next", "left"), node("Greater", "left zero", "inside"),
+         node("Where", "inside x nothing", "y")], Use.LENGTH,
+    ),
     "looks up the last frame": (
         [node("Sub", "n one", "end"), node("Unsqueeze", "end first", "ends"), node("Gather", "x ends", "y", axis=2)],
         Use.LENGTH,

@@ -9,7 +9,8 @@ import pytest
 
 import pulsify
 from pulsify.core.errors import InvalidArgument
-from pulsify.verify.nodes import LOW, RANGES, Seen, compare_nodes
+from pulsify.core.traits import traits
+from pulsify.verify.nodes import LOW, Seen, compare_nodes
 from tests.models import causal, look_ahead, model, node, valid, weights, with_length
 from tests.zoo.manifest import load
 
@@ -113,7 +114,8 @@ def test_what_leaves_its_range_is_told_though_it_is_near(monkeypatch: pytest.Mon
     assert report.first is None and not report.ok
     assert {n.op for n in report.outside} == {op}
     least, most = report.outside[0].outside or (0.0, 0.0)
-    assert least < RANGES[op][0] or most > RANGES[op][1]
+    low, high = traits(op).range or (0.0, 0.0)
+    assert least < low or most > high
     assert "out of range" in str(report)
 
 

@@ -1,37 +1,45 @@
 """What follows from the number of streams that go in step: read off two batch sizes, proven for all of them.
 
-The batch is one more size that numbers may follow from, so it is followed as the length is (`known/`), at one length
+The batch is one more size that numbers may follow from, so it is followed as the length is (`lengths/`), at one length
 of the stream. Sizes that grow with the batch are what the rules take for granted; anything else is refused by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
-from pulsify.analysis.values.reshaping import alike
+from pulsify.analysis.values.moves import COLUMNS
 from pulsify.core.errors import NotStreamable
+from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.lengths.affine_array import FAR, Spread
 from pulsify.lengths.series import Series, Unsure, constant
+from pulsify.lengths.sizes import alike
 from pulsify.trace.traced import Traced
-
-IN_GRAPH = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Where",
-    "Min",
-    "Max",
-    "Pow",
-)  # they read such a value where it is computed anew
 
 if TYPE_CHECKING:
     from pulsify.analysis.questions import Questions
     from pulsify.frontend.model import Node
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an operator does with known values, and with sizes, that follow from how many streams there are."""
+
+    anew: bool = False  # it reads such a value where the step computes it anew
+    removes: Callable[[Node], bool] = lambda node: False  # does it remove axes for being of size 1?
+
+
+BATCH = Facet[Batch]("batch", "what it does with what follows from the number of streams", lambda _: Batch())
+
+
+def _of(node: Node) -> Batch:
+    return BATCH.of(node) or Batch()
 
 
 def _follower(ask: Questions) -> Follower:
@@ -96,12 +104,14 @@ def one_number(ask: Questions, name: str) -> bool:
 def each_stream(ask: Questions, name: str, column: int) -> bool:
     """Does a table of a row a stream name that stream in a column, and in the others what is the same for all?"""
     maker = ask.model.producers.get(name)
-    if ask.traces.other_batch is None or maker is None or maker.op != "Concat":
+    columns = COLUMNS.of(maker) if maker is not None else None
+    if ask.traces.other_batch is None or maker is None or columns is None:
         return False
-    by_column = all(len(dims) == 2 and dims[1] == 1 for dims in (ask.traces.runs[0][i].dims for i in maker.inputs))
-    if not by_column or maker.attr("axis") not in (1, -1):
+    if len(ask.traces.runs[0][name].dims) != 2 or (names := columns(maker, 2)) is None:
         return False
-    if not all(_streams(ask, n, counts=i == column) for i, n in enumerate(maker.inputs)):
+    if any(ask.traces.runs[0][n].dims[1] != 1 for n in names):
+        return False
+    if not all(_streams(ask, n, counts=i == column) for i, n in enumerate(names)):
         return False
     ask.streams_named.add(name)
     return True
@@ -165,7 +175,7 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
                 for x, y in zip(first[name].dims, other[name].dims, strict=True):
                     if x * other.batch != y * first.batch and x != y:
                         _refuse(ask, node, name, "it is no multiple of the batch size")
-            elif name not in ask.streams_named and name and not (node.op in IN_GRAPH and not ask.time_axes(name)):
+            elif name not in ask.streams_named and name and not (_of(node).anew and not ask.time_axes(name)):
                 _check_known(ask, node, name)
     for decision in ask.model.decisions:
         if by_batch(ask, decision.name) and decision.axis is None:
@@ -176,7 +186,7 @@ def _check_sizes(ask: Questions, node: Node) -> None:
     """What an operator makes of sizes must grow with the batch as it seems to: x[:3] along it does not."""
     f, rule = _follower(ask), VALUES.of(node)
     batched = any(not s.constant for i in node.inputs[:1] if i for s in f.sizes_of(i))
-    if node.op == "Squeeze" and batched and not node.input(1) and not node.attr("axes"):
+    if batched and _of(node).removes(node):
         _refuse(ask, node, node.outputs[0], "an axis of one stream would go")
     if rule is None or not batched or not (traits(node.op).moves or traits(node.op).shapes):
         return
@@ -186,7 +196,9 @@ def _check_sizes(ask: Questions, node: Node) -> None:
         if not all(alike(x, y) for x, y in zip(f.spread(found).sizes, f.sizes(node.outputs[0]), strict=True)):
             _refuse(ask, node, node.outputs[0], "its size is no multiple of the batch size")
     except Unsure as problem:
-        if node.op == "Slice":  # all others make sizes that go with their amounts, which are looked at by themselves
+        if (
+            traits(node.op).axes == "cut"
+        ):  # all others make sizes that go with their amounts, which are looked at by themselves
             _refuse(ask, node, node.outputs[0], str(problem))
 
 

@@ -9,10 +9,13 @@ import numpy as np
 from pulsify.analysis.proof.numbers import SHORT, numbers, sizes
 from pulsify.analysis.questions import Questions
 from pulsify.core.errors import NotStreamable
+from pulsify.core.facet import Facet
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Decision
 from pulsify.lengths.series import Series
+
+DECIDES = Facet[str]("decides", "what a number decides for it, if it is written out", lambda _: "how often it turns")
 
 
 def check_decisions(ask: Questions) -> None:
@@ -49,7 +52,7 @@ def _lengths(series: Series) -> str:
 
 
 def _refuse(ask: Questions, decision: Decision, series: Series, n: int) -> None:
-    what = "the condition" if decision.op == "If" else "how often it turns"
+    what = DECIDES.named(decision.op)
     raise NotStreamable(
         f"{what} depends on the length of the stream: at {(n + 1) * series.unit} frames it is decided otherwise",
         node=decision.node,

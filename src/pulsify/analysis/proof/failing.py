@@ -17,8 +17,9 @@ import numpy as np
 
 from pulsify.analysis.proof.numbers import follower, longest, uncertain
 from pulsify.analysis.proof.values import known_at
-from pulsify.analysis.values.follow import LOOKS
+from pulsify.analysis.values.follow import LOOKS, Follower
 from pulsify.core.errors import NotStreamable
+from pulsify.core.facet import Facet
 from pulsify.core.length import Length, Table
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Condition
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 FARTHEST = 1 << 22  # lengths: tables are no longer
 MOST_RUNS = 16  # of lengths turned down that are named one by one
+LOOKS_UP = Facet[Callable[[Follower, "Node"], int | None]](
+    "looks up", "of which axis of its first input the second one names entries"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,22 +164,21 @@ def _fails_behind(ask: Questions) -> int:
     sure = longest(ask)
     for node in ask.model.nodes:
         with contextlib.suppress(Unsure):
-            if node.op in ("Gather", "GatherND") and ask.traces.runs[0][node.inputs[1]].known:
-                sure = min(sure, _index_leaves(ask, node))
+            looks_up = LOOKS_UP.of(node)
+            if looks_up is not None and ask.traces.runs[0][node.inputs[1]].known:
+                sure = min(sure, _index_leaves(ask, node, looks_up(follower(ask), node)))
             elif traits(node.op, node.domain).elementwise and len(node.inputs) > 1:
                 sizes = [follower(ask).sizes_of(i) for i in node.inputs if i]
                 sure = min([sure, *(_last_fitting(beside) for beside in _by_axis(sizes))])
     return sure
 
 
-def _index_leaves(ask: Questions, node: Node) -> int:
-    """The last length at which an index that counts on lies within its table."""
+def _index_leaves(ask: Questions, node: Node, table: int | None) -> int:
+    """The last length at which an index that counts on lies within its table, which is an axis of the first input."""
     index = follower(ask).value(node.inputs[1])
-    if node.op == "GatherND":
-        columns = follower(ask).sizes_of(node.inputs[1])[-1]
-        if node.attr("batch_dims", 0) or not (columns.constant and columns.item == 1):
-            return LONGEST
-    size = follower(ask).sizes_of(node.inputs[0])[node.attr("axis", 0)]
+    if table is None:
+        return LONGEST
+    size = follower(ask).sizes_of(node.inputs[0])[table]
     if not isinstance(index, Spread) or not size.constant or len(index.slope) != 1 or not math.isfinite(index.lo):
         return LONGEST
     ((axis, slope),) = index.slope.items()

@@ -1,8 +1,8 @@
 """What was read off a few lengths is proven for all of them, or refused.
 
-`known/` says how far one must look at a known value until nothing new can show. Here that is done: numbers are known as
-whole series, and a claim about values over time is looked at for every kind of place there is. What is not certain is
-refused by name, unless the caller accepts what a sample of lengths says (`proof="sampled"`).
+`lengths/` says how far one must look at a known value until nothing new can show. Here that is done: numbers are known
+as whole series, and a claim about values over time is looked at for every kind of place there is. What is not certain
+is refused by name, unless the caller accepts what a sample of lengths says (`proof="sampled"`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-import pulsify.analysis.values.elementwise
-import pulsify.analysis.values.moves
-import pulsify.analysis.values.nonzero
-import pulsify.analysis.values.reshaping  # noqa: F401  fill the table of operators
 from pulsify.analysis.facts import Field, Prefix, Wire
 from pulsify.analysis.ledger import shortest_length
 from pulsify.analysis.proof.values import known_at, shaped_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pulsify.analysis.facts import Prefix, Static, Wire
+from pulsify.core.traits import traits
 from pulsify.trace.traced import CannotRun, Traced
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     if node is None:
         return tracer.inputs(s, ask.traces.runs[0].batch)[name]
     values: dict[str, Traced] = {}
-    shape_only = node.op in ("Shape", "Size")
+    shape_only = traits(node.op, node.domain).sizes
     for i in node.inputs:
         if i:
             values[i] = perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
@@ -73,7 +74,7 @@ def perhaps_empty(ask: Questions, name: str, s: int) -> Traced:
             dims = list(run[name].dims)
             dims[fact.layout.axis] = 0
             return Traced(run[name].dtype, tuple(dims), False)
-        if node is None or node.op != "Slice" or ask.follower is None:
+        if node is None or traits(node.op, node.domain).axes != "cut" or ask.follower is None:
             raise
         shaped_at(ask, node.inputs[0], s)
         sizes = ask.follower.sizes_of(name)

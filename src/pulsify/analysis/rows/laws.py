@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.analysis.rows.place import Place, Row, settled, steady
+from pulsify.core.facet import Facet
 from pulsify.lengths import series as one
 from pulsify.lengths.float_limits import NUMPY, digits_of
 from pulsify.lengths.series import Series, Unsure, constant
@@ -16,6 +17,7 @@ from pulsify.lengths.series import Series, Unsure, constant
 Array = np.ndarray[Any, Any]
 Law = Callable[[Sequence[Row], "Place | None"], Row]
 Fold = Callable[[Array, Array], Array]
+MOVES = ("transpose", "regroup", "repeat", "join", "cut", "pick", "points", "elements")  # entries, as they are
 CHANGES = "its rows change with the length of the stream, and this makes no row that is a whole number of them"
 
 
@@ -60,7 +62,7 @@ def _folded(ends: Sequence[Series | None], how: Fold) -> Series | None:
     return out
 
 
-def _sum(rows: Sequence[Row], place: Place | None) -> Row:
+def added(rows: Sequence[Row], place: Place | None) -> Row:
     out = rows[0]
     for row in rows[1:]:
         ends = [None if a is None or b is None else one.add(a, b) for a, b in _ends(out, row)]
@@ -72,17 +74,17 @@ def _ends(a: Row, b: Row) -> list[tuple[Series | None, Series | None]]:
     return [(a.least, b.least), (a.most, b.most)]
 
 
-def _negated(rows: Sequence[Row], place: Place | None) -> Row:
+def negated(rows: Sequence[Row], place: Place | None) -> Row:
     (row,) = rows
     least, most = (None if end is None else one.negated(end) for end in (row.most, row.least))
     return replace(row, move=one.negated(row.move), least=least, most=most)
 
 
-def _difference(rows: Sequence[Row], place: Place | None) -> Row:
-    return _sum([rows[0], _negated(rows[1:], place)], place)
+def difference(rows: Sequence[Row], place: Place | None) -> Row:
+    return added([rows[0], negated(rows[1:], place)], place)
 
 
-def _product(rows: Sequence[Row], place: Place | None) -> Row:
+def product(rows: Sequence[Row], place: Place | None) -> Row:
     """A row and one number; or two of which neither moves."""
     number = next((r for r in reversed(rows) if _one_number(r)), None)
     if number is None:
@@ -101,7 +103,7 @@ def _one_number(row: Row) -> bool:
     return all(e is not None and e.constant for e in ends) and ends[0].item == ends[1].item  # type: ignore[union-attr]
 
 
-def _compared(rows: Sequence[Row], place: Place | None) -> Row:
+def compared(rows: Sequence[Row], place: Place | None) -> Row:
     """Of rows that move alike; or one is always below the other, and the answer is the same throughout."""
     try:
         both = alike(rows, place)
@@ -127,13 +129,13 @@ def _below(a: Row, b: Row, place: Place | None, strictly: bool = False) -> int |
     return since if holds else None
 
 
-def _chosen(rows: Sequence[Row], place: Place | None) -> Row:
+def chosen(rows: Sequence[Row], place: Place | None) -> Row:
     condition = settled(rows[0], place, "whether a row is chosen changes with the length of the stream")
     made = alike(rows[1:], place)
     return replace(made, shortest=max(made.shortest, condition.shortest), limit=min(made.limit, condition.limit))
 
 
-def _extreme(how: Fold) -> Law:
+def extreme(how: Fold) -> Law:
     def law(rows: Sequence[Row], place: Place | None) -> Row:
         out = rows[0]
         for row in rows[1:]:
@@ -156,25 +158,18 @@ def _extreme_of(a: Row, b: Row, place: Place | None, how: Fold) -> Row:
         raise
 
 
-def _clipped(rows: Sequence[Row], place: Place | None) -> Row:
+def clipped(rows: Sequence[Row], place: Place | None) -> Row:
     """At bounds that move along, that are never reached, or always."""
     low, high = (*rows[1:], None, None)[:2]
     made = rows[0] if low is None else _extreme_of(rows[0], low, place, np.maximum)
     return made if high is None else _extreme_of(made, high, place, np.minimum)
 
 
-LAWS: dict[str, Law] = {
-    **dict.fromkeys(("Add", "Sum"), _sum),
-    "Sub": _difference,
-    "Neg": _negated,
-    "Mul": _product,
-    "Where": _chosen,
-    "Min": _extreme(np.minimum),
-    "Max": _extreme(np.maximum),
-    "Clip": _clipped,
-    **dict.fromkeys(("Identity", "Cast", "CastLike", "Expand"), alike),
-    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compared),
-}
+ROW_LAWS = Facet[Law](
+    "row laws",
+    "what it makes of rows of a known table that move with the length",
+    default=lambda t: alike if t.moves or t.axes in MOVES else None,
+)
 
 
 def held(row: Row, dtype: object) -> Row:

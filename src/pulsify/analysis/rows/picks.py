@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from pulsify.analysis.rows.place import Place, Row, read_at
-from pulsify.analysis.rows.wanted import Read, Wanted
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.lengths import series as one
 from pulsify.lengths.series import Unsure
 
 
-def picked(w: Wanted) -> list[Read]:
+def picked(w: Wanted) -> list[RowRead]:
     """Gather: the index is followed, and names rows of the table."""
     rank = w.rows.rank(w.node.inputs[1])
     axis = w.node.attr("axis", 0) % w.rows.rank(w.node.inputs[0])
@@ -25,11 +25,11 @@ def picked(w: Wanted) -> list[Read]:
     return [replace(w.read(0, own), shortest=index.shortest)]
 
 
-def _named(w: Wanted, axis: int, index: Row) -> Read:
+def _named(w: Wanted, axis: int, index: Row) -> RowRead:
     """The rows that an index names: negative ones count from the end."""
     size = w.sizes()[axis]
     if not index.moves and size.constant:
-        return Read(w.node.inputs[0], None, None, index.shortest)
+        return RowRead(w.node.inputs[0], None, None, index.shortest)
     if index.least is None or index.most is None:
         raise Unsure("which rows are picked is unknown")
     place, zero = Place(index.move, index.least, index.most), w.rows.constant(0)
@@ -41,7 +41,7 @@ def _named(w: Wanted, axis: int, index: Row) -> Read:
         place = place.moved(size)
     elif not (above | ~seen).all():
         raise Unsure("rows are picked from both ends, or from places in front of the first")
-    return Read(w.node.inputs[0], axis, place, index.shortest)
+    return RowRead(w.node.inputs[0], axis, place, index.shortest)
 
 
 def _fixed_index(w: Wanted, axis: int, index: Row) -> None:
@@ -54,7 +54,7 @@ def _is_positive(index: Row) -> bool:
     return index.least is not None and not index.least.growth and bool((index.least.values >= 0).all())
 
 
-def picked_nd(w: Wanted) -> list[Read]:
+def picked_nd(w: Wanted) -> list[RowRead]:
     """GatherND: entries that an index names by several places at once, the same at every length."""
     if w.node.attr("batch_dims", 0):
         raise Unsure("it picks entries by a batch of indices")
@@ -70,11 +70,11 @@ def picked_nd(w: Wanted) -> list[Read]:
     if index.moves:
         raise Unsure("it picks entries at places that change with the length of the stream")
     if w.axis is None or within:
-        return [Read(w.node.inputs[0], None, None, index.shortest)]
+        return [RowRead(w.node.inputs[0], None, None, index.shortest)]
     return [replace(w.read(0, w.axis - rank + count), shortest=index.shortest)]
 
 
-def picked_elements(w: Wanted) -> list[Read]:
+def picked_elements(w: Wanted) -> list[RowRead]:
     """GatherElements: every entry names the one it is, along one axis."""
     axis = w.node.attr("axis", 0) % w.rows.rank(w.name)
     index = w.rows.follow(w.node.inputs[1], w.axis, w.place)

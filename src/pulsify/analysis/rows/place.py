@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.values.reshaping import floored
 from pulsify.lengths import series as one
 from pulsify.lengths.number import steady_growth
 from pulsify.lengths.series import LONGEST, Series, Unsure, constant
+from pulsify.lengths.sizes import floored
 
 Array = np.ndarray[Any, Any]
 SHORT = 64  # streams that are shorter may be ruled out where a row is another one there

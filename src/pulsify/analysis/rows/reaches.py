@@ -11,35 +11,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pulsify.analysis.rows.edges import pieces
 from pulsify.analysis.rows.groups import agree_until, groups
 from pulsify.analysis.rows.picks import picked, picked_elements, picked_nd
-from pulsify.analysis.rows.place import Place, Row, line
-from pulsify.analysis.rows.wanted import Read, Wanted
-from pulsify.analysis.values.moves import bounds
+from pulsify.analysis.rows.place import Place, Row
+from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.core.equation import explicit
+from pulsify.core.facet import Facet
 from pulsify.core.traits import traits
 from pulsify.lengths import series as one
-from pulsify.lengths.affine_array import EXACT
-from pulsify.lengths.float_limits import Drift
 from pulsify.lengths.series import Series, Unsure
+from pulsify.lengths.sizes import bounds
 
 if TYPE_CHECKING:
     from pulsify.analysis.rows.walk import Rows
     from pulsify.frontend.model import Node
 
 
-Reach = Callable[[Wanted], "list[Read] | Row"]
+Reach = Callable[[Wanted], "list[RowRead] | Row"]
+ROW_READS = Facet[Reach](
+    "row reads",
+    "which rows of its inputs a row of a known table is made of",
+    default=lambda t: BY_TRAIT.get(t.axes),
+)
 
 
-def reach_of(rows: Rows, node: Node, name: str, axis: int | None, place: Place | None) -> list[Read] | Row:
+def reach_of(rows: Rows, node: Node, name: str, axis: int | None, place: Place | None) -> list[RowRead] | Row:
     """The reads of a node's output. Unsure if it has no reach along the axis."""
     wanted = Wanted(rows, node, name, axis, place)
-    kind = traits(node.op, node.domain)
-    reach = BY_NAME.get(node.op) if node.domain == "" else None
-    reach = reach or BY_TRAIT.get(kind.axes)
+    reach = ROW_READS.of(node)
     if reach is not None:
         return reach(wanted)
     if axis is None:
@@ -47,7 +47,7 @@ def reach_of(rows: Rows, node: Node, name: str, axis: int | None, place: Place |
     raise Unsure("its rows are mixed with others, or nothing is known of how")
 
 
-def _whole(w: Wanted) -> list[Read]:
+def _whole(w: Wanted) -> list[RowRead]:
     """Any operator, of inputs that are as large at every length."""
     for i, name in enumerate(w.node.inputs):
         for size in w.sizes(i) if name else ():
@@ -55,48 +55,17 @@ def _whole(w: Wanted) -> list[Read]:
     return [w.read(i, None) for i, name in enumerate(w.node.inputs) if name]
 
 
-# ---- sources
-
-
-def _range(w: Wanted) -> Row:
-    (start,), _, (step,) = (w.rows.numbers(i) for i in w.node.inputs)
-    if any((n.values != np.round(n.values)).any() or n.growth.denominator != 1 for n in (start, step)):
-        if start.constant and step.constant and (w.place is None or w.place.base.constant):
-            return Row(w.rows.constant(0))
-        raise Unsure("it counts in fractions, at rows that change with the length of the stream")
-    by = w.rows.item(step, "its step changes with the length of the stream")
-    begin = replace(start, values=start.values.astype(np.int64), drift=Drift())
-    place = w.place
-    if place is None:  # entries at the same places, whichever those are
-        last = one.add(w.rows.sizes(w.name)[0], w.rows.constant(-1))
-        place = Place(w.rows.constant(0), w.rows.constant(0), last)
-    return line(begin, by, place)
-
-
-def _filled(w: Wanted) -> Row:
-    value = w.node.attr("value")
-    number = 0.0 if value is None else float(np.asarray(value.numpy()).reshape(-1)[0])
-    if not math.isfinite(number) or number != round(number) or abs(number) >= EXACT:
-        return Row(w.rows.constant(0))
-    same = w.rows.constant(int(number))
-    return Row(w.rows.constant(0), same, same, True)
-
-
-def _size(w: Wanted) -> Row:
-    raise Unsure("sizes that are no few numbers")
-
-
 # ---- one row of one row
 
 
-def _broadcast(w: Wanted) -> list[Read]:
+def _broadcast(w: Wanted) -> list[RowRead]:
     """Entry by entry; an input with a single row gives it to all."""
     out = w.rows.sizes(w.name)
     inputs = [0] if traits(w.node.op, w.node.domain).shapes else range(len(w.node.inputs))
-    return [_beside(w, i, out) for i in inputs if w.node.inputs[i]]
+    return [beside(w, i, out) for i in inputs if w.node.inputs[i]]
 
 
-def _beside(w: Wanted, index: int, out: Sequence[Series]) -> Read:
+def beside(w: Wanted, index: int, out: Sequence[Series]) -> RowRead:
     """The rows of an input that is broadcast to an output of these sizes."""
     own = w.sizes(index)
     shift = len(out) - len(own)
@@ -118,33 +87,33 @@ def _as_many(size: Series, out: Series) -> None:
         raise Unsure("one of two values has a single row at some lengths")
 
 
-def _same(w: Wanted) -> list[Read]:
+def normalised(w: Wanted) -> list[RowRead]:
     """Normalised over other axes, which are as large at every length."""
-    rank = len(w.sizes())
+    rank, along = len(w.sizes()), traits(w.node.op, w.node.domain).along
     first = w.node.attr("axis", -1) % rank
-    mixed = range(first, rank) if w.node.op not in ("Softmax", "LogSoftmax") else [first]
+    mixed = range(first, rank) if along is None else [first]
     if w.axis in mixed:
         raise Unsure("its rows are mixed with each other")
-    _summed(w, 0, mixed)
+    check_summed(w, 0, mixed)
     return [w.read(0, w.axis), *(w.read(i, None) for i, n in enumerate(w.node.inputs) if i and n)]
 
 
-def _summed(w: Wanted, index: int, axes: Sequence[int]) -> None:
+def check_summed(w: Wanted, index: int, axes: Sequence[int]) -> None:
     """Axes of an input that are summed over: all of it is read, as much at every length."""
     sizes = w.sizes(index)
     for a in axes:
         w.rows.item(sizes[a], "it sums over an axis that grows with the stream")
 
 
-def _transposed(w: Wanted) -> list[Read]:
+def _transposed(w: Wanted) -> list[RowRead]:
     rank = len(w.sizes())
     perm = w.node.attr("perm") or tuple(reversed(range(rank)))
     return [w.read(0, None if w.axis is None else perm[w.axis])]
 
 
-def _multiplied(w: Wanted) -> list[Read]:
+def _multiplied(w: Wanted) -> list[RowRead]:
     left, right = (w.rows.rank(n) for n in w.node.inputs[:2])
-    _summed(w, 0, [left - 1])
+    check_summed(w, 0, [left - 1])
     axes: list[int | None] = [None, None]
     out = w.rows.sizes(w.name)
     if w.axis is None:
@@ -166,38 +135,28 @@ def _multiplied(w: Wanted) -> list[Read]:
     return [w.read(i, a) for i, a in enumerate(axes)]
 
 
-def _gemm(w: Wanted) -> list[Read]:
-    flip = [int(bool(w.node.attr(t, 0))) for t in ("transA", "transB")]
-    _summed(w, 0, [1 - flip[0]])
-    sides = [None, None] if w.axis is None else [flip[0], None] if w.axis == 0 else [None, 1 - flip[1]]
-    reads = [w.read(i, a) for i, a in enumerate(sides)]
-    if w.node.input(2):
-        reads.append(_beside(w, 2, w.rows.sizes(w.name)))
-    return reads
-
-
-def _einsum(w: Wanted) -> list[Read]:
+def _einsum(w: Wanted) -> list[RowRead]:
     ranks = [w.rows.rank(n) for n in w.node.inputs]
     terms, result = explicit(str(w.node.attr("equation")), ranks).split("->")
     reads = []
     for i, term in enumerate(terms.split(",")):
         if len(set(term)) < len(term):
             raise Unsure("it takes a diagonal")
-        _summed(w, i, [a for a, letter in enumerate(term) if letter not in result])
+        check_summed(w, i, [a for a, letter in enumerate(term) if letter not in result])
         letter = None if w.axis is None else result[w.axis]
         reads.append(w.read(i, term.index(letter) if letter is not None and letter in term else None))
     return reads
 
 
-def _reduced(w: Wanted) -> list[Read]:
-    rank = len(w.sizes())
-    if w.node.op in ("ArgMax", "ArgMin"):
-        gone = {w.node.attr("axis", 0) % rank}
+def _reduced(w: Wanted) -> list[RowRead]:
+    rank, along = len(w.sizes()), traits(w.node.op, w.node.domain).along
+    if along is not None:
+        gone = {w.node.attr("axis", along) % rank}
     else:
         axes = w.attr_or_input("axes", 1)
         empty = set() if w.node.attr("noop_with_empty_axes", 0) else set(range(rank))
         gone = {a % rank for a in axes} if axes else empty
-    _summed(w, 0, sorted(gone))
+    check_summed(w, 0, sorted(gone))
     kept = [a for a in range(rank) if w.node.attr("keepdims", 1) or a not in gone]
     return [w.read(0, None if w.axis is None else kept[w.axis])]
 
@@ -205,7 +164,7 @@ def _reduced(w: Wanted) -> list[Read]:
 # ---- rows that stand elsewhere
 
 
-def _cut(w: Wanted) -> list[Read]:
+def _cut(w: Wanted) -> list[RowRead]:
     sizes = w.sizes()
     given = [w.rows.numbers(n) if n else None for n in w.node.inputs[1:]] + [None, None]
     starts, stops = given[:2]
@@ -220,64 +179,20 @@ def _cut(w: Wanted) -> list[Read]:
             place = place.moved(first, by)
         else:
             w.rows.item(first, "another axis is cut at a place that changes with the length of the stream")
-    return [Read(w.node.inputs[0], w.axis, place)]
+    return [RowRead(w.node.inputs[0], w.axis, place)]
 
 
-def _split(w: Wanted) -> list[Read]:
-    sizes, index = w.sizes(), list(w.node.outputs).index(w.name)
-    axis = w.node.attr("axis", 0) % len(sizes)
-    if w.node.input(1):
-        parts = w.rows.numbers(w.node.inputs[1])
-    else:
-        total, count = w.rows.item(sizes[axis]), w.node.attr("num_outputs") or len(w.node.outputs)
-        parts = [w.rows.constant(-(-total // count))] * len(w.node.outputs)
-    start = w.rows.constant(0)
-    for part in parts[:index]:
-        start = one.add(start, part)
-    if axis == w.axis and w.place is not None:
-        return [Read(w.node.inputs[0], axis, w.place.moved(start))]
-    w.rows.item(start)
-    return [w.read(0, w.axis)]
-
-
-def _concat(w: Wanted) -> list[Read]:
+def _concat(w: Wanted) -> list[RowRead]:
     axis = w.node.attr("axis") % w.rows.rank(w.name)
     sizes = [w.sizes(i)[axis] for i in range(len(w.node.inputs))]
     if axis == w.axis:
-        return _pieces(w, list(zip(w.node.inputs, sizes, strict=True)))
+        return in_pieces(w, list(zip(w.node.inputs, sizes, strict=True)))
     for size in sizes[:-1]:
         w.rows.item(size, "it is joined behind something that grows with the stream")
     return [w.read(i, w.axis) for i in range(len(w.node.inputs))]
 
 
-def _pad(w: Wanted) -> list[Read]:
-    sizes, pads = w.sizes(), w.rows.numbers(w.node.inputs[1])
-    rank = len(sizes)
-    axes = [a % rank for a in w.rows.integers(w.node.inputs[3])] if w.node.input(3) else list(range(rank))
-    fill = w.node.input(2) or ""
-    is_constant = str(w.node.attr("mode", "constant")) == "constant"
-    padded = False
-    for i, axis in enumerate(axes):
-        front, behind = pads[i], pads[i + len(axes)]
-        if axis == w.axis or not any(n.values.any() for n in (front, behind)):
-            continue
-        for n in (front, behind, sizes[axis]):
-            w.rows.item(n, "another axis is padded, otherwise at every length")
-        padded = True
-    if padded and not is_constant:
-        raise Unsure("it is padded with entries of its own")
-    reads = [Read(fill, None, None)] if padded else []
-    if w.axis not in axes or w.axis is None:
-        return [*reads, w.read(0, w.axis)]
-    at = axes.index(w.axis)
-    inside = w.node.inputs[0], sizes[w.axis]
-    around = _pieces(w, [("", pads[at]), inside, ("", pads[at + len(axes)])])
-    if not is_constant and any(not r.name for r in around):
-        raise Unsure("it is padded with entries of its own")
-    return [*reads, *(r if r.name else replace(r, name=fill, axis=None, place=None) for r in around)]
-
-
-def _repeated(w: Wanted) -> list[Read]:
+def _repeated(w: Wanted) -> list[RowRead]:
     for a, (size, times) in enumerate(zip(w.sizes(), w.rows.numbers(w.node.inputs[1]), strict=True)):
         once, single = times.constant and times.item == 1, size.constant and size.item == 1
         if not once and not single and (a == w.axis or not size.constant):
@@ -285,7 +200,7 @@ def _repeated(w: Wanted) -> list[Read]:
     return [w.read(0, w.axis)]
 
 
-def _regrouped(w: Wanted) -> list[Read] | Row:
+def _regrouped(w: Wanted) -> list[RowRead] | Row:
     """Entries keep their order: an index is split by the sizes of all axes of a group but the first."""
     before, after = w.sizes(), w.rows.sizes(w.name)
     if not _pair_up(before, after) and (end := agree_until(before, after)) is not None:
@@ -307,7 +222,7 @@ def _regrouped(w: Wanted) -> list[Read] | Row:
             axis, place = sources[0], w.place.moved(zero, inner[1], inner[1]).divided(inner[0])
         else:
             w.rows.item(w.place.base, "rows are split")
-    return [Read(w.node.inputs[0], axis, place)]
+    return [RowRead(w.node.inputs[0], axis, place)]
 
 
 def _pair_up(before: Sequence[Series], after: Sequence[Series]) -> bool:
@@ -316,17 +231,17 @@ def _pair_up(before: Sequence[Series], after: Sequence[Series]) -> bool:
     return False
 
 
-def _pieces(w: Wanted, parts: Sequence[tuple[str, Series]]) -> list[Read]:
+def in_pieces(w: Wanted, parts: Sequence[tuple[str, Series]]) -> list[RowRead]:
     """Parts one behind the other: those in which rows are read."""
     assert w.place is not None
     found = pieces(w.place, [size for _, size in parts])
-    return [Read(parts[i][0], w.axis, place, shortest) for i, place, shortest in found]
+    return [RowRead(parts[i][0], w.axis, place, shortest) for i, place, shortest in found]
 
 
 # ---- windows
 
 
-def _windowed(w: Wanted) -> list[Read]:
+def windowed_rows(w: Wanted) -> list[RowRead]:
     """Conv and pools: rows of a window, which may begin in front of the first and end behind the last."""
     sizes = w.sizes()
     rank = len(sizes) - 2
@@ -347,13 +262,13 @@ def _windowed(w: Wanted) -> list[Read]:
     place = w.place.moved(w.rows.constant(0), strides[a], span)  # in padded rows
     front, behind = (w.rows.constant(pads[a + n * rank]) for n in (0, 1))
     window = replace(w, place=place)
-    reads = _pieces(window, [("", front), (w.node.inputs[0], sizes[w.axis]), ("", behind)])
+    reads = in_pieces(window, [("", front), (w.node.inputs[0], sizes[w.axis]), ("", behind)])
     return [*reads, *others]
 
 
 BY_TRAIT: dict[str, Reach] = {
     "broadcast": _broadcast,
-    "same": _same,
+    "same": normalised,
     "transpose": _transposed,
     "matmul": _multiplied,
     "einsum": _einsum,
@@ -363,17 +278,6 @@ BY_TRAIT: dict[str, Reach] = {
     "repeat": _repeated,
     "cut": _cut,
     "pick": picked,
+    "points": picked_nd,
     "elements": picked_elements,
-}
-BY_NAME: dict[str, Reach] = {
-    "CastLike": lambda w: [w.read(0, w.axis)],
-    "Range": _range,
-    "ConstantOfShape": _filled,
-    **dict.fromkeys(("Shape", "Size"), _size),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _same),
-    "Gemm": _gemm,
-    "Split": _split,
-    "Pad": _pad,
-    "GatherND": picked_nd,
-    **dict.fromkeys(("Conv", "MaxPool", "AveragePool", "LpPool"), _windowed),
 }

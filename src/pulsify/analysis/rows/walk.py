@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.analysis.rows.laws import LAWS, alike, anything, held
+from pulsify.analysis.rows.laws import ROW_LAWS, alike, anything, held
 from pulsify.analysis.rows.place import Place, Row, before, line, settled, steady
 from pulsify.analysis.rows.reaches import reach_of
 from pulsify.analysis.values.follow import Few, Fixed, Follower
 from pulsify.analysis.values.sizes import sizes_made
-from pulsify.core.traits import traits
 from pulsify.lengths.affine_array import EXACT
 from pulsify.lengths.float_limits import Drift
 from pulsify.lengths.series import LONGEST, Series, Unsure, constant
@@ -186,7 +185,6 @@ class Rows:
         return line(start, step, place)
 
     def _through(self, node: Node, name: str, axis: int | None, place: Place | None) -> Row:
-        kind = traits(node.op, node.domain)
         reads = reach_of(self, node, name, axis, place)
         if isinstance(reads, Row):
             return reads
@@ -196,16 +194,9 @@ class Rows:
             rows.append(self._of_number(self.constant(0)))
         if not rows:
             raise Unsure("no row of it is ever read")
-        if kind.moves or kind.axes in MOVES:
-            made = alike(rows, place)
-        elif node.domain == "" and node.op in LAWS:
-            made = LAWS[node.op](rows, place)
-        else:
-            made = anything(rows, place, self.known.unit)
+        law = ROW_LAWS.of(node)
+        made = anything(rows, place, self.known.unit) if law is None else law(rows, place)
         return replace(made, shortest=max(made.shortest, shortest))
-
-
-MOVES = ("transpose", "regroup", "repeat", "join", "cut", "pick", "elements")
 
 
 def _calm(row: Row, place: Place | None) -> Row:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class RowRead:
     """Rows of an input; name "": zeros. shortest: in shorter streams it is others."""
 
     name: str
@@ -36,9 +36,9 @@ class Wanted:
     def sizes(self, index: int = 0) -> tuple[Series, ...]:
         return self.rows.sizes(self.node.inputs[index])
 
-    def read(self, index: int, axis: int | None) -> Read:
+    def read(self, index: int, axis: int | None) -> RowRead:
         """The same rows of an input."""
-        return Read(self.node.inputs[index], axis, None if axis is None else self.place)
+        return RowRead(self.node.inputs[index], axis, None if axis is None else self.place)
 
     def attr_or_input(self, attr: str, index: int) -> list[int] | None:
         given = self.node.attr(attr)

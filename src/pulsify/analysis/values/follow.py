@@ -1,8 +1,8 @@
 """Known values followed through the graph: what each of them is, as a function of the stream's length.
 
 A value is *fixed* (the same at every length), *few* (a handful of numbers, each a Series), or *spread* over time. One
-answer per operator in the facet `VALUES`; an operator without one leaves its
-output unsure, with the reason, and so is all that is made of it.
+answer per operator in the facet `VALUES`; an operator without one leaves its output unsure, with the reason, and so is
+all that is made of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.facet import Facet
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
@@ -106,23 +107,20 @@ class Follower:
         node = self.model.producers.get(name)
         if node is None:
             raise Unsure(f"'{name}' is an input")
-        if node.op in ("Shape", "Size") and node.domain == "":
-            return self._settled(node, name, self._shape(node))
+        if traits(node.op, node.domain).sizes:
+            return self._settled(node, name, _law(node)(self, node, []))
         inputs = [self.value(i) if i else None for i in node.inputs]
         if all(v is None or isinstance(v, Fixed) for v in inputs):
             traced = self.first(name)
             limit = min((v.limit for v in inputs if isinstance(v, Fixed)), default=one.LONGEST)
             return Fixed(name, traced.dims, lambda: traced.array, limit)
-        rule = VALUES.of(node)
         try:
-            if rule is None:
-                raise Unsure(f"nothing is known of what {node.op} does with it")
-            made = rule(self, node, inputs)
+            result = _law(node)(self, node, inputs)
         except Unsure as problem:
             if not hasattr(problem, "node"):
                 problem.node = node  # type: ignore[attr-defined]
             raise
-        return self._settled(node, name, made)
+        return self._settled(node, name, result)
 
     def _settled(self, node: Node, name: str, made: Any) -> Value:
         if isinstance(made, list):
@@ -138,17 +136,6 @@ class Follower:
             limit = min((c.limit for c in made.cells.flat), default=one.LONGEST)
             return Fixed(name, made.dims, lambda: array.astype(dtype.numpy()), limit)
         return made
-
-    def _shape(self, node: Node) -> Value:
-        name = node.inputs[0]
-        sizes = self.sizes_of(name)
-        if node.op == "Size":
-            total = constant(1, self.unit)
-            for s in sizes:
-                total = one.multiply(total, s)
-            return _few(np.array(total, object))
-        picked = sizes[slice(node.attr("start", 0), node.attr("end", len(sizes)))]
-        return _few(_cells(picked))
 
     def sizes_of(self, name: str) -> tuple[Series, ...]:
         if not self.first(name).known:
@@ -172,7 +159,7 @@ class Follower:
             if array.size > FEW:
                 raise Unsure(f"{what} has {array.size} entries")
             numbers = [replace(constant(x, self.unit), limit=value.limit) for x in array.reshape(-1, 1)]
-            return _cells(numbers).reshape(array.shape)
+            return cells_of(numbers).reshape(array.shape)
         raise Unsure(f"{what} is spread over time")
 
     def number(self, value: Value | None) -> Series:
@@ -220,7 +207,7 @@ class Follower:
         if value.floating and not growth and not drift.none:
             raise Unsure("its rounding never repeats, however long the stream is")
         made = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
-        return Few(_cells(made).reshape(dims), value.floating)
+        return Few(cells_of(made).reshape(dims), value.floating)
 
     def evaluated(self, name: str, length: int) -> Array | None:
         """The entries of a known value at a length; None if the model does not run there.
@@ -241,6 +228,13 @@ class Follower:
         return array
 
 
+def _law(node: Node) -> Rule:
+    law = VALUES.of(node)
+    if law is None:
+        raise Unsure(f"nothing is known of what {node.op} does with it")
+    return law
+
+
 def _fitting(made: Value, dtype: ir.DataType) -> Value:
     """Whole numbers run over: certain only for streams that are shorter."""
     if dtype.is_floating_point() or dtype.numpy().kind not in "iu":
@@ -251,7 +245,7 @@ def _fitting(made: Value, dtype: ir.DataType) -> Value:
         cells = [one.fitting(c, low, high) if isinstance(c, Series) else c for c in made.cells.flat]
         if any(not isinstance(c, Series) for c in cells) and dtype != ir.DataType.INT64:
             raise Unsure(f"it may be too large for {dtype.name}")
-        return Few(_cells(cells).reshape(made.dims), made.floating)
+        return Few(cells_of(cells).reshape(made.dims), made.floating)
     return _fitting_spread(made, low, high) if isinstance(made, Spread) else made
 
 
@@ -275,15 +269,11 @@ def _filled(rows: list[Array | None]) -> list[Array]:
     return out
 
 
-def _cells(numbers: Sequence[Number]) -> Array:
+def cells_of(numbers: Sequence[Number]) -> Array:
     out = np.empty(len(numbers), object)
     for i, n in enumerate(numbers):
         out[i] = n
     return out
-
-
-def _few(cells: Array) -> Few:
-    return Few(cells, any(isinstance(c, Series) and c.floating for c in cells.flat))
 
 
 def _fixed_spread(array: Array, unit: int) -> Spread:

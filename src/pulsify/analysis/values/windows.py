@@ -1,24 +1,16 @@
-"""Convolutions and pools of known values: their sizes, and what is known of their entries."""
+"""Windows over known values (convolutions, pools): their sizes, and what is known of their entries."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
+from pulsify.analysis.values.follow import Fixed, Follower, Value
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import FAR
-from pulsify.lengths.series import Series, Unsure, constant
-
-Sizes = tuple[Series, ...]
-WINDOWED = ("Conv", "MaxPool", "AveragePool", "LpPool")
-
-
-def whole_item(number: Series) -> int:
-    if not number.constant:
-        raise Unsure("it goes over an axis, or in steps, that change with the length")
-    return int(number.item)
+from pulsify.lengths.series import Unsure, constant
+from pulsify.lengths.sizes import Sizes, whole_item
 
 
 def windowed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
@@ -38,7 +30,6 @@ def windowed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
     return tuple(out)
 
 
-@VALUES(*WINDOWED)
 def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Windows over axes that are no time axes, stream by stream: any function of what they show."""
     v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
@@ -46,5 +37,5 @@ def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
     if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
         raise Unsure("its windows go over an axis along which it changes")
     sizes = windowed_sizes(f, node, [f.spread(x).sizes if x is not None else () for x in ins])
-    made = replace(many.exactly(v), sizes=sizes, lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
-    return replace(made, limit=min([made.limit, *(x.limit for x in others if isinstance(x, Fixed))]))
+    result = replace(many.exactly(v), sizes=sizes, lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
+    return replace(result, limit=min([result.limit, *(x.limit for x in others if isinstance(x, Fixed))]))

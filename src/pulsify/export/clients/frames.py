@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from pulsify.core.framing import NEVER, Array, Backlog, Framing, Out, left, pad, whole_pulses
+
 Step = Callable[[dict[str, Array], "int | None", bool], Mapping[str, Array]]
 
 
@@ -61,7 +62,10 @@ class Frames:
 
     def __init__(self, facts: Mapping[str, Any], step: Step) -> None:
         self.inputs, self.outputs, self.facts, self.step = facts["inputs"], facts["outputs"], facts, step
-        self.waiting = {i["name"]: np.zeros(self._shape(i, 0), i["dtype"]) for i in self.inputs}
+        none = [(i, np.zeros(self._shape(i, 0), i["dtype"])) for i in self.inputs]
+        self.waiting = {i["name"]: Backlog(nothing, i["axis"], i["frames"]) for i, nothing in none}
+        outs = [Out(o["frames"], o["delay"], NEVER if o["cap"] is None else o["cap"]) for o in self.outputs]
+        self.framing = Framing(tuple(i["frames"] for i in self.inputs), tuple(outs))
         self.fed = {i["name"]: np.zeros(self._shape(i, i["frames"]), i["dtype"]) for i in self.inputs}
         self.received, self.pulses, self.over, self.broken = dict.fromkeys(self.waiting, 0), 0, False, ""
 
@@ -77,8 +81,11 @@ class Frames:
             raise ValueError(f"no stream may be longer than {self.facts['most']} frames: end this one, begin another")
         self.received = received
         for name, chunk in given.items():
-            self.waiting[name] = np.concatenate([self.waiting[name], chunk], ports[name]["axis"])
-        return self._run(self._whole(), None)
+            self.waiting[name].put(chunk, chunk.shape[ports[name]["axis"]])
+        made = self._run(whole_pulses(self.waiting.values()), None)
+        for name in given:
+            self.waiting[name].own()
+        return made
 
     def flush(self) -> dict[str, Array]:
         """The rest. The model is told the length, and gets as many pulses of padding as its delays need."""
@@ -88,9 +95,8 @@ class Frames:
             raise ValueError(f"the inputs have not the same length: {self.received}")
         if total and not evaluated(self.facts["takes"], total):
             raise ValueError(f"{total} frames are no length this model takes: {self.facts['lengths']}")
-        whole = self._whole()
-        late = [-(-(self._count(o, total) + o["delay"]) // o["frames"]) for o in self.outputs if o["frames"]]
-        made = self._run(whole + max(1, max(late, default=0) - self.pulses - whole) if total else 0, total)
+        needed = self.framing.needed(self._ends(total))
+        made = self._run(left(self.pulses, needed) if total else 0, total)
         self.over = True
         return made
 
@@ -104,31 +110,26 @@ class Frames:
 
     def _steps(self, pulses: int, total: int | None) -> dict[str, Array]:
         parts: dict[str, list[Array]] = {o["name"]: [] for o in self.outputs}
-        for left in range(pulses, 0, -1):
-            last = total is not None and left == 1
+        ends = self._ends(total)
+        for more in range(pulses - 1, -1, -1):
+            last = total is not None and not more
             made = self.step({i["name"]: self._next(i) for i in self.inputs}, total, last)
-            for o in self.outputs:
-                value, begin = np.asarray(made[o["name"]]), self.pulses * o["frames"] - o["delay"]
+            for o, out, end in zip(self.outputs, self.framing.outputs, ends):
+                value = np.asarray(made[o["name"]])
                 if o["axis"] is None:
                     parts[o["name"]] = [value] if total is not None else []
-                    continue
-                end = o["cap"] if total is None else self._count(o, total)
-                till = o["frames"] if end is None else min(o["frames"], end - begin)
-                parts[o["name"]].append(value.take(range(max(0, -begin), max(till, 0)), o["axis"]))
+                else:
+                    parts[o["name"]].append(value.take(range(*out.real(self.pulses, 1, end)), o["axis"]))
             self.pulses += 1
         return {o["name"]: self._joined(o, parts[o["name"]]) for o in self.outputs if o["axis"] is not None or total}
 
     def _next(self, i: Mapping[str, Any]) -> Array:
         """The frames of one pulse; behind the end zeros, or a whole number that was there: it may be an index."""
-        name, axis, frames = i["name"], i["axis"], i["frames"]
-        head, self.waiting[name] = np.split(self.waiting[name], [frames], axis)
-        missing = frames - head.shape[axis]
-        if missing:
-            last = (head if head.shape[axis] else self.fed[name]).take([-1], axis)
-            last = np.zeros_like(last) if last.dtype.kind == "f" else last
-            head = np.concatenate([head, np.repeat(last, missing, axis)], axis)
-        self.fed[name] = np.ascontiguousarray(head)
-        return self.fed[name]
+        fed = self.fed[i["name"]] = self.fed[i["name"]].copy()
+        at = self.waiting[i["name"]].load(fed, i["frames"])
+        if at < i["frames"]:
+            pad(fed, i["axis"], at, 0)
+        return fed
 
     def _joined(self, o: Mapping[str, Any], parts: list[Array]) -> Array:
         if not parts:
@@ -137,9 +138,6 @@ class Frames:
         if _beyond(o, made):
             raise ValueError(f"{o['name']} has come to a whole number beyond {o['limit']}, which may be cut: end here")
         return made
-
-    def _whole(self) -> int:
-        return min(int(self.waiting[i["name"]].shape[i["axis"]]) // int(i["frames"]) for i in self.inputs)
 
     def _total(self, received: Mapping[str, int]) -> int:
         return min(int(received[i["name"]]) // int(i["rate"]) for i in self.inputs)
@@ -150,9 +148,11 @@ class Frames:
         if self.over:
             raise ValueError("this stream has been flushed: open another one")
 
-    @staticmethod
-    def _count(o: Mapping[str, Any], total: int) -> int:
-        return int(evaluated(o["count"], total))
+    def _ends(self, total: int | None) -> list[int]:
+        """How many frames the outputs have, as far as that is known."""
+        if total is None:
+            return [out.cap for out in self.framing.outputs]
+        return [int(evaluated(o["count"], total)) for o in self.outputs]
 
     @staticmethod
     def _shape(port: Mapping[str, Any], frames: int) -> list[int]:

@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from pulsify.export.clients.frames import Array, Frames, command, fixed, read, whole, write
+from pulsify.core.framing import Array, back
+from pulsify.export.clients.frames import Frames, command, fixed, read, whole, write
 
 HERE = Path(__file__).parent
 
 
 def opened(compiled: ov.CompiledModel, facts: Mapping[str, Any], statics: Mapping[str, Array]) -> Frames:
     """A stream on an inference request of its own, which begins with zeros. statics: inputs that stay the same."""
-    request, given, counter, back = compiled.create_infer_request(), fixed(facts, statics), facts["counter"], 0
+    request, given, counter, rebased = compiled.create_infer_request(), fixed(facts, statics), facts["counter"], 0
 
     def step(inputs: dict[str, Array], total: int | None, last: bool) -> dict[str, Array]:
-        nonlocal back
-        at = stream.pulses * facts["pulse"] - back
+        nonlocal rebased
+        at = stream.pulses * facts["pulse"] - rebased
         if counter is not None and at >= counter["from"]:  # positions are compared in float32: they must stay small
-            less = at // 2 // counter["multiple"] * counter["multiple"]
+            less = back(at, counter["multiple"])
             variable = next(s for s in request.query_state() if s.name == counter["variable"])
             variable.state = ov.Tensor(variable.state.data - np.int32(less))
-            back += less
-        length = np.full((1, 1), facts["unknown_length"] if total is None else total - back, np.int32)
+            rebased += less
+        length = np.full((1, 1), facts["unknown_length"] if total is None else total - rebased, np.int32)
         made = request.infer({**given, **inputs, **({facts["length"]: length} if facts["length"] else {})})
         return {o["name"]: made[o["name"]].copy() for o in facts["outputs"]}
 

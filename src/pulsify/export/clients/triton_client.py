@@ -15,7 +15,8 @@ import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
-from pulsify.export.clients.frames import Array, Frames, command, fixed, read, whole, write
+from pulsify.core.framing import Array
+from pulsify.export.clients.frames import Frames, command, fixed, read, whole, write
 
 HERE = Path(__file__).parent
 

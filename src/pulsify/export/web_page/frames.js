@@ -9,6 +9,10 @@
 //
 // A tensor is {data, shape}: a typed array, row by row, and its sizes. Names are any text, so tensors are kept in maps.
 
+import { given, left, place, until } from "./framing.js";
+
+const NEVER = Number.MAX_SAFE_INTEGER;  // the end of a stream that has not ended
+
 export const ARRAYS = {
   float32: Float32Array, float64: Float64Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array,
   uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array, bool: Uint8Array,
@@ -143,7 +147,10 @@ export class Frames {
   /** Frames that went in and have not come out yet, by output: what is held back. */
   held() {
     const total = this.#total(), timed = this.outputs.filter((o) => o.frames);
-    return Object.fromEntries(timed.map((o) => [o.name, this.#count(o, total) - Math.max(this.pulses * o.frames - o.delay, 0)]));
+    return Object.fromEntries(timed.map((o) => {
+      const count = this.#count(o, total);
+      return [o.name, count - given(this.pulses, o.frames, o.delay, count)];
+    }));
   }
 
   /** After all calls before it, however those ended. */
@@ -178,11 +185,8 @@ export class Frames {
     if (total && !evaluated(this.facts.takes, total)) {
       throw new Error(`${total} frames are no length this model takes: ${this.facts.lengths}`);
     }
-    const whole = this.#whole();
-    const late = this.outputs.filter((o) => o.frames)
-      .map((o) => Math.ceil((this.#count(o, total) + o.delay) / o.frames));
-    const pulses = total ? whole + Math.max(1, Math.max(0, ...late) - this.pulses - whole) : 0;
-    const made = await this.#run(pulses, total);
+    const needed = this.outputs.filter((o) => o.frames).map((o) => until(this.#count(o, total), o.frames, o.delay));
+    const made = await this.#run(total ? left(this.pulses, Math.max(0, ...needed)) : 0, total);
     this.over = true;
     return made;
   }
@@ -201,9 +205,9 @@ export class Frames {
           parts.set(o.name, total === null ? [] : [made[o.name]]);
           continue;
         }
-        const begin = this.pulses * o.frames - o.delay, end = total === null ? o.cap : this.#count(o, total);
-        const till = end === null ? o.frames : Math.min(o.frames, end - begin);
-        parts.get(o.name).push(cut(made[o.name], o.axis, Math.max(0, -begin), Math.max(till, 0)));
+        const end = total === null ? o.cap ?? NEVER : this.#count(o, total);
+        const [from, to] = [0, end].map((frame) => place(frame, this.pulses, o.frames, o.delay, o.frames));
+        parts.get(o.name).push(cut(made[o.name], o.axis, from, to));
       }
       this.pulses++;
     }

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from pulsify.core.errors import NotStreamable
+from pulsify.frontend import unroll
 from pulsify.frontend.load import load
 from pulsify.frontend.model import Model
-from pulsify.trace import unroll
-from pulsify.trace.unroll import unrolled
+from pulsify.frontend.unroll import unrolled
 from tests.models import close, frames, model, run_batch
 from tests.unit.build import written
 from tests.unit.graphs import parsed

@@ -15,34 +15,33 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pulsify.analysis.facts import Field
+from pulsify.analysis.fields.cells import hides, made_of_cells, root_of
 from pulsify.analysis.proof.numbers import follower
 from pulsify.analysis.questions import Questions
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, Unsure
-from pulsify.ops.field_cells import hides, made_of_cells, root_of
-from pulsify.plan.context import Context
 from pulsify.trace.one_node import alike
 
 SMALL = 64  # entries of a constant that is told by what it holds
 
 
-def field_alike(ctx: Context, name: str) -> Hashable:
+def field_alike(ask: Questions, name: str) -> Hashable:
     """All that the cells of a field follow from, at every length."""
-    return _Written(ctx).value(name)
+    return _Written(ask).value(name)
 
 
 @dataclass(eq=False)
 class _Written:
     """One field: names are told by the order in which they are met."""
 
-    ctx: Context
+    ask: Questions
     met: dict[str, int] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
 
     def value(self, name: str) -> Hashable:
-        ask = self.ctx.ask
-        root, truth = root_of(self.ctx, name)
+        ask = self.ask
+        root, truth = root_of(self.ask, name)
         own = (self._number(name), self._number(root), truth)
         if name in self.written:
             return own
@@ -51,7 +50,7 @@ class _Written:
             return "known", own, known_alike(ask, name)
         node = ask.model.producers.get(name)
         if node is None or not isinstance(ask.facts.get(name), Field) or not made_of_cells(node):
-            return "data", own, hides(self.ctx, name), _sizes(ask, name), ask.dtype(name)
+            return "data", own, hides(self.ask, name), _sizes(ask, name), ask.dtype(name)
         read = node.inputs[:1] if traits(node.op).shapes else node.inputs
         given = tuple(self.value(i) if i else "" for i in read)
         return _operator(node, name), own, _sizes(ask, name), ask.dtype(name), given
@@ -80,7 +79,7 @@ def _made(ask: Questions, name: str) -> Hashable:
         return (value.dtype, value.dims, value.array.tobytes()) if small else name
     if node is None:
         return name
-    if node.op in ("Shape", "Size") and not ask.traces.runs[0][node.inputs[0]].known:
+    if traits(node.op, node.domain).sizes and not ask.traces.runs[0][node.inputs[0]].known:
         return _operator(node, name), _sizes(ask, node.inputs[0])
     return _operator(node, name), tuple(known_alike(ask, i) if i else -1 for i in node.reads)
 

@@ -1,77 +1,98 @@
-"""Operators that sum or reduce: what is known of their results."""
+"""Sums, extremes and the like over axes, and running sums."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from pulsify.analysis.values.follow import FEW, LOOKS, VALUES, Few, Fixed, Follower, Value
-from pulsify.analysis.values.moves import numbers_of
-from pulsify.analysis.values.reshaping import axes_of
+from pulsify.analysis.values.follow import FEW, LOOKS, Few, Follower, Rule, Value
+from pulsify.analysis.values.moves import axes_of, numbers_of
+from pulsify.analysis.values.sizes import SizeLaw, stand_ins
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T
 from pulsify.lengths.float_limits import Drift, binary
-from pulsify.lengths.indexing import met, moved_axes
+from pulsify.lengths.indexing import moved_axes
 from pulsify.lengths.series import Series, Unsure, constant
+from pulsify.lengths.sizes import Sizes
 
 Array = np.ndarray[Any, Any]
 
 
-REDUCTIONS = (
-    "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-    "ArgMax", "ArgMin",
-)  # fmt: skip
+@dataclass(frozen=True)
+class Reduction:
+    """What a reduction makes of many entries; place: it gives the place of the least or largest, not the entry."""
+
+    kind: Literal["sum", "product", "least", "largest", "other"] = "other"
+    place: bool = False
+
+    @property
+    def picks(self) -> bool:
+        """Is the result one of the entries?"""
+        return self.kind in ("least", "largest") and not self.place
 
 
-def reduced_axes(f: Follower, node: Node, ins: Sequence[Value | None]) -> set[int]:
+def reduced_axes(f: Follower, node: Node, kind: Reduction, ins: Sequence[Value | None]) -> set[int]:
     """Along which axes it sums; none: it passes its input on."""
     rank = len(f.first(node.inputs[0]).dims)
-    if node.op.startswith("Arg"):
+    if kind.place:
         return {node.attr("axis", 0) % rank}
     whole = set() if node.attr("noop_with_empty_axes", 0) else set(range(rank))
     return axes_of(f, node, ins, rank) or whole
 
 
-def reduced_sizes(f: Follower, node: Node, axes: set[int], sizes: tuple[Series, ...]) -> tuple[Series, ...]:
-    """Whatever the entries are."""
+def reduced_sizes(kind: Reduction) -> SizeLaw:
+    """Whatever the entries are: what a sum over time is has no bound; its size has."""
+
+    def law(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
+        return _left(f, node, reduced_axes(f, node, kind, stand_ins(f, node, sizes)), sizes[0])
+
+    return law
+
+
+def _left(f: Follower, node: Node, axes: set[int], sizes: Sizes) -> Sizes:
     keep = bool(node.attr("keepdims", 1))
     return tuple(constant(1, f.unit) if a in axes else s for a, s in enumerate(sizes) if keep or a not in axes)
 
 
-@VALUES(*REDUCTIONS)
-def reduced(f: Follower, node: Node, ins: list[Value]) -> Value:
-    axes, arg = reduced_axes(f, node, ins), node.op.startswith("Arg")
-    if not axes:
-        return ins[0]
+def reduced(kind: Reduction) -> Rule:
+    def law(f: Follower, node: Node, ins: list[Value]) -> Value:
+        axes = reduced_axes(f, node, kind, ins)
+        return _reduced(f, node, kind, ins[0], axes) if axes else ins[0]
+
+    return law
+
+
+def _reduced(f: Follower, node: Node, kind: Reduction, value: Value, axes: set[int]) -> Value:
     keep = bool(node.attr("keepdims", 1))
-    if isinstance(ins[0], Few):
-        return _few_reduced(f, node, ins[0], axes, keep)
-    v = f.spread(ins[0])
+    if isinstance(value, Few):
+        return _few_reduced(node, kind, value, axes, keep)
+    v = f.spread(value)
     left = [a for a in range(v.rank) if a not in axes]
-    sizes = reduced_sizes(f, node, axes, v.sizes)
+    sizes = _left(f, node, axes, v.sizes)
     to = {a: a if keep else i for i, a in enumerate(left)}
     over = [a for a in axes if a in v.times]
-    if arg and over and (end := _end_of_line(node, v, over[0], sizes)) is not None:
+    if kind.place and over and (end := _end_of_line(kind, v, over[0], sizes)) is not None:
         return end
-    made = _over(f, node, v, over, sizes, to)
-    return numbers_of(f, node, made)
+    return numbers_of(f, node, _over(f, node, kind, v, over, sizes, to))
 
 
-def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool) -> Value:
-    fold = {"ReduceSum": one.add, "ReduceProd": one.multiply}.get(node.op)
-    if node.op in ("ReduceMax", "ReduceMin"):
-        how = np.maximum if node.op == "ReduceMax" else np.minimum
+FOLDS: dict[str, Callable[[Any, Any], Series]] = {
+    "sum": one.add,
+    "product": one.multiply,
+    "least": lambda a, b: one.extreme(a, b, np.minimum),
+    "largest": lambda a, b: one.extreme(a, b, np.maximum),
+}
 
-        def fold(a: Series, b: Series) -> Series:
-            return one.extreme(a, b, how)
 
+def _few_reduced(node: Node, kind: Reduction, value: Few, axes: set[int], keep: bool) -> Value:
+    fold = FOLDS.get(kind.kind) if not kind.place else None
     if fold is None or not all(isinstance(c, Series) for c in value.cells.flat):
         raise Unsure(f"nothing is known of what {node.op} does with it")
     moved = np.moveaxis(value.cells, sorted(axes), range(len(axes)))
@@ -83,51 +104,53 @@ def _few_reduced(f: Follower, node: Node, value: Few, axes: set[int], keep: bool
     for row in flat[1:]:
         cells = np.empty(out.shape, object)
         for i in np.ndindex(out.shape):
-            cells[i] = fold(*(x[i] for x in (out, np.asarray(row, object))))  # type: ignore[arg-type]
+            cells[i] = fold(*(x[i] for x in (out, np.asarray(row, object))))
         out = cells
     dims = [1 if a in axes else d for a, d in enumerate(value.dims) if keep or a not in axes]
     return Few(out.reshape(dims), value.floating)
 
 
-def _end_of_line(node: Node, v: Spread, axis: int, sizes: tuple[Series, ...]) -> Value | None:
+def _end_of_line(kind: Reduction, v: Spread, axis: int, sizes: Sizes) -> Value | None:
     """Where a line over time is largest, or smallest, if that is where it ends: arange(n).argmax()."""
     q, dims = v.slope.get(axis, 0), [int(s.item) for s in sizes if s.constant]
     straight = v.lo == v.hi and v.drift.none and len(dims) == len(sizes) and math.prod(dims) <= FEW
-    if not straight or not q or (q > 0) != (node.op == "ArgMax"):
+    if not straight or not q or (q > 0) != (kind.kind == "largest"):
         return None
     last = one.subtract(v.sizes[axis], constant(1, v.sizes[axis].unit))
     return Few(np.full(dims, replace(last, limit=min(last.limit, v.certain)), object), False)
 
 
-def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Series, ...], to: dict[int, int]) -> Spread:
+def _over(
+    f: Follower, node: Node, kind: Reduction, v: Spread, over: list[int], sizes: Sizes, to: dict[int, int]
+) -> Spread:
     """Gathered over time axes: what is near to them is near to what is left; a sum grows by the same each period."""
-    picks = node.op in ("ReduceMax", "ReduceMin")
+    picks = kind.picks
     v = replace(many.bounded(v, over), final=None, hide=None, rises=False)
     slope = dict(v.slope)
     if not over:
         out = moved_axes(v if picks and not v.slope else many.exactly(v), to, sizes)
-        lo, hi = _range(node, v, math.prod(int(s.item) for a, s in enumerate(v.sizes) if a not in to))
+        lo, hi = _range(kind, v, math.prod(int(s.item) for a, s in enumerate(v.sizes) if a not in to))
         return out if picks else replace(out, lo=lo, hi=hi, least=-FAR, apart=0.0)
-    if node.op not in ("ReduceSum", "ReduceMax", "ReduceMin") or (v.slope and not picks):
+    if not picks and (kind.kind != "sum" or v.slope):
         raise Unsure(f"{node.op} over time never repeats")
     if len(over) > 1 and not picks:
         raise Unsure("it is a sum over two time axes")
     period = math.lcm(v.period, *(v.sizes[a].repeats for a in over))
-    lo, hi, given = v.lo, v.hi, v
+    lo, hi, nearer = v.lo, v.hi, v
     for a in over if picks else ():
         q = slope.pop(a, Fraction(0))
-        grows = (q > 0) == (node.op == "ReduceMax") and q != 0
+        grows = (q > 0) == (kind.kind == "largest") and q != 0
         if q:  # what wins lies near the end, or the start, by as much as the deviation can make good
             ahead = (v.hi - v.lo) / float(abs(q) * v.rate(a))
             side = {many.pair(a, T): ahead + many.ragged(v.sizes[a])} if grows else {many.pair(ORIGIN, a): ahead}
-            given = many.with_near(given, side)
+            nearer = many.with_near(nearer, side)
         if grows:
             slope[T] = slope.get(T, Fraction(0)) + q * v.rate(a)
             off = many.ragged(v.sizes[a]) * float(v.rate(a))
             lo, hi = lo - float(abs(q)) * (off + 1), hi + float(abs(q)) * (off + 1)
     gathered = replace(
         v,
-        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(given, over).items()},
+        near={k: g + (period if T in k or ORIGIN in k else 0) for k, g in many.gathered_over(nearer, over).items()},
         slope={c: q for c, q in slope.items() if q},
         uses=(v.uses - set(over)) | {T},
         period=period,
@@ -141,18 +164,18 @@ def _over(f: Follower, node: Node, v: Spread, over: list[int], sizes: tuple[Seri
     return _summed_up(_growing_sum(f, node, out, counts), v, counts)
 
 
-def _range(node: Node, v: Spread, count: int) -> tuple[float, float]:
+def _range(kind: Reduction, v: Spread, count: int) -> tuple[float, float]:
     """In which a result over so many entries lies, none of them another one of time."""
-    if node.op.startswith("Arg"):
+    if kind.place:
         return 0.0, max(count - 1.0, 0.0)
-    whole = node.op == "ReduceSum" and not v.floating and not v.slope and count
+    whole = kind.kind == "sum" and not v.floating and not v.slope and count
     return (count * v.lo, count * v.hi) if whole else (-FAR, FAR)
 
 
-def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
+def _summed_up(total: Spread, v: Spread, counts: list[Series]) -> Spread:
     """A sum of floats: exact while all that is summed up, whatever its sign, fits."""
     if not v.floating:
-        return made
+        return total
     steep = many.most(v) * math.prod(float(s.pace) if not s.constant else float(s.item) for s in counts)
     over = sum(many.ragged(s) * float(s.pace) for s in counts if not s.constant)
     step = v.step
@@ -164,7 +187,7 @@ def _summed_up(made: Spread, v: Spread, counts: list[Series]) -> Spread:
     fits = int(min(bound / steep - over, one.LONGEST)) if steep and step else one.LONGEST
     if fits < 1:
         raise Unsure("it is a sum of rounded numbers")
-    return replace(made, limit=min(made.limit, fits), drift=Drift(v.drift.digits), grain=step)
+    return replace(total, limit=min(total.limit, fits), drift=Drift(v.drift.digits), grain=step)
 
 
 def _residues(v: Spread, first: int, period: int, unit: int) -> range:
@@ -205,15 +228,13 @@ def _growing_sum(f: Follower, node: Node, v: Spread, counts: list[Series]) -> Sp
     return replace(v, slope={T: slope} if slope else {}, lo=-bound, hi=bound, least=-FAR)
 
 
-@VALUES("CumSum")
-def running(f: Follower, node: Node, ins: list[Value]) -> Value:
-    v = f.spread(ins[0])
-    axis = int(f.fixed(ins[1]).reshape(-1)[0]) % v.rank
+def running_sum(f: Follower, node: Node, v: Spread, axis: int) -> Spread:
+    """A running sum along an axis, from the first entry on."""
     if axis not in v.times:
         if axis in v.uses:
             raise Unsure("it is summed over an axis along which it changes")
         return replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False)
-    if v.slope or node.attr("reverse", 0) or not math.isfinite(many.most(v)):
+    if v.slope or not math.isfinite(many.most(v)):
         raise Unsure("it is a running sum of what grows")
     period = math.lcm(v.period, v.sizes[axis].repeats)
     near = {k: g + period for k, g in v.near.items()}
@@ -235,66 +256,8 @@ def running(f: Follower, node: Node, ins: list[Value]) -> Value:
         raise Unsure("it is a running sum that grows unevenly")
     slope = Fraction(int(grown[0]), frames)
     bound = (many.most(v) + float(abs(slope))) * float(v.rate(axis)) * (reach + period)
-    made = replace(
+    total = replace(
         v, slope={axis: slope} if slope else {}, lo=-bound, hi=bound, near=near, period=period,
         uses=v.uses | ({axis} if slope else set()), final=None, hide=None, rises=False, least=-FAR,
     )  # fmt: skip
-    return _summed_up(made, v, [v.sizes[axis]])
-
-
-@VALUES("MatMul", "Gemm")
-def matmul(f: Follower, node: Node, ins: list[Value]) -> Value:
-    """Sums over axes that are no time axes: any function of what is multiplied."""
-    a, b = (many.exactly(f.spread(v)) for v in ins[:2])
-    if node.op == "Gemm":
-        if node.attr("transA", 0) or not all(isinstance(v, Fixed) for v in ins[1:]):
-            raise Unsure("nothing is known of what Gemm does with it")
-        b = replace(b, sizes=b.sizes[::-1]) if node.attr("transB", 0) else b
-    if a.rank < 2 or b.rank < 2 or a.rank - 1 in a.times or b.rank - 2 in b.times:
-        raise Unsure("it sums over time")
-    rank = max(a.rank, b.rank)
-    pairs = [[v.sizes[i - rank + v.rank] for v in (a, b) if i - rank + v.rank >= 0] for i in range(rank - 2)]
-    sizes = (*map(met, pairs), a.sizes[-2], b.sizes[-1])
-    left = moved_axes(a, {c: c + rank - a.rank for c in range(a.rank - 1)}, sizes)
-    right = moved_axes(b, {c: c + rank - b.rank for c in range(b.rank) if c != b.rank - 2}, sizes)
-    return many.joint(sizes, left, right, lo=-FAR, hi=FAR, floating=True, grain=None)
-
-
-def labels(node: Node) -> tuple[list[str], str]:
-    """The letters of an Einsum: of every input, and of the output."""
-    equation = str(node.attr("equation", "")).replace(" ", "")
-    if "." in equation or "->" not in equation:
-        raise Unsure("nothing is known of what Einsum does with it")
-    inputs, out = equation.split("->")
-    return inputs.split(","), out
-
-
-@VALUES("Einsum")
-def einsum(f: Follower, node: Node, ins: list[Value]) -> Value:
-    """As MatMul, by letters."""
-    letters, out = labels(node)
-    given = [many.exactly(f.spread(v)) for v in ins]
-    sizes: dict[str, Series] = {}
-    for v, own in zip(given, letters, strict=True):
-        if len(set(own)) < len(own) or any(own[a] not in out for a in v.times):
-            raise Unsure("it sums over time")
-        for s, letter in zip(v.sizes, own, strict=True):
-            sizes[letter] = s if letter not in sizes or not s.constant else sizes[letter]
-    made = tuple(sizes[letter] for letter in out)
-    moved = [
-        moved_axes(v, {a: out.index(letter) for a, letter in enumerate(own) if letter in out}, made)
-        for v, own in zip(given, letters, strict=True)
-    ]
-    return many.joint(made, *moved, lo=-FAR, hi=FAR, floating=True, grain=None)
-
-
-@VALUES("LayerNormalization", "Softmax", "LogSoftmax")
-def normalised(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
-    """Over axes that are no time axes: any function of what is normalised together."""
-    v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
-    first = int(node.attr("axis", -1)) % v.rank
-    mixed = set(range(first, v.rank)) if node.op == "LayerNormalization" else {first}
-    if mixed & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
-        raise Unsure("it is normalised over an axis along which it changes")
-    made = replace(many.exactly(v), lo=-FAR, hi=FAR, hide=None, rises=False, apart=0.0)
-    return replace(made, limit=min([made.limit, *(x.limit for x in others if isinstance(x, Fixed))]))
+    return _summed_up(total, v, [v.sizes[axis]])

@@ -24,15 +24,17 @@ from pulsify.analysis.facts import Field
 from pulsify.analysis.proof.claims import fixed, kinds, numbers_behind
 from pulsify.analysis.proof.numbers import Looked, follower, longest, rows_of, sizes, uncertain
 from pulsify.analysis.proof.values import known_at
+from pulsify.analysis.questions import Questions
 from pulsify.analysis.rows.place import Place
 from pulsify.analysis.values.follow import Few, Fixed
 from pulsify.core.errors import NotStreamable
+from pulsify.core.facet import Facet
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.number import steady_growth
 from pulsify.lengths.series import LONGEST, Series, TooFar, Unsure
-from pulsify.plan.context import Context
 from pulsify.trace.traced import Array, CannotRun, known
 
 MOST_CELLS = 400_000_000  # looked at, at all lengths together
@@ -43,6 +45,11 @@ BEHIND = 3  # sizes of a table behind its end that are tried
 TRIED = (2, 4, 8)  # times the longest length that was traced
 STEADY = 8  # so many lengths at one rate are no coincidence: whether the model ends there is looked at
 Moves = tuple[tuple[Node, int], ...]
+AMOUNTS = Facet[tuple[int, ...]](
+    "amounts",
+    "which inputs say how far entries are moved, or where they are cut",
+    default=lambda t: (1, 2) if t.axes == "cut" else None,
+)
 Places = dict[int, int]  # by offset, the row of the table
 
 
@@ -106,47 +113,47 @@ class Shown:
     end: int = LONGEST
 
 
-def rows_shown(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shown:
+def rows_shown(ask: Questions, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shown:
     """The rows of its table that each offset shows, proven to hold the same at every length."""
     assert origin.product is not None
     product, at = origin.product
     name, place = product.inputs[at], None
     try:
-        shift = _followed(ctx, node, origin, moves, offsets)
+        shift = _followed(ask, node, origin, moves, offsets)
         place = shift.place()
-        row = rows_of(ctx.ask, shift.end).pinned(name, ctx.ask.time_axes(name)[0], place)
+        row = rows_of(ask, shift.end).pinned(name, ask.time_axes(name)[0], place)
     except Unsure as problem:
-        if place is not None and not _look_alike(ctx, name, place):
+        if place is not None and not _look_alike(ask, name, place):
             _refuse_changing(getattr(problem, "node", None) or node, str(problem))
-        if ctx.ask.options.proof != "sampled":
-            uncertain(ctx.ask, node, name, problem)
-        ctx.ask.ledger.sampled[name] = str(problem)
-        return Shown({s: _tried(ctx, node, origin, moves, s, offsets) for s in ctx.ask.traces.lengths})
-    ctx.ask.ledger.up_to(row.limit, name)
-    ctx.ask.ledger.saw(shift.far, 1)
+        if ask.options.proof != "sampled":
+            uncertain(ask, node, name, problem)
+        ask.ledger.sampled[name] = str(problem)
+        return Shown({s: _tried(ask, node, origin, moves, s, offsets) for s in ask.traces.lengths})
+    ask.ledger.up_to(row.limit, name)
+    ask.ledger.saw(shift.far, 1)
     if row.shortest > 1:
-        ctx.ask.ledger.require(node.name, Length(), at_least=row.shortest)
-    return Shown(_long_enough(ctx, node, origin, moves, offsets, shift, row.shortest), place, shift.end)
+        ask.ledger.require(node.name, Length(), at_least=row.shortest)
+    return Shown(_long_enough(ask, node, origin, moves, offsets, shift, row.shortest), place, shift.end)
 
 
 def _long_enough(
-    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], shift: Shift, shortest: int
+    ask: Questions, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], shift: Shift, shortest: int
 ) -> dict[int, Places]:
     """Lengths that were looked at and at which rows hold what they hold from then on; there is one with all of them."""
     places = {s: p for s, p in shift.places.items() if s >= shortest}
     if all(len(p) <= offsets[1] - offsets[0] for p in places.values()):
         unit = shift.numbers[0].unit
         longer = -(-(max(shift.places) + shortest) // unit) * unit
-        places[longer] = _tried(ctx, node, origin, moves, longer, offsets)
+        places[longer] = _tried(ask, node, origin, moves, longer, offsets)
     return places
 
 
-def _look_alike(ctx: Context, name: str, place: Place) -> bool:
+def _look_alike(ask: Questions, name: str, place: Place) -> bool:
     """Does a table hold the same rows at some lengths? Looked at only to tell what changes from what is unknown."""
-    axis, rows = ctx.ask.time_axes(name)[0], dict[int, Array]()
-    for s in (*ctx.ask.traces.lengths, *(ctx.ask.traces.lengths[-1] * n for n in TRIED)):
+    axis, rows = ask.time_axes(name)[0], dict[int, Array]()
+    for s in (*ask.traces.lengths, *(ask.traces.lengths[-1] * n for n in TRIED)):
         try:
-            table: Array = known_at(ctx.ask, name, s).array
+            table: Array = known_at(ask, name, s).array
         except CannotRun:
             continue
         scale = float(np.abs(table).max(initial=0, where=np.isfinite(table)))
@@ -169,7 +176,7 @@ def _refuse_changing(node: Node, why: str) -> NoReturn:
 
 
 def everywhere(
-    ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], places: Mapping[int, Places]
+    ask: Questions, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int], places: Mapping[int, Places]
 ) -> None:
     """All cells of a field show what those near the diagonal show, row place(offset, T): looked at in whole fields.
 
@@ -178,15 +185,15 @@ def everywhere(
     each kind.
     """
     with suppress(Unsure):  # places: of lengths at which the table differs, not the moves
-        places = {**_followed(ctx, node, origin, moves, offsets).places, **places}
+        places = {**_followed(ask, node, origin, moves, offsets).places, **places}
     for s, near in places.items():
         if len(near) < 2:
             continue
         (offset, place), (last, end) = min(near.items()), max(near.items())
-        rows = Looked(ctx.ask, s)[origin.name].dims[origin.sides[0].axis]
-        found = _tried(ctx, node, origin, moves, s, (1 - rows, offsets[1]))
+        rows = Looked(ask, s)[origin.name].dims[origin.sides[0].axis]
+        found = _tried(ask, node, origin, moves, s, (1 - rows, offsets[1]))
         if any((p - place) * (last - offset) != (o - offset) * (end - place) for o, p in found.items()):
-            ctx.ask.refuse(
+            ask.refuse(
                 node,
                 "far from the diagonal, attention scores belong to other offsets than near it",
                 "use the usual relative-position shift",
@@ -194,25 +201,25 @@ def everywhere(
             )
 
 
-def _followed(ctx: Context, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shift:
+def _followed(ask: Questions, node: Node, origin: Field, moves: Moves, offsets: tuple[int, int]) -> Shift:
     """Layers shift alike: one of them is followed."""
     given = [n for move, i in moves for k, n in enumerate(move.inputs) if n and k != i and not _joined(move, k, i)]
-    numbers = [*numbers_behind(ctx.ask, given), *(s for s in sizes(ctx.ask, node, origin.name) if not s.constant)]
+    numbers = [*numbers_behind(ask, given), *(s for s in sizes(ask, node, origin.name) if not s.constant)]
     numbers = list({_signature(s): s for s in numbers}.values())
-    end = _end(ctx, node, numbers)
-    key = _key(ctx, node, origin, moves, given, offsets)
-    if key is not None and key in ctx.ask.shifts:
-        found: Shift = ctx.ask.shifts[key]
+    end = _end(ask, node, numbers)
+    key = _key(ask, node, origin, moves, given, offsets)
+    if key is not None and key in ask.shifts:
+        found: Shift = ask.shifts[key]
         return found
     lines = [_line(s, end) for s in numbers]
-    far = min(_settled(lines, _amounts(ctx, moves) + _picked(ctx, moves), max(map(abs, offsets))), end)
+    far = min(_settled(lines, _amounts(ask, moves) + _picked(ask, moves), max(map(abs, offsets))), end)
     lengths, which = kinds(numbers, far)
-    cells = math.prod(s.at(lengths[-1]) for s in sizes(ctx.ask, node, origin.name))
+    cells = math.prod(s.at(lengths[-1]) for s in sizes(ask, node, origin.name))
     if len(lengths) > MOST_KINDS or len(lengths) * cells > MOST_CELLS:
         raise TooFar(far)
-    made = Shift(numbers, far, end, which, {s: _tried(ctx, node, origin, moves, s, offsets) for s in lengths})
+    made = Shift(numbers, far, end, which, {s: _tried(ask, node, origin, moves, s, offsets) for s in lengths})
     if key is not None:
-        ctx.ask.shifts[key] = made
+        ask.shifts[key] = made
     return made
 
 
@@ -221,13 +228,13 @@ def _signature(s: Series) -> Hashable:
 
 
 def _key(
-    ctx: Context, node: Node, origin: Field, moves: Moves, given: list[str], offsets: tuple[int, int]
+    ask: Questions, node: Node, origin: Field, moves: Moves, given: list[str], offsets: tuple[int, int]
 ) -> Hashable | None:
     """Equal for shifts that move cells alike at every length; None if that cannot be told."""
-    parts: list[Hashable] = [offsets, tuple(_signature(s) for s in sizes(ctx.ask, node, origin.name))]
+    parts: list[Hashable] = [offsets, tuple(_signature(s) for s in sizes(ask, node, origin.name))]
     parts += [(move.op, at, repr(sorted(move.attrs.items()))) for move, at in moves]
     for name in given:
-        value = follower(ctx.ask).value(name)
+        value = follower(ask).value(name)
         if isinstance(value, Fixed):
             parts.append(value.array().tobytes())
         elif isinstance(value, Few) and all(isinstance(c, Series) for c in value.cells.flat):
@@ -287,38 +294,38 @@ def _settled(lines: list[Line], amounts: float, reach: int) -> int:
     return max(n.horizon for n in lines) + turn * (math.ceil(turns) + 3)
 
 
-def _amounts(ctx: Context, moves: Moves) -> float:
+def _amounts(ask: Questions, moves: Moves) -> float:
     """The sum of all constant amounts that cells are moved by, or cut at."""
     total = 0.0
     for move, _ in moves:
-        for name in move.inputs[1:3] if move.op in ("Pad", "Slice") else ():
-            value = ctx.ask.traces.runs[0][name] if name else None
-            if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ctx.ask, move, name):
+        for name in (move.input(i) for i in AMOUNTS.of(move) or ()):
+            value = ask.traces.runs[0][name] if name else None
+            if value is not None and value.known and value.array.dtype.kind == "i" and fixed(ask, move, name or ""):
                 amounts = np.abs(value.array.astype(np.float64))
                 total += float(amounts[amounts < LONGEST].sum())
     return total
 
 
-def _picked(ctx: Context, moves: Moves) -> float:
+def _picked(ask: Questions, moves: Moves) -> float:
     """What is added to the places that cells are picked from, which must lie on lines of length, row and column."""
     total = 0.0
     for move, _ in moves:
-        if move.op not in ("Gather", "GatherElements"):
+        if traits(move.op, move.domain).axes not in ("pick", "elements"):
             continue
-        v = follower(ctx.ask).spread(follower(ctx.ask).value(move.inputs[1]))
+        v = follower(ask).spread(follower(ask).value(move.inputs[1]))
         if v.lo != v.hi or v.period != 1 or v.near:
             raise Unsure("it picks attention scores by an index that is no plain sum of length, row and column")
-        ctx.ask.ledger.up_to(v.certain, move.inputs[1])
+        ask.ledger.up_to(v.certain, move.inputs[1])
         total += abs(v.lo)
     return total
 
 
-def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
+def _end(ask: Questions, node: Node, numbers: list[Series]) -> int:
     """The longest stream that matters: past the end of the model's table batch fails, and the stream goes on alone.
 
     Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are turned down.
     """
-    unit, end = ctx.ask.traces.tracer.time.step, longest(ctx.ask)
+    unit, end = ask.traces.tracer.time.step, longest(ask)
     for s in numbers:
         if s.growth or not s.horizon or (steady := _steady(s)) is None:
             continue
@@ -326,31 +333,31 @@ def _end(ctx: Context, node: Node, numbers: list[Series]) -> int:
         end = min(end, last * unit)
         begins = [last, *(last + 1 + np.flatnonzero(np.diff(s.values[last:]))), len(s.values)]
         for begin, before in list(pairwise(begins))[:BEHIND]:
-            if ctx.ask.traces.tracer.works((int(begin) + 1) * unit):
+            if ask.traces.tracer.works((int(begin) + 1) * unit):
                 outside = ((int(begin) + 1) * unit, int(before) * unit)
-                ctx.ask.ledger.require(node.name, Length(), outside=outside)
-        if ctx.ask.traces.tracer.works((s.horizon + 2) * unit):  # and so on for ever
-            ctx.ask.ledger.require(node.name, Length(), at_most=end)
+                ask.ledger.require(node.name, Length(), outside=outside)
+        if ask.traces.tracer.works((s.horizon + 2) * unit):  # and so on for ever
+            ask.ledger.require(node.name, Length(), at_most=end)
     return end
 
 
-def _tried(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, offsets: tuple[int, int]) -> Places:
+def _tried(ask: Questions, node: Node, origin: Field, moves: Moves, s: int, offsets: tuple[int, int]) -> Places:
     try:
-        return _places(ctx, node, origin, moves, s, *offsets)
+        return _places(ask, node, origin, moves, s, *offsets)
     except CannotRun:  # the model's table ends before
         return {}
 
 
 def _joined(move: Node, index: int, at: int) -> bool:
-    return move.op == "Concat" and index != at
+    return traits(move.op, move.domain).axes == "join" and index != at
 
 
-def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: int, hi: int) -> dict[int, int]:
+def _places(ask: Questions, node: Node, origin: Field, moves: Moves, s: int, lo: int, hi: int) -> dict[int, int]:
     """For every offset lo ... hi that there is, the table row that all cells (i, i + offset) show."""
-    run = Looked(ctx.ask, s)
+    run = Looked(ask, s)
     dims = run[origin.name].dims
     moved = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
-    evaluator = ctx.ask.traces.tracer.evaluator
+    evaluator = ask.traces.tracer.evaluator
     for move, at in moves:
         inputs = [run[n] if n and i != at else None for i, n in enumerate(move.inputs)]
         inputs[at] = known(moved)
@@ -365,7 +372,7 @@ def _places(ctx: Context, node: Node, origin: Field, moves: Moves, s: int, lo: i
     for first in range(lo, hi + 1, block):
         shown = _shown_cells(heads, dims, (row, col), (first, min(first + block - 1, hi)))
         if shown is None or (shown and _lead(dims, row, col) != _lead(moved.shape, row, col)):
-            ctx.ask.refuse(
+            ask.refuse(
                 node,
                 "attention scores are moved about in a way that is no relative-position shift",
                 "use the usual relative-position shift",

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from pulsify.analysis.facts import Field
+from pulsify.analysis.fields.alike import field_alike
 from pulsify.convert.analyse import analyse
-from pulsify.ops.field_alike import field_alike
 from tests.attention.build import Builder
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
@@ -63,7 +63,7 @@ def layers(*masked: Masked) -> onnx.ModelProto:
 def same(proto: onnx.ModelProto) -> bool:
     ctx = converting(proto)
     sums = (n.inputs[0] for n in ctx.ask.model.nodes if n.op == "MatMul")
-    first, second = (field_alike(ctx, name) for name in sums if isinstance(ctx.ask.facts.get(name), Field))
+    first, second = (field_alike(ctx.ask, name) for name in sums if isinstance(ctx.ask.facts.get(name), Field))
     return first == second
 
 
