@@ -18,6 +18,7 @@ from pulsify.core.length import LONGEST
 from pulsify.core.progress import counted
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Output
+from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
@@ -175,7 +176,7 @@ def _wanted(model: Model) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.reads if i and node.op not in ("Shape", "Size"))
+            todo.extend(i for i in node.reads if i and not traits(node.op, node.domain).sizes)
     return seen
 
 

@@ -15,6 +15,7 @@ from pulsify.analysis.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.series import Series, Unsure
 
@@ -50,7 +51,7 @@ def told(ctx: Context, name: str) -> Length | None:
 
 def _copied(ctx: Context, node: Node, name: str) -> Static:
     """As the model works it out, from numbers that are known when the stream has ended."""
-    if node.op in ("Shape", "Size") or node.body is not None:
+    if traits(node.op, node.domain).sizes or node.body is not None:
         _refuse(node, name)
     inputs: list[Deferred | None] = []
     for i in node.inputs:

@@ -33,6 +33,7 @@ from pulsify.analysis.proof.numbers import length_of, runs_from, size_length
 from pulsify.analysis.proof.values import known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.emit.frames import along
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.lengths import BATCHES
@@ -126,7 +127,7 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
-    if node.op in ("Shape", "Size"):
+    if traits(node.op, node.domain).sizes:
         return Static(_shape(ctx, node))
     if one_number(ctx.ask, name):
         number, sizes = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1], ctx.ask.sizes_static(name)
@@ -166,7 +167,7 @@ def _shape(ctx: Context, node: Node) -> Deferred:
     """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
-    if node.op == "Shape":
+    if ctx.ask.dims(node.outputs[0]):
         return Deferred(lambda: counted(ctx, sizes))
     return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0))
 
@@ -299,8 +300,8 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 
     def take(window: Window) -> Deferred:
         def make() -> ir.Value:
-            before = "Less" if start else "GreaterOrEqual"
-            flags = ctx.builder.op(before, ctx.clock.frames(window), ctx.clock.end(length))
+            frames, end = ctx.clock.frames(window), ctx.clock.end(length)
+            flags = ctx.builder.op("Less" if start else "GreaterOrEqual", frames, end)
             return along(ctx, flags, layout, window.frames)
 
         return Deferred(make, fixed=False)
