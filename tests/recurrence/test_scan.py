@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import pulsify
+from pulsify.frontend import unroll
 from pulsify.ops import scan as rule
-from pulsify.trace import unroll
 from tests.attention.check import TOLERANCE, Batch
 from tests.property.check import difference
 from tests.recurrence.build import Builder, Built, Window, built

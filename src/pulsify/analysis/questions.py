@@ -39,6 +39,10 @@ class Unclear(Undecided):
     look: int = 0
 
 
+def _released(name: str) -> Fact:
+    raise RuntimeError(f"'{name}' is asked for, and all facts were let go of")
+
+
 @dataclass(eq=False)
 class Questions:
     """One model at the traced lengths. Everything is answered from what was filed, or looked at when first asked."""
@@ -75,6 +79,7 @@ class Questions:
         for kept in (*large, self.alike, self.sights, self.rows):
             kept.clear()
         self.large_values, self.follower, self.batch_follower = (0, {}), None, None
+        self.find, self.latch = _released, None  # they refer to the context, which refers to this
 
     def left_open(self) -> bool:
         """Is it certain that another plan follows, which proves what this one claims? Then `unproven` says so."""

@@ -24,7 +24,7 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
 from pulsify.ops.latch import latched
 from pulsify.ops.registry import apply_rule
-from pulsify.plan.context import Context
+from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.plan.known_facts import known_fact
 from pulsify.plan.ports import file_inputs, output
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
@@ -68,6 +68,9 @@ def analyse(
         except NotStreamable as error:
             if isinstance(error, Undecided):
                 error.change = first_change(ask, error.far)
+            ctx.release()
+            raise
+        except (Misaligned, OutOfStep):
             ctx.release()
             raise
 

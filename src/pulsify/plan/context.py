@@ -139,7 +139,10 @@ class Context:
         self.stored.update((s.name, s) for s in step.stored)
 
     def release(self) -> None:
-        self.bounded.clear()
+        """Let go of the plan and of its graph: recipes refer to the context, and would be collected late."""
+        for kept in (self.bounded, self.grown, self.steps, self.stored, self.waited):
+            kept.clear()
+        self.emission = None
         self.ask.release()
 
     def frames(self, rate: Fraction) -> int:
