@@ -109,9 +109,7 @@ def test_no_node_is_made_before_a_pulse_is_chosen(name: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_nothing_is_asked_or_claimed_while_nodes_are_emitted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_asked_or_claimed_while_nodes_are_emitted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(name)
     for owner, method in ((Questions, "fact"), (Questions, "operand"), (Questions, "refuse"), (Ledger, "require"),
                           (Ledger, "up_to"), (Ledger, "assume"), (Context, "frames"), (Context, "add")):  # fmt: skip
