@@ -212,7 +212,7 @@ def _lengths(p: Parts) -> Iterator[str]:
         if o.frames:
             yield from c_function(f"count_{i}", ["S"], expression(o.length))
     for i, c in enumerate(p.spec.conditions):
-        yield f"/* {c.node.replace('*/', '')} */"
+        yield from [f"/* {c.node.replace('*/', '')} */"] if c.node else []
         yield from c_function(f"condition_{i}", ["S"], portable.met(c))
         if c.at_most is not None:
             yield from c_function(f"rows_{i}", ["S"], portable.signed(c.length))
