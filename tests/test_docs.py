@@ -107,3 +107,10 @@ def test_the_reference_lists_every_public_name() -> None:
     errors = {n for n, v in found.items() if isinstance(v, type) and issubclass(v, pulsify.PulsifyError)}
     assert set(found) - errors <= {name.rpartition(".")[2] for name in listed}
     assert "pulsify.core.errors" in listed, "with all of them"
+
+
+def test_the_terms_of_the_design_are_few_and_in_the_glossary() -> None:
+    table = (DOCS / "design" / "index.md").read_text().split("## Terms")[1]
+    terms = {t for row in re.findall(r"^\| ([^|]+) \|", table, re.M)[2:] for t in row.strip().split(", ")}
+    defined = set(re.findall(r"\*\*([^*]+)\*\*", (DOCS / "glossary.md").read_text()))
+    assert 10 < len(terms) <= 40 and terms <= defined, terms - defined

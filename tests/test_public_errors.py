@@ -356,7 +356,7 @@ def test_what_passes_through(
 
 
 def test_the_hot_path_has_no_frame_of_its_own() -> None:
-    """Between a result and its caller nothing may be called: see design.md on interruptions."""
+    """Between a result and its caller nothing may be called: see docs/design/runtime.md."""
     for function in GUARDED_INSIDE:
         assert inspect.unwrap(function) is function
 

@@ -2,7 +2,7 @@
 
     @public                                     a function or method of the API
     except BaseException as error:              the same in its body, where no call may stand between a result and
-        if (outward := converted(error)):       its caller (design.md, "Interruptions")
+        if (outward := converted(error)):       its caller (docs/design/runtime.md)
             raise outward from error
         raise
     with processing(node):                      wherever nodes are processed: names the node in an unforeseen error

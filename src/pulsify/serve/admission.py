@@ -29,7 +29,7 @@ REPEATS = 3  # of a pulse that is timed; the quickest counts
 LONGEST_START = 64  # pulses of a new stream at the most, before its pulse is timed
 Clock = Callable[[], float]
 STEP = 4  # from one size of a batch to the next
-MESSAGE = 40e-6  # seconds of a core that a message in and one out take, whatever the model (docs/design.md)
+MESSAGE = 40e-6  # seconds of a core that a message in and one out take, whatever the model (docs/design/server.md)
 MESSAGE_EVERY = 0.08  # seconds: clients send sound in such pieces, however long a pulse is
 TRIED = 16  # streams at once, where two back ends are compared
 
