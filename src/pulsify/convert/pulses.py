@@ -111,7 +111,8 @@ def unfitting(tracer: Tracer, pulse: int, problem: Misaligned | OutOfStep, optio
 
 def _groups(node: Node) -> bool:
     """Does it put frames together, without a stride?"""
-    return traits(node.op, node.domain).regroups or node.op == "SpaceToDepth"
+    kind = traits(node.op, node.domain)
+    return kind.regroups or kind.stacks
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ class Traits:
     keeps_cells: bool = False  # cell (i, j) of the output is made of cell (i, j) of the first input
     keeps_size: bool = False  # the output is as large as the first input
     regroups: bool = False  # entries keep their order, axes are split or merged
+    stacks: bool = False  # neighbours are put together on another axis
     shapes: bool = False  # a target shape is among the inputs, and is worked out anew in a stream
     moves: bool = False  # entries are cut, joined or repeated along an axis
     bends: bool = False  # a line becomes two, where it is zero
@@ -130,6 +131,7 @@ TRAITS: dict[str, Traits] = {
     **_all("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(random=True)),
     **_all("QuantizeLinear DynamicQuantizeLinear", Traits(quantizes="to")),
     "DequantizeLinear": Traits(quantizes="from"),
+    "SpaceToDepth": Traits(stacks=True),
     **_all("Resize Upsample", Traits(needs_sizes=True)),
 }
 ELEMENTWISE = frozenset(op for op, t in TRAITS.items() if t.elementwise)
