@@ -4,13 +4,16 @@ model, spec --lower--> StepProgram --compile--> Executable --stepper--> Stepper 
                                                            --slots----> SlotStepper  many streams at their own pace
 
 A back end is one folder with an object that has `lower` and `compile`, and a line in `registry.py`.
+
+What it may offer beyond that is a protocol each, at the end of this file: an object that has the members offers it, and
+one that has not gets what stands there. It is asked once, when a session or a pool is opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import onnx_ir as ir
@@ -180,10 +183,7 @@ class Stepper(Protocol):
     def outputs(self) -> Arrays: ...
 
     def run(self, length: int | None = None) -> Arrays:
-        """One pulse. length: of the whole stream, once it is known.
-
-        Where `device_of` is not None it takes `fed` too: tensors there, by input. Results are the caller's own then.
-        """
+        """One pulse. length: of the whole stream, once it is known."""
         ...
 
     def reset(self) -> None: ...
@@ -224,7 +224,7 @@ class SlotStepper(Protocol):
     def run(self, slots: Array, positions: Array, lengths: Array | None, fed: Rows | None = None) -> Rows:
         """One pulse of a group: its outputs with the streams in front, valid until the next run.
 
-        fed: the inputs in the same form, instead of `rows`. They are tensors only where `device_of` says so, and then
+        fed: the inputs in the same form, instead of `rows`. They are tensors only if this is `OnDevice`, and then
         the outputs are. If it fails, states are as before.
         """
         ...
@@ -244,9 +244,43 @@ class Executable(Protocol):
         ...
 
 
+class Backend(Protocol):
+    """A machine, or a library that runs graphs."""
+
+    def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
+        """The passes this machine wants. batch 1: one stream; 2: any number in step; None: each at its own pace."""
+        ...
+
+    def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable: ...
+
+
+# ---- what may be offered beyond that: by a back end
+
+
+class TakesOptions(Protocol):
+    """A back end with options of its own. One without: `Options.own` is empty."""
+
+    @property
+    def options(self) -> Sequence[str]:
+        """Their names: of keyword arguments, and on the command line."""
+        ...
+
+
+@runtime_checkable
+class LowersType(Protocol):
+    """A back end that computes in another type than float32 if it is told so. One that does not: results are equal."""
+
+    def lower_type(self, own: Mapping[str, Own]) -> str | None:
+        """The type that these options ask for: results are then near, and not equal. None: float32."""
+        ...
+
+
+# ---- by an executable
+
+
 @runtime_checkable
 class Writing(Protocol):
-    """An executable that is made of source, which people can read."""
+    """An executable that is made of source, which people can read. Others: `Stream.sources` refuses."""
 
     def texts(self, batch: int) -> dict[str, str]:
         """By the name of the step."""
@@ -268,7 +302,7 @@ class Wired:
 
 @runtime_checkable
 class Wiring(Protocol):
-    """An executable that shows what is inside of its steps."""
+    """An executable that shows what is inside of its steps. Others: nodes are not compared."""
 
     @property
     def program(self) -> StepProgram: ...
@@ -278,40 +312,76 @@ class Wiring(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """A machine, or a library that runs graphs."""
+# ---- by a stepper, or by slots
 
-    def lower(self, model: ir.Model, spec: Spec, batch: int | None) -> StepProgram:
-        """The passes this machine wants. batch 1: one stream; 2: any number in step; None: each at its own pace."""
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """Takes tensors on a device of its own, and gives them there. What is not takes arrays only."""
+
+    @property
+    def device(self) -> Any: ...
+
+
+class TakesTensors(OnDevice, Stepper, Protocol):
+    """A stepper on a device."""
+
+    def run(self, length: int | None = None, fed: Rows | None = None) -> Rows:
+        """fed: tensors there, by input, instead of `inputs`. Results are the caller's own then."""
         ...
 
-    def compile(self, program: StepProgram, spec: Spec, options: Options) -> Executable: ...
+
+class Careful(Protocol):
+    """A stepper that looks at its inputs quicker than numpy does. For others numpy does it."""
+
+    def run_if_finite(self) -> bool:
+        """One pulse, unless a number in the inputs is not finite. False: nothing has happened."""
+        ...
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A stepper, or slots, with more than one place for nodes. Others: nothing is said of it."""
+
+    @property
+    def placement(self) -> Sequence[Placement]:
+        """Where the nodes of the step run."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """Slots with a form of the step for streams that are warm. Others run one form all the time."""
+
+    @property
+    def since(self) -> float:
+        """The position from which it runs; infinite: never."""
+        ...
+
+
+def takes_options(machine: Backend) -> TypeGuard[TakesOptions]:
+    """By one member, as the next two: sessions are opened often, and `isinstance` takes as long as all else of it."""
+    return hasattr(machine, "options")
+
+
+def takes_tensors(stepper: Stepper) -> TypeGuard[TakesTensors]:
+    return hasattr(stepper, "device")
+
+
+def is_careful(stepper: Stepper) -> TypeGuard[Careful]:
+    return hasattr(stepper, "run_if_finite")
 
 
 def own_options(machine: Backend) -> tuple[str, ...]:
-    """What a back end takes beside what all of them do: names that it lists as `options`, if it has any."""
-    return tuple(getattr(machine, "options", ()))
+    """What a back end takes beside what all of them do."""
+    return tuple(machine.options) if takes_options(machine) else ()
 
 
 def lower_type(machine: Backend, own: Mapping[str, Own]) -> str | None:
-    """The type that stands for float32 there, if these options ask for one: results are then near, and not equal."""
-    asked = getattr(machine, "lower_type", None)
-    return None if asked is None else asked(own)
-
-
-def device_of(stepper: Stepper | SlotStepper) -> Any:
-    """Where tensors stay if they are handed in; None: arrays only."""
-    return getattr(stepper, "device", None)
-
-
-def careful_of(stepper: Stepper) -> Callable[[], bool] | None:
-    """Runs a pulse unless a number in the inputs is not finite, where a back end looks quicker than numpy does.
-
-    False: nothing has happened.
-    """
-    return getattr(stepper, "run_if_finite", None)
+    """The type that stands for float32 there, if these options ask for one."""
+    return machine.lower_type(own) if isinstance(machine, LowersType) else None
 
 
 def placement_of(stepper: Stepper | SlotStepper) -> tuple[Placement, ...]:
     """Where the nodes of a step run, if its back end has more than one place for them."""
-    return tuple(getattr(stepper, "placement", ()))
+    return tuple(stepper.placement) if isinstance(stepper, Placing) else ()

@@ -1,4 +1,9 @@
-"""The streaming graph under construction: nodes, constants, and nothing said twice."""
+"""The streaming graph under construction: nodes, constants, and nothing said twice.
+
+A node has no place here until all are there (`convert/assemble.py` puts them in order): so the same operator on the
+same inputs is one node. Names are made up, sizes inferred at the end. Of a graph that is there, `optimize/builder.py`
+has a place: what is new stands in front of one node, and has its name and its sizes at once.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+
+from pulsify.core.constants import elements, holding, of_array
 
 CHOSEN_AS = {  # types that ONNX Runtime does not select from (Where), and those that hold all their values
     ir.DataType.BOOL: ir.DataType.UINT8,
@@ -50,22 +57,16 @@ class Builder:
         return Builder(constants=self.constants, _small=self._small, _names=self._names)
 
     def constant(self, array: Any, name: str = "const") -> ir.Value:
-        array = np.asarray(array, order="C")  # not ascontiguousarray, which gives a scalar an axis
-        key = (array.dtype.str, array.shape, array.tobytes())
+        array = np.asarray(array)
+        key = elements(array)
         if key not in self._small:
-            unique = self.unique(name)
-            self._small[key] = self.tensor(unique, ir.tensor(array, name=unique))
+            made = self._small[key] = of_array(self.unique(name), array)
+            self.constants[str(made.name)] = made
         return self._small[key]
 
     def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        """An initializer that shares the given tensor: weights are not copied."""
-        value = ir.Value(
-            name=name,
-            const_value=tensor,
-            shape=ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)]),
-            type=ir.TensorType(tensor.dtype),
-        )
-        self.constants[name] = value
+        """An initializer that shares the given tensor."""
+        value = self.constants[name] = holding(name, tensor)
         return value
 
     def ints(self, *values: int) -> ir.Value:

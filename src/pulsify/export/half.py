@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from pulsify.backends.torch.types import complete
+from pulsify.core.constants import of_array
 from pulsify.core.spec import Spec
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
@@ -154,9 +155,7 @@ def _cast(
             array = np.clip(
                 tensor.numpy(), -LARGEST, LARGEST, where=np.isfinite(tensor.numpy()), out=tensor.numpy().copy()
             )
-            name = f"{value.name}/half"
-            out = ir.Value(name=name, const_value=ir.tensor(array.astype(np.float16), name=name))
-            out.type, out.shape = ir.TensorType(HALF), value.shape
+            out = of_array(f"{value.name}/half", array.astype(np.float16))
             graph.register_initializer(out)
         else:
             node = ir.node("Cast", [value], {"to": to}, name=f"{value.name}/{to.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.constants import of_array
 from pulsify.core.runner import open_model
 
 LARGEST = 1 << 24  # bytes of a value that is kept instead of what makes it
@@ -64,10 +65,7 @@ def _computed(model: ir.Model, nodes: list[ir.Node], wanted: list[ir.Value]) -> 
 
 
 def _replace(graph: ir.Graph, value: ir.Value, array: np.ndarray) -> None:
-    tensor = ir.tensor(array)
-    held = ir.Value(
-        name=f"{value.name}", shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
+    held = of_array(str(value.name), array)
     value.name = f"{value.name}/folded"
     graph.initializers.add(held)
     ir.convenience.replace_all_uses_with(value, held)

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from pulsify.core.constants import holding
 from pulsify.core.custom import CUSTOM, WHOLE, Bodies, add_bodies, bodies
 from pulsify.core.errors import InvalidModel
 from pulsify.core.runner import given_out
@@ -197,7 +198,7 @@ def _lift_constants(graph: ir.Model) -> None:
         if attr is None or made.is_graph_output():
             continue
         tensor = attr.value
-        held = ir.Value(name=made.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        held = holding(str(made.name), tensor)
         main.initializers.add(held)
         for user, index in made.uses():
             user.replace_input_with(index, held)

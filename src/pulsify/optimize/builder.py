@@ -1,4 +1,8 @@
-"""The one place where rewrites get new nodes and constants from: each has a name, and its size and type where known."""
+"""The one place where rewrites get new nodes and constants from: each has a name, and its size and type where known.
+
+The graph is there: a node equal to one that is asked for may stand behind the place where it is needed, so each is made
+anew, and the next rule asks for its sizes at once. One that is still being written is `emit/builder.py`'s.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.core.constants import elements, holding, of_array
 from pulsify.optimize.views import Array, sizes
 
 Shape = ir.Shape | Sequence[int | str] | None
@@ -78,20 +83,18 @@ class Builder:
     def constant(self, name: str, array: Array) -> ir.Value:
         """A constant; one that is there already, name and elements alike, is used again."""
         there = self.graph.initializers.get(name)
-        if there is not None and there.const_value is not None and _alike(there.const_value.numpy(), array):
+        held = None if there is None or there.const_value is None else there.const_value.numpy()
+        if there is not None and held is not None and elements(held) == elements(array):
             return there
-        return self.tensor(name, ir.tensor(np.asarray(array, order="C"), name=name))
+        return self._registered(of_array(name, array))
 
     def tensor(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         """A constant that shares the given tensor: what lies in a file stays there."""
-        shape = ir.Shape([int(d) for d in tensor.shape if isinstance(d, int)])
-        value = ir.Value(name=name, const_value=tensor, shape=shape, type=ir.TensorType(tensor.dtype))
+        return self._registered(holding(name, tensor))
+
+    def _registered(self, value: ir.Value) -> ir.Value:
         self.graph.register_initializer(value)
         return value
 
     def ints(self, *numbers: int) -> ir.Value:
         return self.constant("view/" + "x".join(map(str, numbers)), np.array(numbers, np.int64))
-
-
-def _alike(one: Array, other: Array) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

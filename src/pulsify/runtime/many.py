@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsify.backends.seam import Array, Which, device_of, joined, parted, stream_axis
+from pulsify.backends.seam import Array, Which, joined, parted, stream_axis
 from pulsify.core.arrays import as_input
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError
 from pulsify.core.framing import NEVER, place
@@ -133,7 +133,7 @@ class Request:
         given = dict(frames) if isinstance(frames, Mapping) else {inputs[0].name: frames}
         if set(given) != {i.name for i in inputs}:
             raise InvalidChunk(f"an exchange takes a pulse of every input: {[i.name for i in inputs]}, got {[*given]}")
-        home = device_of(self.pool._slots) if self.device is not None else None
+        home = self.pool._home if self.device is not None else None
         values = {n: checked_dense(v) if is_tensor(v) else as_input(n, v) for n, v in given.items()}
         self.turns = self._turns(values[inputs[0].name])
         out = {}

@@ -33,9 +33,11 @@ from pulsify.backends.registry import DEFAULT
 from pulsify.backends.seam import (
     Array,
     Executable,
+    OnDevice,
     Own,
     Placement,
     Rows,
+    Settling,
     SlotStepper,
     Stepper,
     placement_of,
@@ -128,6 +130,7 @@ class Pool:
         self._first = stream.opened_by(backend, fuse_quantised, threads, options) if spec.opening else None
         self._executable = executable
         self._slots: SlotStepper = executable.slots(most) or Apart(executable, spec, most)
+        self._home = self._slots.device if isinstance(self._slots, OnDevice) else None  # where tensors stay
         self._free: dict[int, None] = dict.fromkeys(range(most))
         self._standing = Standing(most)
         self._exchanger: int | None = None  # the thread that is in an exchange
@@ -157,7 +160,7 @@ class Pool:
     @public
     def settles(self) -> int:
         """Pulses of a new stream before it runs the form of the step that it runs all the time."""
-        since = getattr(self._slots, "since", 0.0)
+        since = self._slots.since if isinstance(self._slots, Settling) else 0.0
         return 0 if math.isinf(since) else math.ceil(since / self.spec.pulse)
 
     @public

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 import numpy as np
 from numpy import ndarray
 
-from pulsify.backends.seam import Array, Placement, Stepper, careful_of, device_of, placement_of
+from pulsify.backends.seam import Array, Placement, Stepper, TakesTensors, is_careful, placement_of, takes_tensors
 from pulsify.core.boundary import converted, foreign, public
 from pulsify.core.chunks import entries
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
@@ -48,6 +48,7 @@ class Way:
     frames: of a pulse, which is quicker than to ask the port. name, out: None if no output has frames. alone: it is
     given out as it is, not in a dict.
     careful: where the back end looks itself, which is quicker; flat is None then.
+    tensors: the stepper, if it takes them.
     """
 
     port: Input
@@ -60,7 +61,8 @@ class Way:
     out: Array | None
     alone: bool
     settled: int
-    careful: Callable[[], bool] | None = None
+    careful: Callable[[], bool] | None
+    tensors: TakesTensors | None
 
 
 class Session(Generic[Out]):
@@ -358,8 +360,8 @@ class Session(Generic[Out]):
 
     def _whole_tensor(self, chunk: Any) -> Result:
         """As `_whole_pulse`, with nothing copied to the host. None: nothing was taken."""
-        way, framer, home = self._way, self._framer, device_of(self._stepper)
-        if way is None or home is None or way.name is None or not way.settled <= framer.pulses < framer.until:
+        way, framer = self._way, self._framer
+        if way is None or way.tensors is None or way.name is None or not way.settled <= framer.pulses < framer.until:
             return None
         port = way.port
         if not is_tensor(chunk) or chunk.shape != way.into.shape or type_name(chunk) != port.dtype.name:
@@ -369,7 +371,7 @@ class Session(Generic[Out]):
             return None
         self._intact = False
         framer.received[port.name] += port.frames
-        made = self._stepped(None, {port.name: chunk.detach()})[way.name]
+        made = self._stepped(None, way.tensors, {port.name: chunk.detach()})[way.name]
         framer.pulses += 1
         out = as_tensors(made, self._device)
         return out if way.alone else {way.name: out}
@@ -406,11 +408,12 @@ class Session(Generic[Out]):
         if back:
             self._stepper.rebase(back)
 
-    def _stepped(self, length: int | None, fed: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """One run of the model. fed: tensors, where the back end takes them."""
-        run: Callable[..., Mapping[str, Any]] = self._stepper.run
+    def _stepped(
+        self, length: int | None, tensors: TakesTensors | None = None, fed: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """One run of the model. tensors: the stepper, where `fed` are some."""
         try:
-            return run(length) if fed is None else run(length, fed)
+            return self._stepper.run(length) if tensors is None else tensors.run(length, fed)
         except Exception as error:  # as above
             raise self._failed(error, length) from error
 
@@ -443,7 +446,7 @@ def _way(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way | None
     port = direct.port
     into = stepper.inputs[port.name]
     looked = check and port.dtype.kind == "f"
-    careful = careful_of(stepper) if looked else None
+    careful = stepper.run_if_finite if looked and is_careful(stepper) else None
     flat = flat_memory(into) if looked and careful is None else None
     out = None if direct.output is None else stepper.outputs[direct.output]
     return Way(
@@ -458,6 +461,7 @@ def _way(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way | None
         alone,
         direct.settled,
         careful,
+        stepper if takes_tensors(stepper) else None,
     )
 
 
@@ -467,9 +471,10 @@ def _moved(way: Way | None, stepper: Stepper) -> Way | None:
         return None
     into = stepper.inputs[way.port.name]
     flat = None if way.flat is None else flat_memory(into)
-    careful = None if way.careful is None else careful_of(stepper)
+    careful = stepper.run_if_finite if way.careful is not None and is_careful(stepper) else None
+    tensors = stepper if takes_tensors(stepper) else None
     out = None if way.name is None else stepper.outputs[way.name]
-    return replace(way, into=into, flat=flat, out=out, careful=careful)
+    return replace(way, into=into, flat=flat, out=out, careful=careful, tensors=tensors)
 
 
 def flat_memory(into: Array) -> Array:

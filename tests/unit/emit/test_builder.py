@@ -43,6 +43,13 @@ def test_equal_constants_are_one_unless_type_or_shape_differs() -> None:
     assert scalar.shape is not None and not len(scalar.shape), "a number stays one without an axis"
 
 
+def test_constants_of_small_types_with_the_same_bits_are_not_one() -> None:
+    b = Builder()
+    types = [ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ]
+    made = [b.constant(np.array([1, 2], np.uint8).view(t.numpy())) for t in types]
+    assert [v.dtype for v in made] == types
+
+
 def test_names_are_given_once() -> None:
     b = Builder()
     assert [b.unique("y"), b.unique("y"), b.unique("y")] == ["y", "y.2", "y.3"]

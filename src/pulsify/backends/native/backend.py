@@ -14,7 +14,7 @@ from pulsify.backends.native.slots import Slots
 from pulsify.backends.native.source import Written, written
 from pulsify.backends.native.step import FIXED, Step, Steps, address, aligned
 from pulsify.backends.native.views import FLOATING
-from pulsify.backends.seam import Array, Backend, Options, SlotStepper, StepProgram, plain
+from pulsify.backends.seam import Array, Backend, Careful, Options, Settling, SlotStepper, StepProgram, Writing, plain
 from pulsify.core.spec import Spec
 from pulsify.optimize.steady import steady_form
 
@@ -119,3 +119,5 @@ def _calls(loaded: ctypes.CDLL, name: str) -> Calls:
 
 
 BACKEND: Backend = Native()
+# what is offered beyond the minimum, for mypy to check
+_OFFERS: tuple[type[Writing], type[Careful], type[Settling]] = (Executable, Step, Slots)

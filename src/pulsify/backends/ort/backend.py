@@ -14,7 +14,7 @@ import onnxruntime  # noqa: F401  this back end is there if it is: asking for it
 from pulsify.backends.ort.forms import Forms, forms, single, without_rings
 from pulsify.backends.ort.slots import Engine
 from pulsify.backends.ort.step import Layout, Step, layout
-from pulsify.backends.seam import Array, Backend, Options, StepProgram
+from pulsify.backends.seam import Array, Backend, Options, Settling, StepProgram
 from pulsify.core.runner import open_model
 from pulsify.core.spec import Spec
 
@@ -105,3 +105,5 @@ def _ports(runner: ort.InferenceSession) -> Ports:
 
 
 BACKEND: Backend = Ort()
+# what is offered beyond the minimum, for mypy to check
+_OFFERS: tuple[type[Settling]] = (Engine,)

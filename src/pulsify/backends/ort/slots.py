@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,11 +34,12 @@ class Engine:
     def __init__(self, on: Executable, most: int) -> None:
         spec = on.spec
         self._on, self._spec, self._most = on, spec, most
-        self._kept = [s.name for s in spec.states if s.name != spec.position]
-        ports: list[Any] = [*spec.inputs, *(s for s in spec.states if s.name != spec.position)]
-        dims: dict[str, Dims] = {p.name: getattr(p, "dims", None) or p.shape for p in ports}
+        kept = [s for s in spec.states if s.name != spec.position]
+        self._kept = [s.name for s in kept]
+        dims: dict[str, Dims] = {i.name: i.dims for i in spec.inputs} | {s.name: s.shape for s in kept}
         self._dims = dims | {o.name: o.dims for o in spec.outputs}
-        self._types = {p.name: p.dtype for p in (*ports, *spec.outputs)}
+        self._types = {i.name: i.dtype for i in spec.inputs} | {o.name: o.dtype for o in spec.outputs}
+        self._types |= {s.name: s.dtype for s in kept}
         shared = any(stream_axis(dims[name]) is None for name in self._kept)  # a call has but one for all
         self.together = not shared and _computed_apart(on)  # False: every stream is a call of its own
         rows = {n: np.zeros((most, *concrete(d, 1)), self._types[n]) for n, d in dims.items()}

@@ -9,7 +9,24 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import torch
 
-from pulsify.backends.seam import Array, Backend, Options, Own, Placement, Stepper, StepProgram, Wired, plain
+from pulsify.backends.seam import (
+    Array,
+    Backend,
+    LowersType,
+    OnDevice,
+    Options,
+    Own,
+    Placement,
+    Placing,
+    Settling,
+    StepProgram,
+    TakesOptions,
+    TakesTensors,
+    Wired,
+    Wiring,
+    Writing,
+    plain,
+)
 from pulsify.backends.torch.attention import attention_by
 from pulsify.backends.torch.compiling import compiled
 from pulsify.backends.torch.graphs import Graphs, Recorder, as_it_is
@@ -19,7 +36,7 @@ from pulsify.backends.torch.passes import Joined
 from pulsify.backends.torch.placement import check_allowed, forced_parts, placements
 from pulsify.backends.torch.recorded import RecordedStep
 from pulsify.backends.torch.rings import Ring
-from pulsify.backends.torch.slots import pooled
+from pulsify.backends.torch.slots import Slots, pooled
 from pulsify.backends.torch.source import Function, Source, function, source
 from pulsify.backends.torch.step import Step
 from pulsify.backends.torch.tensors import Weights
@@ -69,7 +86,7 @@ class Executable:
     _steps: dict[tuple[str, int, int | None], Form] = field(default_factory=dict)
     _forms: dict[tuple[int, int | None], Forms] = field(default_factory=dict)
 
-    def stepper(self, batch: int, statics: Mapping[str, Array]) -> Stepper:
+    def stepper(self, batch: int, statics: Mapping[str, Array]) -> TakesTensors:
         forms = self.forms(batch, batch if self._records else None)
         whole = all(form.recorded for form in (forms.general, forms.steady) if form is not None)
         return RecordedStep(self, batch, statics) if whole else Step(self, batch, statics)
@@ -187,3 +204,7 @@ class Torch:
 
 
 BACKEND: Backend = Torch()
+# what is offered beyond the minimum, for mypy to check
+_OFFERS: tuple[TakesOptions, LowersType, type[Writing], type[Wiring]] = (Torch(), Torch(), Executable, Executable)
+_PLACING: tuple[type[Placing], ...] = (Step, RecordedStep, Slots)
+_SLOTS: tuple[type[OnDevice], type[Settling]] = (Slots, Slots)
