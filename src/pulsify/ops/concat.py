@@ -72,7 +72,7 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
             if w.constant_frame is not None and w.layout.outer != target.outer:
                 parts.append(as_many(ctx, w, data, _data(wires)))
             else:
-                parts.append(_batched(ctx, w, v, target, data, window) if w.end is None else v)
+                parts.append(batched(ctx, w, v, target, data, window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
     layout = ctx.ask.layout(node, node.outputs[0], target.outer)
@@ -112,18 +112,6 @@ def _nearest(part: int, others: list[int]) -> int:
 
 def _data(wires: list[Wire]) -> Wire:
     return next(w for w in wires if w.end is not None)
-
-
-def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
-    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
-    value = aligned(ctx, wire, value, target, window)
-    if target.batch is None:
-        return value
-    b = ctx.builder
-    size = b.size(data, target.batch)
-    ones = [b.ints(1)] * target.rank
-    ones[target.batch] = size
-    return b.op("Expand", value, b.op("Concat", *ones, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,3 +313,15 @@ def columns(node: Node, rank: int) -> tuple[str, ...] | None:
 
 # ---- cells of a mask
 CELLS.add({"Concat": CellLaw("joins")})
+
+
+def batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
+    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
+    value = aligned(ctx, wire, value, target, window)
+    if target.batch is None:
+        return value
+    b = ctx.builder
+    size = b.size(data, target.batch)
+    ones = [b.ints(1)] * target.rank
+    ones[target.batch] = size
+    return b.op("Expand", value, b.op("Concat", *ones, axis=0))

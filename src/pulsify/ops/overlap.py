@@ -29,7 +29,8 @@ from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
 from pulsify.lengths.series import Series, Unsure, add, choose, compare, constant
-from pulsify.ops.pointwise import pointwise, static
+from pulsify.ops.concat import batched
+from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
@@ -156,15 +157,23 @@ class Places:
         return self.first[i % count] + i // count * self.step
 
 
-@rule("ScatterND", "ScatterElements", says="reduction='add' along time at places that move on with time (overlap-add)")
+@rule(
+    "ScatterND",
+    "ScatterElements",
+    says="frame by frame; reduction='add' along time at places that move on with time (overlap-add)",
+)
 def scatter(ctx: Context, node: Node) -> Plan | None:
     if not any(ctx.ask.wire(n) for n in (node.inputs[0], node.inputs[2])):
         return static(ctx, node)
     axis = node.attr("axis", 0) % len(ctx.ask.dims(node.inputs[0])) if node.op == "ScatterElements" else 0
     updates, base = ctx.ask.wire(node.inputs[2]), ctx.ask.wire(node.inputs[0])
+    if node.op == "ScatterElements" and (plan := _frame_by_frame(ctx, node, axis)) is not None:
+        return plan
     if node.attr("reduction", "none") != "add":
         ctx.ask.refuse(
-            node, "it overwrites frames of a whole stream", "sum up (reduction='add'), or join the parts instead"
+            node,
+            "the places that it writes to are no range of each axis, so frames may be written from any other frame",
+            "write to a range of frames and channels, sum up (reduction='add'), or join the parts (torch.cat)",
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:
         ctx.ask.refuse(
@@ -288,6 +297,8 @@ def scatter_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Single entries at places that go with the length; of other writes only the size is certain, not what it holds."""
     v = f.spread(ins[0])
     try:
+        if v.rank == 1 and not v.times:
+            return _numbers_written(f, node, ins)
         if node.op == "ScatterND" and str(node.attr("reduction", "none")) == "none" and len(v.times) == 1:
             return _written(f, v, v.times[0], f.few(ins[1]), f.spread(ins[2]))
     except Unsure:
@@ -312,3 +323,45 @@ def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -
         off = replace(line, sizes=v.sizes, slope=slope, lo=-line.hi, hi=-line.lo, uses=line.uses | {axis})
         v = many.chosen(v.sizes, many.decided(off), entry, v)
     return v
+
+
+def _frame_by_frame(ctx: Context, node: Node, axis: int) -> Plan | None:
+    """Places on another axis than time, for every frame its own: a frame is written from itself."""
+    wires = [ctx.ask.wire(name) for name in node.inputs]
+    if any(w is None or w.layout.axis == axis or w.layout.folded for w in wires):
+        return None
+    used = [measured(ctx.ask, node, w) for w in wires if w is not None]
+    if len({w.layout.axis for w in used}) > 1 or all(w.end is None for w in used):
+        return None
+    run, time = ctx.ask.traces.longest, used[0].layout.axis
+    if len({run[name].dims[time] for name in node.inputs}) > 1:
+        ctx.ask.refuse(
+            node,
+            "it writes into a part of the frames only, at places that differ from frame to frame",
+            "write into the frames that there are places for (x[..., 1:]), and join the others (torch.cat)",
+        )
+    target = next((w.layout for w in used if w.end is not None and w.layout.batch is not None), used[0].layout)
+    size, dtype = ctx.ask.dims(node.inputs[0])[axis], used[1].dtype
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        data = values[next((i for i, w in enumerate(used) if w.layout is target), 0)]
+        x, places, new = (
+            batched(ctx, w, v, target, data, window) if w.end is None else v for w, v in zip(used, values, strict=True)
+        )
+        low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-size, size - 1))
+        inside = b.op("Min", b.op("Max", places, low), high)  # of frames that are not real
+        return clone(ctx, node, [x, inside, new])
+
+    return Plan(
+        tuple(Read(w) for w in used), (ctx.ask.layout(node, node.outputs[0]),), used[0].length, emit, merges=True
+    )
+
+
+def _numbers_written(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """A few numbers (a shape), some of which are replaced."""
+    cells, index = f.few(ins[0]).copy(), f.fixed(ins[1]).reshape(-1)
+    if str(node.attr("reduction", "none")) != "none" or len(set(index.tolist())) < index.size:
+        raise Unsure("it combines entries")
+    cells[index] = f.few(ins[2]).reshape(-1)
+    return Few(cells)
