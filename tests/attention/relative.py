@@ -39,6 +39,7 @@ class Relative:
     back: int = 1
     batch: int | str = 1
     change: str = ""  # what makes the table depend on the length
+    longest: int = LONGEST  # frames that a learned table that is cut is made for
 
     @property
     def stride(self) -> int:
@@ -147,9 +148,10 @@ def _offsets(b: Builder, case: Relative, t: str) -> str:
 def _table(b: Builder, case: Relative, t: str) -> str:
     """[2 T - 1, WIDTH]."""
     if case.form == "learned_slice" and not case.change:
-        start = b.vector(b.op("Sub", b.scalar(LONGEST), t))
-        end = b.vector(b.op("Add", t, b.scalar(LONGEST - 1)))
-        return b.slice(b.weight(2 * LONGEST - 1, WIDTH), 0, start, end)
+        start = b.vector(b.op("Sub", b.scalar(case.longest), t))
+        end = b.vector(b.op("Add", t, b.scalar(case.longest - 1)))
+        rows = b.rng.standard_normal((2 * LONGEST - 1, WIDTH))[LONGEST - case.longest : LONGEST + case.longest - 1]
+        return b.slice(b.const(rows.astype(np.float32)), 0, start, end)
     rows = _offsets(b, case, t)
     if case.form == "learned_clamped":
         near = b.op("Clip", rows, b.scalar(-3), b.scalar(3))

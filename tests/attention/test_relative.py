@@ -6,6 +6,7 @@ PULSIFY_EXAMPLES=300 pytest -m slow tests/attention/test_relative.py --hypothesi
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.attention.relative import (
     CHANGES,
     FORMS,
     FRONTS,
+    LONGEST,
     PRODUCTS,
     ROWS,
     SHIFTS,
@@ -122,3 +124,26 @@ def test_tables_that_change_with_the_length_are_refused(change: str, front: tupl
         pulsify.stream(built.model, verify=False)
     assert caught.value.node in {n.name for n in built.model.graph.node}
     assert "j - i" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("front", [(), (("pool", 3),)], ids=["plain", "pooled"])
+@pytest.mark.parametrize("rows", [24, 28, 32])
+def test_a_table_may_end_before_all_of_a_mask_was_seen(rows: int, front: tuple[tuple[str, int], ...]) -> None:
+    """How far attention looks follows from the mask: its lengths are no matter of what scores are made of."""
+    case = Relative(front=front, form="learned_slice", chunk=4, back=2, longest=rows)
+    built, longer = build(case), build(replace(case, longest=LONGEST))
+    stream = pulsify.stream(built.model, verify=False)
+    last = (rows + 1) * case.stride - 1
+    assert stream.proof.horizon > last
+    batch, other = Batch(built.model), Batch(longer.model)
+    lengths = [case.stride, last - 5, *range(last, last + 3 * case.stride), 90 * case.stride + 1]
+    ended = False
+    for n in lengths:
+        feeds, cuts = built.feeds(n), [n // 2, n - n // 2]
+        if n > last and batch.attempt(feeds) is not None:  # on a slice that is cut short
+            with pytest.raises(pulsify.InvalidLength):
+                run_stream(stream, built, feeds, cuts)
+            continue
+        ended |= n > last
+        assert not difference(run_stream(stream, built, feeds, cuts)["y"], other.run(feeds)["y"]), n
+    assert ended

@@ -342,6 +342,12 @@ class Field:
     def side(self, axis: int) -> Side:
         return next(s for s in self.sides if s.axis == axis)
 
+    @property
+    def lengths(self) -> dict[int, Length] | None:
+        """The lengths of both time axes, by axis; None if one of them is unknown."""
+        found = {s.axis: s.length for s in self.sides if s.length is not None}
+        return found if len(found) == len(self.sides) else None
+
 
 @dataclass(frozen=True, eq=False)
 class Tabled:

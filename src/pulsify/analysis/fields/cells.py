@@ -119,10 +119,23 @@ def made_of_cells(node: Node) -> bool:
     return CELLS.of(node) is not None
 
 
+def _check_fit(node: Node, operands: list[Operand], run: Trace) -> None:
+    """Batch fails where a mask has fewer frames than what it is applied to: the table that it is cut from has ended."""
+    dims = run[node.outputs[0]].dims
+    for o in operands:
+        if isinstance(o.fact, Field) or not run[o.name].known:
+            continue
+        own = run[o.name].dims
+        if any(own[axis] not in (1, dims[out]) for axis, out in o.axes.items()):
+            raise CannotRun(node, f"'{o.name}' does not fit")
+
+
 def _compute_cells(ask: Questions, node: Node, operands: list[Operand], axes: tuple[int, int], part: Part) -> Cells:
     law = CELLS.of(node)
     if law is None:
         return cell.data()
+    if law.kind in ("entries", "chooses"):
+        _check_fit(node, operands, part.run)
     of_first = law.kind in ("moves", "normalises")
     inputs = [_operand_cells(ask, o, part, axes) for o in operands if o.axes or not of_first]
     if law.kind == "joins":

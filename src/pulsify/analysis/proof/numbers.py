@@ -108,10 +108,9 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
         out[port[0]] = one.length_itself(unit, port[1], longest(ask))
     elif isinstance(fact, Wire) and fact.length is not None:
         out[fact.layout.axis] = one.multiply(in_frames(ask, fact.length), constant(fact.layout.outer[0], unit))
-    elif isinstance(fact, Field) and all(s.length is not None for s in fact.sides):
-        for side in fact.sides:
-            assert side.length is not None
-            out[side.axis] = in_frames(ask, side.length)
+    elif isinstance(fact, Field) and fact.lengths is not None:
+        for axis, length in fact.lengths.items():
+            out[axis] = in_frames(ask, length)
     elif times or isinstance(fact, Prefix) or (fact is None and name in ask.model.producers):
         return sizes_by_operator(ask, name)  # first frames may be fewer, if the stream has no more
     return tuple(out)

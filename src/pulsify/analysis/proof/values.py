@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsify.analysis.facts import Prefix, Static, Wire
+from pulsify.analysis.facts import Field, Prefix, Static, Wire
 from pulsify.core.traits import traits
 from pulsify.trace.traced import CannotRun, Traced
 
@@ -52,10 +52,14 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.first)  # fewer, if the stream has no more
     if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
         return run[name]
-    if not isinstance(fact, Wire) or fact.length is None:
-        return _inferred(ask, name, s)
     dims = list(run[name].dims)
-    dims[fact.layout.axis] = fact.layout.outer[0] * fact.length.at(s)
+    if isinstance(fact, Wire) and fact.length is not None:
+        dims[fact.layout.axis] = fact.layout.outer[0] * fact.length.at(s)
+    elif isinstance(fact, Field) and fact.lengths is not None:  # also behind the end of a table that scores are made of
+        for axis, length in fact.lengths.items():
+            dims[axis] = length.at(s)
+    else:
+        return _inferred(ask, name, s)
     if min(dims) <= 0:
         raise CannotRun(ask.model.nodes[0], f"'{name}' has no frames")
     return Traced(run[name].dtype, tuple(dims), False)
