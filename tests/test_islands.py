@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import pulsify
-from pulsify.backends.torch.table import table
+from pulsify.backends.torch.table import op
 from pulsify.core.chunks import chunkings
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
@@ -153,7 +153,7 @@ def test_a_node_that_torch_does_not_have(name: str) -> None:
 
 
 def test_torch_still_does_not_have_it() -> None:
-    assert "ReverseSequence" not in table()
+    assert "ReverseSequence" not in op.table()
 
 
 @pytest.mark.parametrize("name", ["in_the_middle", "in_scores", "in_a_loop"])

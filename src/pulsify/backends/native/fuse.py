@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.backends.native.scope import Kernel, Scope, Site
-from pulsify.backends.native.table import expressions
+from pulsify.backends.native.table import expression
 from pulsify.backends.native.views import View, indices, loops, merged
 from pulsify.backends.site import Uncovered
 from pulsify.core.boundary import processing
@@ -53,7 +53,7 @@ def literal(number: Any, ctype: str) -> str:
 
 def groups(nodes: Sequence[ir.Node], scope: Scope) -> dict[ir.Node, ir.Node]:
     """For every node that is written inside of another's loop, that other one: all that read it are in there too."""
-    table, root, count = expressions(), dict[ir.Node, ir.Node](), dict[ir.Node, int]()
+    table, root, count = expression.table(), dict[ir.Node, ir.Node](), dict[ir.Node, int]()
     for node in reversed(nodes):
         if node.op_type not in table or len(node.outputs) != 1:
             continue
@@ -125,7 +125,7 @@ def chain(scope: Scope, value: ir.Value, members: Sequence[ir.Node], like: Seque
     for number, node in enumerate(members):
         site = Site(node, scope)
         with processing(node):
-            text = expressions()[node.op_type](site, [operand(v) for v in node.inputs])
+            text = expression.table()[node.op_type](site, [operand(v) for v in node.inputs])
         lines.append(f"const {scope.ctype(node.outputs[0])} t{number} = {text};")
         known[node.outputs[0]] = f"t{number}"
     return Chain(tuple(lines), known[value], tuple(leaves))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from pulsify.backends.native.fuse import copy, groups, write_chain
 from pulsify.backends.native.scope import Scope, Site, axis_of
-from pulsify.backends.native.table import expressions, operators, table
+from pulsify.backends.native.table import expression, op, operators
 from pulsify.backends.seam import Array
 from pulsify.backends.site import Uncovered
 from pulsify.core.boundary import processing
@@ -88,12 +88,12 @@ def _one(node: ir.Node, chain: Sequence[ir.Node], scope: Scope) -> None:
     name = node.op_type
     if node.domain not in ("", "ai.onnx"):
         raise Uncovered(f"it is of the domain {node.domain}")
-    if name in expressions():
+    if name in expression.table():
         write_chain(scope, node, chain)
-    elif name in table():
+    elif name in op.table():
         scope.members = chain[:-1]
         with processing(node):
-            table()[name](Site(node, scope))
+            op.table()[name](Site(node, scope))
         for made, wanted in scope.pending:
             copy(scope, made, wanted, "put")
         scope.pending.clear()

@@ -1,36 +1,23 @@
-"""The table of operators: ONNX's name -> a small function that writes torch.
+"""The operators that torch has, and how a node becomes lines of it.
 
-A function gets the node (`Site`) and gives an expression, or whole lines; it raises `Uncovered` where it does not cover
-a node. The functions are in `ops_*.py`; `written` finds the one for a node.
+`op` enters a small function in the table. It gets the node (`Site`) and gives an expression, or whole lines; it raises
+`Uncovered` where it does not cover a node. The functions are in `ops_*.py`; `written` finds the one for a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 
 import onnx_ir as ir
 
+from pulsify.backends.operators import Operators
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.site import Need, Scope, Site
 
 Written = str | list[str]  # an expression for the first output, or lines that make all of them
 Writes = Callable[[Site], Written]
-FAMILIES = (
-    "elementwise",
-    "shapes",
-    "places",
-    "reductions",
-    "products",
-    "pools",
-    "norms",
-    "recurrent",
-    "signal",
-    "loops",
-)
-TABLE: dict[str, Writes] = {}
+op: Operators[Writes] = Operators("pulsify.backends.torch.ops_")
 
 
 @dataclass(frozen=True)
@@ -48,29 +35,11 @@ class Reason:
     text: str
 
 
-def op(*names: str) -> Callable[[Writes], Writes]:
-    """Enter a function for operators of these names."""
-
-    def enter(function: Writes) -> Writes:
-        TABLE.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
-
-
-@cache
-def table() -> Mapping[str, Writes]:
-    """All of it."""
-    for family in FAMILIES:
-        import_module(f"pulsify.backends.torch.ops_{family}")
-    return TABLE
-
-
 def written(node: ir.Node, scope: Scope) -> Code | Reason:
     """A node as lines of torch, or why there are none."""
     if node.domain not in ("", "ai.onnx"):
         return Reason(f"no expression for {node.domain}::{node.op_type}")
-    function = table().get(node.op_type)
+    function = op.table().get(node.op_type)
     if function is None:
         return Reason(f"no expression for {node.op_type}")
     site = Site(node, scope)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pulsify.backends.torch.source import function, source
-from pulsify.backends.torch.table import TABLE, Reason, table, written
+from pulsify.backends.torch.table import Reason, op, written
 from pulsify.backends.torch.tensors import Weights, to_array, to_wire
 from pulsify.backends.torch.trial import Trial
 from tests.unit.backends.torch.both import alike, same, small
@@ -54,7 +54,7 @@ def test_the_same_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_function_that_fails_leaves_its_node_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small("Erf x > y", {"x": [3]})
     alike(model)
-    monkeypatch.setitem(dict(table()) and TABLE, "Erf", lambda n: {}["nothing"])
+    monkeypatch.setitem(dict(op.table()) and op.entered, "Erf", lambda n: {}["nothing"])
     scope = text_of(small("Relu x > y", {"x": [3]})).scope
     found = written(next(iter(model.graph)), scope)
     assert isinstance(found, Reason) and "KeyError" in found.text
