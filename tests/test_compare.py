@@ -79,7 +79,7 @@ def test_a_lower_type_is_judged_by_a_tolerance_that_is_given(files: tuple[str, s
 
 
 def test_a_number_that_is_none_is_wrong_in_any_type(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1e5")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Relu", "torch.relu({x}) * 1e5")
     stream, own = pulsify.load(files[1]), {"device": "cpu", "dtype": "float16"}
     with pytest.raises(pulsify.Mismatch) as caught:
         pulsify.verify(files[0], stream, backend="torch", options=own, lengths=[30])
@@ -87,7 +87,7 @@ def test_a_number_that_is_none_is_wrong_in_any_type(files: tuple[str, str], monk
 
 
 def test_a_mismatch_on_a_device_names_the_wire(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.01")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Relu", "torch.relu({x}) * 1.01")
     facts = figures("verify", *files, *TORCH, "-n", "9", code=1)
     assert facts["verified"]["departs"] == "r.2"
 
@@ -129,7 +129,7 @@ def test_node_by_node(files: tuple[str, str]) -> None:
 
 def test_the_first_node_that_departs(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """All that read it depart too; the node is the news."""
-    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.01")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Relu", "torch.relu({x}) * 1.01")
     with_tolerance = ["verify", *files, *TORCH, "--per-node", "--tolerance", "1e-3"]
     text = said(*with_tolerance, code=1)
     assert "Relu 'r' of h.2 (general step): relative error 1.0e-02" in text
@@ -140,7 +140,7 @@ def test_the_first_node_that_departs(files: tuple[str, str], monkeypatch: pytest
 def test_a_lower_type_is_told_node_by_node_and_not_judged(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.5")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Relu", "torch.relu({x}) * 1.5")
     low = ["verify", *files, *TORCH, "--dtype", "bfloat16", "--per-node"]
     assert figures(*low)["nodes"]["first"]["op"] == "Relu"
     assert "MISMATCH" in said(*low, "--tolerance", "0.1", code=1)

@@ -53,6 +53,12 @@ def test_files_it_names_are_there() -> None:
     assert len(named) > 10 and not missing, missing
 
 
+def test_code_that_it_quotes_is_there() -> None:
+    quoted = re.findall(r"^```python title=\"(src/[\w/.]+)\"\n(.*?)^```$", PAGE, re.M | re.S)
+    assert len(quoted) == 3
+    assert not [path for path, code in quoted if code not in (ROOT / path).read_text()]
+
+
 def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
     code = (ROOT / "examples" / "quickstart.py").read_text()
     lines = [line for line in code.splitlines() if line.strip() and not line.startswith(('"""', "import", "from"))]

@@ -84,7 +84,7 @@ def test_every_node_of_both_steps_is_looked_at(proto: Any, batch: int) -> None:
 
 @pytest.mark.parametrize("force", [[], ["Conv"]])
 def test_the_first_that_departs_is_named_with_what_it_reads(monkeypatch: pytest.MonkeyPatch, force: list[str]) -> None:
-    monkeypatch.setitem(ops_elementwise.UNARY, "Relu", "torch.relu({x}) * 1.01")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Relu", "torch.relu({x}) * 1.01")
     report = compare_nodes(stream(look_ahead()), options={**CPU, "force_cpu": force})
     first = report.first
     assert first is not None and not report.ok
@@ -99,7 +99,7 @@ def test_the_first_that_departs_is_named_with_what_it_reads(monkeypatch: pytest.
 
 def test_a_count_that_is_one_off_departs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers and truths are equal, or wrong."""
-    monkeypatch.setitem(ops_elementwise.BINARY, "Less", "<=")
+    monkeypatch.setitem(ops_elementwise.FUSED, "Less", "{x} <= {y}")
     first = compare_nodes(stream(look_ahead()), options=CPU).first
     assert first is not None and first.op == "Less" and first.tolerance == 0 and first.error == 1
 
@@ -109,7 +109,7 @@ def test_a_count_that_is_one_off_departs(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_what_leaves_its_range_is_told_though_it_is_near(monkeypatch: pytest.MonkeyPatch, op: str, text: str) -> None:
     assert compare_nodes(gated(), options=CPU).ok
-    monkeypatch.setitem(ops_elementwise.UNARY, op, text)
+    monkeypatch.setitem(ops_elementwise.FUSED, op, text)
     report = compare_nodes(gated(), options=CPU)
     assert report.first is None and not report.ok
     assert {n.op for n in report.outside} == {op}

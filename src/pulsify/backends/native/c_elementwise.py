@@ -1,27 +1,34 @@
-"""Operators that look at one element at a time, as C expressions."""
+"""Operators on single elements as C: the formulas of `backends/elementwise.py`, and those that need C of their own."""
 
 from __future__ import annotations
 
-from functools import reduce
+import ast
+from collections.abc import Sequence
+from functools import partial, reduce
 
+from pulsify.backends.elementwise import FORMULAS, Language, formula
 from pulsify.backends.native.fuse import literal
 from pulsify.backends.native.scope import Site
 from pulsify.backends.native.table import expression
 from pulsify.backends.native.views import FLOATING, width
 from pulsify.backends.site import Uncovered
 
-COMPARED = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">=", "Equal": "=="}
-LOGICAL = {"And": "&", "Or": "|", "Xor": "^"}
+WRAPS = {"Add": "{} + {}", "Sub": "{} - {}", "Mul": "{} * {}", "Neg": "0u - {}"}  # whole numbers, as in the runtime
 LAST = 3.4028234663852886e38  # of float
-WRAPPED = {"Add": "+", "Sub": "-", "Mul": "*"}
 UNSIGNED = {"int64_t": "uint64_t", "int32_t": "uint32_t", "int16_t": "uint32_t", "int8_t": "uint32_t",
             "uint8_t": "uint32_t", "uint16_t": "uint32_t", "uint32_t": "uint32_t"}  # fmt: skip
-OWN = {  # polynomials of ours, for float
-    "Exp": "exp", "Tanh": "tanh", "Sigmoid": "sigmoid", "Log": "log", "Sin": "sin", "Cos": "cos", "Erf": "erf",
-    "Softplus": "softplus",
+OWN = ("exp", "tanh", "sigmoid", "log", "sin", "cos", "erf", "softplus")  # polynomials of ours, for float
+CALLS = {  # where it is not a function of math.h under the same name
+    "any": {"where": "({} ? {} : {})", "not": "!{}"},
+    "float": {
+        **{name: f"p_{name}({{}})" for name in OWN}, "abs": "fabsf({})", "round": "rintf({})",
+        "clip": "p_min(p_max({}, {}), {})", "pick": "p_pick({}, {}, {})",
+    },
+    "double": {
+        "sigmoid": "(1.0 / (1.0 + exp(-({0}))))", "softplus": "(log1p(exp(-fabs({0}))) + ({0} > 0.0 ? {0} : 0.0))",
+        "abs": "fabs({})", "round": "rint({})",
+    },
 }  # fmt: skip
-MATH = ("Sqrt", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Floor", "Ceil")
-ROUNDED = {"Round": "rint", "Abs": "fabs"}
 
 
 def real(n: Site, i: int = 0) -> str:
@@ -36,14 +43,28 @@ def call(name: str, kind: str) -> str:
     return f"{name}f" if kind == "float" else name
 
 
-@expression(*WRAPPED)
-def arithmetic(n: Site, x: list[str]) -> str:
-    """Whole numbers wrap around, as they do in the runtime."""
-    sign, kind = WRAPPED[n.op], n.makes()
-    if kind in FLOATING:
-        return f"{x[0]} {sign} {x[1]}"
-    wide = UNSIGNED[kind]
-    return f"({kind})(({wide}){x[0]} {sign} ({wide}){x[1]})"
+@expression(*FORMULAS)
+def by_formula(n: Site, x: list[str]) -> str:
+    f, kind, made = formula(n.op), n.kind(), n.makes()
+    names = dict(zip(f.operands, x, strict=True))
+    names |= {name: literal(n.attr(name, default), real(n)) for name, default in f.settings.items()}
+    if made not in FLOATING and n.op in WRAPS:
+        return f"({made})({WRAPS[n.op].format(*(f'({UNSIGNED[made]}){operand}' for operand in x))})"
+    text = Language(names, partial(literal, ctype=kind), partial(function, n)).write(f.body)
+    return text if made in FLOATING or isinstance(f.body, ast.Call) else f"({made})({text})"
+
+
+def function(n: Site, name: str, x: Sequence[str]) -> str:
+    if name in CALLS["any"]:
+        return CALLS["any"][name].format(*x)
+    if name == "abs" and n.kind() not in FLOATING:
+        return f"({n.kind()})({x[0]} < 0 ? -{x[0]} : {x[0]})"
+    kind = real(n)
+    if name in CALLS[kind]:
+        return CALLS[kind][name].format(*x)
+    if name in ("clip", "pick"):
+        raise Uncovered("of double")
+    return f"{call(name, kind)}({x[0]})"
 
 
 @expression("Div")
@@ -77,42 +98,11 @@ def power(n: Site, x: list[str]) -> str:
     return f"{call('pow', kind)}({x[0]}, ({kind}){x[1]})"
 
 
-@expression(*COMPARED)
-def compared(n: Site, x: list[str]) -> str:
-    return f"(uint8_t)({x[0]} {COMPARED[n.op]} {x[1]})"
-
-
-@expression(*LOGICAL)
-def logical(n: Site, x: list[str]) -> str:
-    return f"(uint8_t)({x[0]} {LOGICAL[n.op]} {x[1]})"
-
-
-@expression("BitwiseAnd", "BitwiseOr", "BitwiseXor")
-def bits(n: Site, x: list[str]) -> str:
-    return f"({n.makes()})({x[0]} {LOGICAL[n.op[7:]]} {x[1]})"
-
-
-@expression("BitwiseNot")
-def turned_bits(n: Site, x: list[str]) -> str:
-    return f"({n.makes()})~{x[0]}"
-
-
 @expression("BitShift")
 def shifted(n: Site, x: list[str]) -> str:
     """By as many bits as there are or more nothing is left."""
     kind, sign = n.makes(), "<<" if n.text("direction", "LEFT") == "LEFT" else ">>"
     return f"({kind})({x[1]} < {8 * width(kind)} ? (uint64_t){x[0]} {sign} {x[1]} : 0)"
-
-
-@expression("Not")
-def negated(n: Site, x: list[str]) -> str:
-    return f"(uint8_t)!{x[0]}"
-
-
-@expression("Neg")
-def negative(n: Site, x: list[str]) -> str:
-    kind = n.makes()
-    return f"-{x[0]}" if kind in FLOATING else f"({kind})(0u - ({UNSIGNED[kind]}){x[0]})"
 
 
 @expression("Max", "Min")
@@ -150,22 +140,6 @@ def cast(n: Site, x: list[str]) -> str:
     return f"({target}){x[0]}"
 
 
-@expression(*OWN, *MATH, *ROUNDED)
-def function(n: Site, x: list[str]) -> str:
-    kind = n.kind()
-    if n.op == "Abs" and kind not in FLOATING:
-        return f"({kind})({x[0]} < 0 ? -{x[0]} : {x[0]})"
-    real(n)
-    if kind == "float" and n.op in OWN:
-        return f"p_{OWN[n.op]}({x[0]})"
-    if n.op == "Sigmoid":
-        return f"1.0 / (1.0 + exp(-{x[0]}))"
-    if n.op == "Softplus":
-        return f"log1p(exp(-fabs({x[0]}))) + ({x[0]} > 0.0 ? {x[0]} : 0.0)"
-    name = ROUNDED.get(n.op, n.op.lower())
-    return f"{call(name, kind)}({x[0]})"
-
-
 @expression("Sign")
 def sign(n: Site, x: list[str]) -> str:
     kind = n.makes()
@@ -173,16 +147,6 @@ def sign(n: Site, x: list[str]) -> str:
         one, zero = literal(1, kind), literal(0, kind)
         return f"{x[0]} > {zero} ? {one} : {x[0]} < {zero} ? -{one} : {x[0]} == {zero} ? {zero} : {x[0]}"
     return f"({kind})(({x[0]} > 0) - ({x[0]} < 0))"
-
-
-@expression("Reciprocal")
-def reciprocal(n: Site, x: list[str]) -> str:
-    return f"{literal(1, real(n))} / {x[0]}"
-
-
-@expression("IsNaN")
-def is_nan(n: Site, x: list[str]) -> str:
-    return f"(uint8_t)({x[0]} != {x[0]})"
 
 
 @expression("IsInf")
@@ -212,74 +176,10 @@ def clip(n: Site, x: list[str]) -> str:
     return out
 
 
-# ---- activations with settings of their own
-
-
-@expression("Relu")
-def relu(n: Site, x: list[str]) -> str:
-    kind = n.makes()
-    return f"{x[0]} < {literal(0, kind)} ? {literal(0, kind)} : {x[0]}"
-
-
-@expression("Elu", "Celu", "Selu")
-def elu(n: Site, x: list[str]) -> str:
-    alpha = float(n.attr("alpha", 1.6732632423543772 if n.op == "Selu" else 1.0))
-    gamma = float(n.attr("gamma", 1.0507009873554805)) if n.op == "Selu" else 1.0
+@expression("Gelu")
+def gelu(n: Site, x: list[str]) -> str:
     if real(n) != "float":
         raise Uncovered("of double")
-    inner = f"{x[0]} / {literal(alpha, 'float')}" if n.op == "Celu" else x[0]
-    text = f"p_pick({x[0]} < 0.0f, {literal(alpha, 'float')} * (p_exp({inner}) - 1.0f), {x[0]})"
-    return f"{literal(gamma, 'float')} * {text}" if n.op == "Selu" else text
-
-
-@expression("LeakyRelu")
-def leaky_relu(n: Site, x: list[str]) -> str:
-    kind = real(n)
-    return f"{x[0]} < {literal(0, kind)} ? {literal(n.attr('alpha', 0.01), kind)} * {x[0]} : {x[0]}"
-
-
-@expression("PRelu")
-def prelu(n: Site, x: list[str]) -> str:
-    return f"{x[0]} < {literal(0, real(n))} ? {x[0]} * {x[1]} : {x[0]}"
-
-
-@expression("ThresholdedRelu")
-def thresholded_relu(n: Site, x: list[str]) -> str:
-    kind = real(n)
-    return f"{x[0]} > {literal(n.attr('alpha', 1.0), kind)} ? {x[0]} : {literal(0, kind)}"
-
-
-@expression("HardSigmoid", "HardSwish")
-def hard_sigmoid(n: Site, x: list[str]) -> str:
-    if real(n) != "float":
-        raise Uncovered("of double")
-    hard = n.op == "HardSwish"
-    slope, shift = (1 / 6, 0.5) if hard else (float(n.attr("alpha", 0.2)), float(n.attr("beta", 0.5)))
-    text = f"p_min(p_max({literal(slope, 'float')} * {x[0]} + {literal(shift, 'float')}, 0.0f), 1.0f)"
-    return f"{x[0]} * {text}" if hard else text
-
-
-@expression("Softsign")
-def softsign(n: Site, x: list[str]) -> str:
-    kind = real(n)
-    return f"{x[0]} / ({literal(1, kind)} + {call('fabs', kind)}({x[0]}))"
-
-
-@expression("Mish", "Gelu", "Swish")
-def smooth(n: Site, x: list[str]) -> str:
-    if real(n) != "float":
-        raise Uncovered("of double")
-    if n.op == "Mish":
-        return f"{x[0]} * p_tanh(p_softplus({x[0]}))"
-    if n.op == "Gelu":
-        if n.text("approximate", "none") == "tanh":
-            return f"0.5f * {x[0]} * (1.0f + p_tanh(0.7978845608f * ({x[0]} + 0.044715f * {x[0]} * {x[0]} * {x[0]})))"
-        return f"0.5f * {x[0]} * (1.0f + p_erf({x[0]} * 0.70710678118654752f))"
-    return f"{x[0]} * p_sigmoid({literal(n.attr('alpha', 1.0), 'float')} * {x[0]})"
-
-
-@expression("Shrink")
-def shrink(n: Site, x: list[str]) -> str:
-    kind = real(n)
-    edge, bias = (literal(n.attr(k, d), kind) for k, d in (("lambd", 0.5), ("bias", 0.0)))
-    return f"{x[0]} < -{edge} ? {x[0]} + {bias} : {x[0]} > {edge} ? {x[0]} - {bias} : {literal(0, kind)}"
+    if n.text("approximate", "none") == "tanh":
+        return f"0.5f * {x[0]} * (1.0f + p_tanh(0.7978845608f * ({x[0]} + 0.044715f * {x[0]} * {x[0]} * {x[0]})))"
+    return f"0.5f * {x[0]} * (1.0f + p_erf({x[0]} * 0.70710678118654752f))"

@@ -1,48 +1,55 @@
-"""Operators that look at one element at a time."""
+"""Operators on single elements: the formulas of `backends/elementwise.py`, and those that need code of torch's own."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from functools import reduce
 
+from pulsify.backends.elementwise import FORMULAS, Language, formula
 from pulsify.backends.site import Uncovered
 from pulsify.backends.torch.site import Site, literal
 from pulsify.backends.torch.table import Written, op
 
-BINARY = {
-    "Add": "+", "Sub": "-", "Mul": "*", "And": "&", "Or": "|", "Xor": "^", "Less": "<", "LessOrEqual": "<=",
-    "Greater": ">", "GreaterOrEqual": ">=", "Equal": "==", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^",
+FUSED = {  # torch's own kernel, where it has one for the whole formula
+    "Relu": "torch.relu({x})", "Reciprocal": "torch.reciprocal({x})", "IsNaN": "torch.isnan({x})",
+    "HardSwish": "F.hardswish({x})", "Softsign": "F.softsign({x})", "Mish": "F.mish({x})",
+    "LeakyRelu": "F.leaky_relu({x}, {alpha})", "Elu": "F.elu({x}, {alpha})",
+    "Celu": "F.celu({x}, {alpha})", "Selu": "{gamma} * F.elu({x}, {alpha})",
 }  # fmt: skip
-UNARY = {
-    "Neg": "-{x}", "Not": "~{x}", "BitwiseNot": "~{x}", "Identity": "{x}", "Dropout": "{x}",
-    "Relu": "torch.relu({x})", "HardSwish": "F.hardswish({x})", "Softsign": "F.softsign({x})", "Mish": "F.mish({x})",
-    "Softplus": "F.softplus({x})",
-} | {
-    name: f"torch.{name.lower()}({{x}})"
-    for name in (
-        "Abs", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh",
-        "Atanh", "Erf", "Floor", "Ceil", "Round", "Reciprocal", "Sigmoid", "Tanh", "IsNaN",
-    )
+CALLED = {
+    "not": "~{}", "softplus": "F.softplus({})", "clip": "torch.clamp({}, {}, {})", "pick": "torch.where({}, {}, {})",
 }  # fmt: skip
 
 
-@op(*UNARY)
-def unary(n: Site) -> Written:
+@op(*FORMULAS)
+def by_formula(n: Site) -> Written:
+    f = formula(n.op)
+    infix = isinstance(f.body, ast.BinOp | ast.Compare) and len(f.operands) == 2
+    operands = pair(n) if infix else map(n.x, range(len(f.operands)))
+    names = dict(zip(f.operands, operands, strict=True))
+    names |= {name: literal(n.attr(name, default)) for name, default in f.settings.items()}
+    if n.op in FUSED:
+        return FUSED[n.op].format(**names)
+    return Language(names, literal, called).write(f.body)
+
+
+def called(name: str, arguments: Sequence[str]) -> str:
+    return CALLED[name].format(*arguments) if name in CALLED else f"torch.{name}({', '.join(arguments)})"
+
+
+@op("Identity", "Dropout")
+def same(n: Site) -> Written:
     n.only(0)
     if n.op == "Dropout" and n.has(2) and n.known(2, "mode").any():
         raise Uncovered("it is in training mode")
-    return UNARY[n.op].format(x=n.x())
+    return n.x()
 
 
 @op("Sign")
 def sign(n: Site) -> Written:
     x = n.x()
     return f"torch.where({x} == {x}, torch.sign({x}), {x})" if n.floating() else f"torch.sign({x})"  # NaN stays
-
-
-@op(*BINARY)
-def binary(n: Site) -> Written:
-    x, y = pair(n)
-    return f"{x} {BINARY[n.op]} {y}"
 
 
 def pair(n: Site, first: int = 0, second: int = 1) -> tuple[str, str]:
@@ -138,55 +145,9 @@ def clip(n: Site) -> Written:
     return f"torch.clamp({n.x()}, {', '.join(named)})" if named else n.x()
 
 
-# ---- activations with settings of their own
-
-
-@op("Elu", "Celu")
-def elu(n: Site) -> Written:
-    return f"F.{n.op.lower()}({n.x()}, {literal(n.attr('alpha', 1.0))})"
-
-
-@op("LeakyRelu")
-def leaky_relu(n: Site) -> Written:
-    return f"F.leaky_relu({n.x()}, {literal(n.attr('alpha', 0.01))})"
-
-
-@op("Selu")
-def selu(n: Site) -> Written:
-    alpha, gamma = literal(n.attr("alpha", 1.6732632423543772)), literal(n.attr("gamma", 1.0507009873554805))
-    return f"{gamma} * F.elu({n.x()}, {alpha})"
-
-
-@op("ThresholdedRelu")
-def thresholded_relu(n: Site) -> Written:
-    return f"torch.where({n.x()} > {literal(n.attr('alpha', 1.0))}, {n.x()}, 0.0)"
-
-
-@op("HardSigmoid")
-def hard_sigmoid(n: Site) -> Written:
-    slope, shift = literal(n.attr("alpha", 0.2)), literal(n.attr("beta", 0.5))
-    return f"torch.clamp({slope} * {n.x()} + {shift}, 0.0, 1.0)"
-
-
-@op("Shrink")
-def shrink(n: Site) -> Written:
-    x, edge, bias = n.x(), literal(n.attr("lambd", 0.5)), literal(n.attr("bias", 0.0))
-    return f"torch.where({x} < -{edge}, {x} + {bias}, torch.where({x} > {edge}, {x} - {bias}, 0.0))"
-
-
-@op("PRelu")
-def prelu(n: Site) -> Written:
-    return f"torch.where({n.x()} < 0, {n.x()} * {n.x(1)}, {n.x()})"
-
-
 @op("Gelu")
 def gelu(n: Site) -> Written:
     return f"F.gelu({n.x()}, approximate='{n.attr('approximate', 'none')}')"
-
-
-@op("Swish")
-def swish(n: Site) -> Written:
-    return f"{n.x()} * torch.sigmoid({literal(n.attr('alpha', 1.0))} * {n.x()})"
 
 
 @op("IsInf")
