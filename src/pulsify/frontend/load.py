@@ -21,6 +21,7 @@ from pulsify.core.runner import given_out
 from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
 from pulsify.frontend.loops import loops_to_scans
+from pulsify.frontend.masked_writes import choose_by_mask
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
 from pulsify.frontend.older import put_back, set_aside
 from pulsify.frontend.placing import before, constant_before, instead
@@ -70,6 +71,7 @@ def load(source: Source) -> Model:
         common.RemoveInitializersFromInputsPass(),
         _give_out_inputs,
         _compress_to_gather,
+        choose_by_mask,
         loops_to_scans,
         _constants_to_initializers,
         _drop_identities,

@@ -95,13 +95,17 @@ class Port:
 
 @dataclass(frozen=True)
 class Decision:
-    """At node `node` the value `name` (or the size of an axis of it) was found to be `taken`."""
+    """At node `node` the value `name` (or the size of an axis of it) was `taken`.
+
+    everywhere: all of its entries were.
+    """
 
     node: str
     op: str
     name: str
     axis: int | None
     taken: int
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
-import onnx_ir as ir
-
-from pulsify.analysis.facts import Deferred, Layout, Prefix, Static, Window, Wire
-from pulsify.analysis.mask_cells import CELLS, CellLaw
-from pulsify.analysis.proof.numbers import in_frames, length_of, measured
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from pulsify.analysis.facts import Deferred
+from pulsify.analysis.facts import Layout
+from pulsify.analysis.facts import Prefix
+from pulsify.analysis.facts import Static
+from pulsify.analysis.facts import Window
+from pulsify.analysis.facts import Wire
+from pulsify.analysis.mask_cells import CELLS
+from pulsify.analysis.mask_cells import CellLaw
+from pulsify.analysis.proof.numbers import in_frames
+from pulsify.analysis.proof.numbers import length_of
+from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.unused import unused_entries
-from pulsify.analysis.values.follow import FEW, VALUES, Few, Follower, Value
+from pulsify.analysis.values.follow import FEW
+from pulsify.analysis.values.follow import Few
+from pulsify.analysis.values.follow import Follower
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.follow import Value
 from pulsify.analysis.values.moves import COLUMNS
 from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
 from pulsify.core.reach import shift
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
-from pulsify.emit.frames import aligned, along, gather_frames
+from pulsify.emit.frames import aligned
+from pulsify.emit.frames import along
+from pulsify.emit.frames import gather_frames
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.joining import joined_along
-from pulsify.lengths.series import Series, add, constant, extreme, subtract
+from pulsify.lengths.series import Series
+from pulsify.lengths.series import add
+from pulsify.lengths.series import constant
+from pulsify.lengths.series import extreme
+from pulsify.lengths.series import subtract
 from pulsify.lengths.sizes import Sizes
-from pulsify.ops.pointwise import as_many, common_length, pointwise, static
+from pulsify.ops.pointwise import as_many
+from pulsify.ops.pointwise import common_length
+from pulsify.ops.pointwise import pointwise
+from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
-from pulsify.plan.boundary import check_aligned, mirrored_wire
+from pulsify.plan.boundary import check_aligned
+from pulsify.plan.boundary import mirrored_wire
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan, Read, settled
-from pulsify.trace.shapes import CHECK, Inputs
+from pulsify.plan.plan import Plan
+from pulsify.plan.plan import Read
+from pulsify.plan.plan import settled
+from pulsify.trace.shapes import CHECK
+from pulsify.trace.shapes import Inputs
 from pulsify.trace.traced import CannotRun
+import math
+import numpy as np
+import onnx_ir as ir
 
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")
@@ -72,7 +97,7 @@ def _across(ctx: Context, node: Node, wires: list[Wire]) -> Plan | None:
             if w.constant_frame is not None and w.layout.outer != target.outer:
                 parts.append(as_many(ctx, w, data, _data(wires)))
             else:
-                parts.append(_batched(ctx, w, v, target, data, window) if w.end is None else v)
+                parts.append(batched(ctx, w, v, target, data, window) if w.end is None else v)
         return ctx.builder.ops("Concat", parts, node.attrs, name=node.name)
 
     layout = ctx.ask.layout(node, node.outputs[0], target.outer)
@@ -112,18 +137,6 @@ def _nearest(part: int, others: list[int]) -> int:
 
 def _data(wires: list[Wire]) -> Wire:
     return next(w for w in wires if w.end is not None)
-
-
-def _batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
-    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
-    value = aligned(ctx, wire, value, target, window)
-    if target.batch is None:
-        return value
-    b = ctx.builder
-    size = b.size(data, target.batch)
-    ones = [b.ints(1)] * target.rank
-    ones[target.batch] = size
-    return b.op("Expand", value, b.op("Concat", *ones, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,3 +338,15 @@ def columns(node: Node, rank: int) -> tuple[str, ...] | None:
 
 # ---- cells of a mask
 CELLS.add({"Concat": CellLaw("joins")})
+
+
+def batched(ctx: Context, wire: Wire, value: ir.Value, target: Layout, data: ir.Value, window: Window) -> ir.Value:
+    """A known wire with one entry for all streams, repeated to the batch size of the data beside it."""
+    value = aligned(ctx, wire, value, target, window)
+    if target.batch is None:
+        return value
+    b = ctx.builder
+    size = b.size(data, target.batch)
+    ones = [b.ints(1)] * target.rank
+    ones[target.batch] = size
+    return b.op("Expand", value, b.op("Concat", *ones, axis=0))

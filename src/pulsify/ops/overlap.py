@@ -10,34 +10,59 @@ Col2Im says so itself; Scatter says it by a table of places, which is read off a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
-
-import numpy as np
-import onnx_ir as ir
-
-from pulsify.analysis.facts import Window, Wire
-from pulsify.analysis.proof.claims import fixed_value, prove
-from pulsify.analysis.proof.numbers import length_of, measured, numbers
+from pulsify.analysis.facts import Window
+from pulsify.analysis.facts import Wire
+from pulsify.analysis.proof.claims import fixed_value
+from pulsify.analysis.proof.claims import prove
+from pulsify.analysis.proof.numbers import length_of
+from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.proof.numbers import numbers
 from pulsify.analysis.unused import zero_entries
-from pulsify.analysis.values.follow import VALUES, Few, Follower, Value
+from pulsify.analysis.values.follow import Few
+from pulsify.analysis.values.follow import Follower
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.follow import Value
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
-from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
-from pulsify.lengths.series import Series, Unsure, add, choose, compare, constant
-from pulsify.ops.pointwise import pointwise, static
+from pulsify.lengths.affine_array import FAR
+from pulsify.lengths.affine_array import ORIGIN
+from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.affine_array import T
+from pulsify.lengths.affine_array import pair
+from pulsify.lengths.series import Series
+from pulsify.lengths.series import Unsure
+from pulsify.lengths.series import add
+from pulsify.lengths.series import choose
+from pulsify.lengths.series import compare
+from pulsify.lengths.series import constant
+from pulsify.ops.concat import batched
+from pulsify.ops.pointwise import clone
+from pulsify.ops.pointwise import pointwise
+from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan, Read
+from pulsify.plan.plan import Plan
+from pulsify.plan.plan import Read
 from pulsify.trace.evaluate import Trace
-from pulsify.trace.shapes import NO_LARGER, always
+from pulsify.trace.shapes import NO_LARGER
+from pulsify.trace.shapes import always
 from pulsify.trace.traced import Array
-from pulsify.trace.usage import ROLE, Derived, Role, Use, Walk
+from pulsify.trace.usage import Derived
+from pulsify.trace.usage import ROLE
+from pulsify.trace.usage import Role
+from pulsify.trace.usage import Use
+from pulsify.trace.usage import Walk
+import numpy as np
+import onnx_ir as ir
 
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
@@ -156,15 +181,23 @@ class Places:
         return self.first[i % count] + i // count * self.step
 
 
-@rule("ScatterND", "ScatterElements", says="reduction='add' along time at places that move on with time (overlap-add)")
+@rule(
+    "ScatterND",
+    "ScatterElements",
+    says="frame by frame; reduction='add' along time at places that move on with time (overlap-add)",
+)
 def scatter(ctx: Context, node: Node) -> Plan | None:
     if not any(ctx.ask.wire(n) for n in (node.inputs[0], node.inputs[2])):
         return static(ctx, node)
     axis = node.attr("axis", 0) % len(ctx.ask.dims(node.inputs[0])) if node.op == "ScatterElements" else 0
     updates, base = ctx.ask.wire(node.inputs[2]), ctx.ask.wire(node.inputs[0])
+    if node.op == "ScatterElements" and (plan := _frame_by_frame(ctx, node, axis)) is not None:
+        return plan
     if node.attr("reduction", "none") != "add":
         ctx.ask.refuse(
-            node, "it overwrites frames of a whole stream", "sum up (reduction='add'), or join the parts instead"
+            node,
+            "the places that it writes to are no range of each axis, so frames may be written from any other frame",
+            "write to a range of frames and channels, sum up (reduction='add'), or join the parts (torch.cat)",
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:
         ctx.ask.refuse(
@@ -312,3 +345,29 @@ def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -
         off = replace(line, sizes=v.sizes, slope=slope, lo=-line.hi, hi=-line.lo, uses=line.uses | {axis})
         v = many.chosen(v.sizes, many.decided(off), entry, v)
     return v
+
+
+def _frame_by_frame(ctx: Context, node: Node, axis: int) -> Plan | None:
+    """Places on another axis than time, for every frame its own: a frame is written from itself."""
+    wires = [ctx.ask.wire(name) for name in node.inputs]
+    if any(w is None or w.layout.axis == axis or w.layout.folded for w in wires):
+        return None
+    used = [measured(ctx.ask, node, w) for w in wires if w is not None]
+    if len({w.layout.axis for w in used}) > 1 or all(w.end is None for w in used):
+        return None
+    target = next((w.layout for w in used if w.end is not None and w.layout.batch is not None), used[0].layout)
+    size, dtype = ctx.ask.dims(node.inputs[0])[axis], used[1].dtype
+
+    def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
+        b = ctx.builder
+        data = values[next((i for i, w in enumerate(used) if w.layout is target), 0)]
+        x, places, new = (
+            batched(ctx, w, v, target, data, window) if w.end is None else v for w, v in zip(used, values, strict=True)
+        )
+        low, high = (b.constant(np.array(v, dtype.numpy()), "int") for v in (-size, size - 1))
+        inside = b.op("Min", b.op("Max", places, low), high)  # of frames that are not real
+        return clone(ctx, node, [x, inside, new])
+
+    return Plan(
+        tuple(Read(w) for w in used), (ctx.ask.layout(node, node.outputs[0]),), used[0].length, emit, merges=True
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx
 import onnx_ir as ir
@@ -18,12 +19,13 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, is_branch
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
+from pulsify.frontend.in_place import Reading, as_joins, is_write, reading
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node
 from pulsify.frontend.time import Lengths, TimeSpec
 from pulsify.frontend.unroll import first_turn, unrolled
 from pulsify.trace.evaluate import Evaluator, iterations
-from pulsify.trace.lengths import RESIDUES, SCALES, Tracer
+from pulsify.trace.lengths import BATCHES, RESIDUES, SCALES, Tracer
 from pulsify.trace.tied import tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
 
@@ -33,32 +35,44 @@ def resolve(model: Model, time: TimeSpec) -> Model:
     if not any(_stands_for_others(n) for n in model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
-    if first.iterations:  # those that turn as often at another length are written out
-        other = _first_walk(model, time, (2 * first.length,)).iterations
-        same = frozenset(n for n, count in first.iterations.items() if other.get(n) == count)
-        first = _first_walk(model, time, (first.length,), same)
+    if first.iterations or first.places:
+        other = _first_walk(model, time, (2 * first.length,), batch=BATCHES[1])
+        turns = other.iterations  # loops that turn as often at another length are written out
+        same = frozenset(n for n, count in first.iterations.items() if turns.get(n) == count)
+        first = _first_walk(model, time, (first.length,), same, other.places)
     return dataclasses.replace(first.model, decisions=first.decisions, producers={})
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The settled model as one length decides it, and the decisions. iterations: of the Scans and Loops left in it."""
+    """The settled model as one length decides it, and the decisions.
+
+    iterations: of the Scans and Loops left in it; places: where nodes write into parts of tensors.
+    """
 
     length: int
     model: Model
     decisions: tuple[Decision, ...]
     iterations: dict[str, int]
+    places: dict[str, Reading]
 
 
-def _first_walk(model: Model, time: TimeSpec, scales: tuple[int, ...], unroll: frozenset[str] = frozenset()) -> Walk:
+def _first_walk(
+    model: Model,
+    time: TimeSpec,
+    scales: tuple[int, ...],
+    unroll: frozenset[str] = frozenset(),
+    places: Mapping[str, Reading] = MappingProxyType({}),
+    batch: int = BATCHES[0],
+) -> Walk:
     """A walk at the first length that works."""
     problems = list[CannotRun]()
     for tries, length in enumerate(_lengths(scales, time.lengths)):
         try:
-            return _walk(model, time, length, unroll)
+            return _walk(model, time, length, unroll, places, batch)
         except CannotRun as error:
             problems.append(error)
-        if not tries and (refusal := tied(lambda n, _: _walk(model, time, n, unroll), time.step, (1,))):
+        if not tries and (refusal := tied(lambda n, _: _walk(model, time, n, unroll, places, batch), time.step, (1,))):
             raise refusal
     if (refusal := without_entries(*problems)) is not None:
         raise refusal
@@ -82,18 +96,23 @@ def _lengths(scales: tuple[int, ...], declared: Lengths) -> Iterator[int]:
 
 
 def _stands_for_others(node: Node) -> bool:
-    return is_branch(node) or node.body is not None or stands_for_others(node)
+    return is_branch(node) or node.body is not None or is_write(node) or stands_for_others(node)
 
 
-def _walk(model: Model, time: TimeSpec, length: int, unroll: frozenset[str] = frozenset()) -> Walk:
-    """The settled model and the decisions taken, at one length. unroll: names of loops to write out."""
+def _walk(
+    model: Model, time: TimeSpec, length: int, unroll: frozenset[str], places: Mapping[str, Reading], batch: int
+) -> Walk:
+    """The settled model and the decisions taken, at one length.
+
+    unroll: names of loops to write out. places: where nodes write at another length.
+    """
     tracer = Tracer(model, time)
-    settling = _Settling(model, Evaluator(model), unroll, dict(model.constants))
-    values = dict(tracer.inputs(length, 1))
+    settling = _Settling(model, Evaluator(model), unroll, places, dict(model.constants))
+    values = dict(tracer.inputs(length, batch if time.batch else 1))
     values.update(settling.evaluator.constants())
     nodes = settling.settle(model.nodes, values)
     settled = dataclasses.replace(model, nodes=tuple(nodes), constants=settling.constants, producers={})
-    return Walk(length, settled, tuple(settling.decisions), settling.counts)
+    return Walk(length, settled, tuple(settling.decisions), settling.counts, settling.read)
 
 
 @dataclass(eq=False)
@@ -103,9 +122,11 @@ class _Settling:
     model: Model
     evaluator: Evaluator
     unroll: frozenset[str]
+    places: Mapping[str, Reading]  # where nodes write, at another length
     constants: dict[str, ir.TensorProtocol]
     decisions: list[Decision] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    read: dict[str, Reading] = field(default_factory=dict)  # where nodes write, at this length
     numbers: set[str] = field(default_factory=set)  # of the turns of loops, and what is known of each turn
     makers: dict[str, Node] = field(default_factory=dict)
 
@@ -118,20 +139,25 @@ class _Settling:
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
-            if not _stands_for_others(node) or looping or (only_of_data(node) and values[node.inputs[0]].known):
+            whole = looping or not _stands_for_others(node) or (only_of_data(node) and values[node.inputs[0]].known)
+            replaced = None if whole else self._replaced(node, values, inside)
+            if replaced is None:
                 self.evaluator.step(node, values)
                 nodes.append(node)
                 self.makers.update(dict.fromkeys(node.outputs, node))
                 if looping:
                     self.counts[node.name] = iterations(node, values)
                 continue
-            inner, lifted = self._replaced(node, values)
+            inner, lifted = replaced
             self.constants.update(lifted)
             values.update(self.evaluator.lazy_constants(lifted))
             todo.extend(reversed(inner))
         return nodes
 
-    def _replaced(self, node: Node, values: dict[str, Traced]) -> tuple[list[Node], dict[str, ir.TensorProtocol]]:
+    def _replaced(
+        self, node: Node, values: dict[str, Traced], inside: bool
+    ) -> tuple[list[Node], dict[str, ir.TensorProtocol]] | None:
+        """The nodes that stand for this one, and their constants; None if it stays."""
         if node.body is not None:
             count = iterations(node, values)
             self.decisions.append(_turned(node, count))
@@ -140,6 +166,18 @@ class _Settling:
             taken = _decide(node, values, self._by_turn(node.inputs[0], values))
             self.decisions.append(Decision(node.name, node.op, node.inputs[0], None, int(taken)))
             return branch(node, taken, self.model.opset_imports)
+        if is_write(node):
+            read = None if inside else reading(node, values)
+            if read is not None:
+                self.read[node.name] = read
+            other = self.places.get(node.name)
+            if read is None or other is None:
+                return None
+            joins = as_joins(node, values, other, self.constants, self.makers)
+            if joins is None:
+                return None
+            self.decisions += joins.decisions
+            return joins.nodes, joins.constants
         types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
         return written_out(node, types, self.model.opset_imports.get("", 0))
 

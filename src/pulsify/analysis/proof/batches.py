@@ -24,7 +24,7 @@ from pulsify.trace.traced import Traced
 
 if TYPE_CHECKING:
     from pulsify.analysis.questions import Questions
-    from pulsify.frontend.model import Node
+    from pulsify.frontend.model import Decision, Node
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,16 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
             elif name not in ask.streams_named and name and not (_of(node).anew and not ask.time_axes(name)):
                 _check_known(ask, node, name)
     for decision in ask.model.decisions:
-        if by_batch(ask, decision.name) and decision.axis is None:
+        if by_batch(ask, decision.name) and decision.axis is None and not _everywhere(ask, decision):
             _refuse(ask, ask.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
+
+
+def _everywhere(ask: Questions, decision: Decision) -> bool:
+    """Has a value the same entries for every stream, however many there are?"""
+    try:
+        return decision.everywhere and _regular(_follower(ask).value(decision.name))
+    except Unsure:
+        return False
 
 
 def _check_sizes(ask: Questions, node: Node) -> None:

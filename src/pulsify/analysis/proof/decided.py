@@ -6,14 +6,17 @@ import math
 
 import numpy as np
 
-from pulsify.analysis.proof.numbers import SHORT, numbers, sizes
+from pulsify.analysis.proof.claims import Claim, holds_everywhere
+from pulsify.analysis.proof.numbers import SHORT, follower, numbers, sizes
 from pulsify.analysis.questions import Questions
+from pulsify.analysis.values.follow import Fixed
 from pulsify.core.errors import NotStreamable
 from pulsify.core.facet import Facet
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Decision
-from pulsify.lengths.series import Series
+from pulsify.lengths.series import Series, Unsure
+from pulsify.trace.evaluate import Trace
 
 DECIDES = Facet[str]("decides", "what a number decides for it, if it is written out", lambda _: "how often it turns")
 
@@ -21,6 +24,9 @@ DECIDES = Facet[str]("decides", "what a number decides for it, if it is written 
 def check_decisions(ask: Questions) -> None:
     """Streams too short for what was decided are ruled out; whatever else is decided otherwise is refused."""
     for decision in ask.model.decisions:
+        if decision.everywhere:
+            _check_everywhere(ask, decision)
+            continue
         series = _number(ask, decision)
         declared = ask.traces.tracer.time.lengths
         horizon = max(series.horizon, -(-declared.least // series.unit) - 1)
@@ -35,6 +41,37 @@ def check_decisions(ask: Questions) -> None:
         if (int(other[-1]) + 1) * series.unit > SHORT:
             _refuse(ask, decision, series, int(other[-1]))
         ask.ledger.require(decision.node, Length(), at_least=(int(other[-1]) + 2) * series.unit)
+
+
+def _check_everywhere(ask: Questions, decision: Decision) -> None:
+    """All entries of a value are the number that they were, at every length and for any number of streams."""
+    node = ask.model.producers.get(decision.name)
+
+    def holds(run: Trace) -> bool:
+        return bool((run[decision.name].array == decision.taken).all())
+
+    runs = [*ask.traces.runs, *([ask.traces.other_batch] if ask.traces.other_batch is not None else [])]
+    claim = Claim(node, f"where {decision.op} '{decision.node}' writes", holds)
+    if all(map(holds, runs)) and (_throughout(ask, decision) or holds_everywhere(ask, claim)):
+        return
+    ask.refuse(
+        ask.model.producers[decision.name],
+        f"the places that '{decision.node}' writes to are not the same at every length",
+        "write to a range of places, or join the parts (torch.cat)",
+        kind=Kind.LENGTH,
+    )
+
+
+def _throughout(ask: Questions, decision: Decision) -> bool:
+    """Is it certain of a value, without looking at it, that it is one number throughout?"""
+    try:
+        value = follower(ask).value(decision.name)
+    except Unsure:
+        return False
+    if isinstance(value, Fixed):
+        return bool((value.array() == decision.taken).all())
+    array = follower(ask).spread(value)
+    return array.lo == array.hi == decision.taken and not array.slope and array.drift.none
 
 
 def _number(ask: Questions, decision: Decision) -> Series:
