@@ -321,6 +321,8 @@ def scatter_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     """Single entries at places that go with the length; of other writes only the size is certain, not what it holds."""
     v = f.spread(ins[0])
     try:
+        if v.rank == 1 and not v.times:
+            return _numbers_written(f, node, ins)
         if node.op == "ScatterND" and str(node.attr("reduction", "none")) == "none" and len(v.times) == 1:
             return _written(f, v, v.times[0], f.few(ins[1]), f.spread(ins[2]))
     except Unsure:
@@ -371,3 +373,12 @@ def _frame_by_frame(ctx: Context, node: Node, axis: int) -> Plan | None:
     return Plan(
         tuple(Read(w) for w in used), (ctx.ask.layout(node, node.outputs[0]),), used[0].length, emit, merges=True
     )
+
+
+def _numbers_written(f: Follower, node: Node, ins: list[Value]) -> Value:
+    """A few numbers (a shape), some of which are replaced."""
+    cells, index = f.few(ins[0]).copy(), f.fixed(ins[1]).reshape(-1)
+    if str(node.attr("reduction", "none")) != "none" or len(set(index.tolist())) < index.size:
+        raise Unsure("it combines entries")
+    cells[index] = f.few(ins[2]).reshape(-1)
+    return Few(cells)

@@ -82,6 +82,9 @@ def sliced(f: Follower, value: Value, axis: int, start: Series, stop: Series, st
     sizes = (*v.sizes[:axis], count, *v.sizes[axis + 1 :])
     if alike(count, v.sizes[axis]) and step == 1:
         return v
+    if v.lo == v.hi and not v.slope and v.drift.none:  # one number throughout, wherever it is cut
+        limit = min(v.limit, first.limit, count.limit)
+        return replace(v, sizes=sizes, near={}, uses=frozenset(), period=1, limit=limit)
     if first.constant and count.constant and axis not in v.times and axis not in v.uses:
         limit = min(v.limit, first.limit, count.limit)  # the same entries at every length, of an axis that has no say
         return replace(v, sizes=sizes, limit=limit)
