@@ -57,9 +57,9 @@ class Places:
 
     @property
     def step(self) -> int:
-        """How far apart places are; 0 if that differs."""
+        """How far apart places are, in rising order; 0 if that differs."""
         steps = set(np.diff(self.listed).tolist()) or {1}
-        return steps.pop() if len(steps) == 1 else 0
+        return max(steps.pop(), 0) if len(steps) == 1 else 0
 
     @property
     def whole(self) -> bool:
@@ -270,6 +270,8 @@ def as_joins(
     now, table = reading(node, values), values[node.inputs[1]]
     if now is None or [(p.own, p.step) for p in now] != [(p.own, p.step) for p in other]:
         return None
+    if any(not a.step and (a.listed, a.size) != (b.listed, b.size) for a, b in zip(now, other, strict=True)):
+        return None  # a list that goes with the length
     columns = _columns(makers.get(node.inputs[1]), values)
     write = Writer(node, len(values[node.inputs[0]].dims), len(table.dims), columns)
     along = [_numbers(write, a, b) for a, b in zip(now, other, strict=True)]

@@ -1,0 +1,216 @@
+"""Writes into parts of a tensor, as both exporters have them: streams of them, and those that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pulsify
+from tests.models import model, node, run_batch
+from tests.zoo.harness import check
+
+torch = pytest.importorskip("torch")
+Write = Callable[[Any], Any]
+FRAMES = [*range(3, 15), 29, 40]
+
+
+def zeroed(y: Any) -> Any:
+    y[:, 0] = 0
+    return y
+
+
+def scaled(y: Any) -> Any:
+    y[:, -1] *= 0.5
+    return y
+
+
+def from_others(y: Any) -> Any:
+    y[:, :3] = 2 * y[:, 3:6]
+    return y
+
+
+def every_second(y: Any) -> Any:
+    y[:, 1::2] = -1
+    return y
+
+
+def swapped(y: Any) -> Any:
+    y[:, [0, 3]] = y[:, [1, 2]]
+    return y
+
+
+def irregular(y: Any) -> Any:
+    y[:, [0, 1, 4]] = y[:, [2, 5, 3]]
+    return y
+
+
+def filled(y: Any) -> Any:
+    return y.index_fill(1, torch.tensor([0, 2]), 1.5)
+
+
+def added(y: Any) -> Any:
+    return y.index_add(1, torch.tensor([0, 1]), y[:, 2:4])
+
+
+def into_zeros(y: Any) -> Any:
+    z = torch.zeros_like(y)
+    z[:, :3] = y[:, 3:]
+    return z
+
+
+def shifted(y: Any) -> Any:
+    """A temporal shift: some channels from the next frame, some from the one before."""
+    out = torch.zeros_like(y)
+    out[:, :2, :-1] = y[:, :2, 1:]
+    out[:, 2:4, 1:] = y[:, 2:4, :-1]
+    out[:, 4:] = y[:, 4:]
+    return out
+
+
+def every_second_frame(y: Any) -> Any:
+    y[:, 1::2, ::2] = -1
+    return y
+
+
+def first_frame(y: Any) -> Any:
+    y[..., 0] = 0
+    return y
+
+
+def gated(y: Any) -> Any:
+    """The two best of a frame, as a mixture of experts weighs them."""
+    x = y.transpose(1, 2)
+    values, places = x.topk(2, -1)
+    return torch.zeros_like(x).scatter(-1, places, values.softmax(-1)).transpose(1, 2)
+
+
+def masked(y: Any) -> Any:
+    y[y < 0] = 0
+    return y
+
+
+def masked_scaled(y: Any) -> Any:
+    y[y < 0] *= 0.1
+    return y
+
+
+def masked_from_another(y: Any) -> Any:
+    z, mask = 2 * y, y > 0.3
+    y[mask] = z[mask]
+    return y
+
+
+WRITES: list[Write] = [
+    zeroed, scaled, from_others, every_second, swapped, irregular, filled, added, into_zeros, shifted,
+    every_second_frame, first_frame, gated, masked, masked_scaled, masked_from_another,
+]  # fmt: skip
+
+
+@cache
+def exported(write: Write, exporter: str, folder: Path) -> Path:
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv1d(6, 6, 3)
+
+        def forward(self, x: Any) -> Any:
+            return write(self.conv(x))
+
+    torch.manual_seed(0)
+    path = folder / f"{write.__name__}-{exporter}.onnx"
+    how: dict[str, Any] = {"dynamic_axes": {"x": {0: "B", 2: "T"}}, "dynamo": False}
+    if exporter == "dynamo":
+        how = {"dynamic_shapes": [{0: "B", 2: "T"}], "dynamo": True, "external_data": False, "verbose": False}
+    torch.onnx.export(Module().eval(), (torch.randn(2, 6, 40),), path, input_names=["x"], output_names=["y"], **how)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("writes")
+
+
+@pytest.mark.parametrize("exporter", ["legacy", "dynamo"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda w: w.__name__)
+def test_a_write_is_streamed(write: Write, exporter: str, folder: Path) -> None:
+    path, rng = exported(write, exporter, folder), np.random.default_rng(0)
+    result = check(path, lambda t: {"x": rng.standard_normal((2, 6, t)).astype(np.float32)}, {"x": 2}, 4, FRAMES)
+    assert result.status == "exact", result.detail
+
+
+@pytest.mark.parametrize("exporter", ["legacy", "dynamo"])
+def test_writes_wait_for_no_more_than_they_read(exporter: str, folder: Path) -> None:
+    delays = {w: pulsify.stream(exported(w, exporter, folder), pulse=1, quiet=True).outputs[0].delay
+              for w in (from_others, masked, gated, shifted)}  # fmt: skip
+    assert delays == {from_others: 2, masked: 2, gated: 2, shifted: 3}
+
+
+# ---- random writes, by ONNX's definition
+
+
+def written(rng: np.random.Generator) -> onnx.ModelProto:
+    """ScatterND into a range or a list of the channels of [1, 5, T], in any order."""
+    first, last = sorted(rng.choice(6, 2, replace=False))
+    channels = rng.permutation(5)[: rng.integers(1, 5)] if rng.random() < 0.5 else np.arange(first, last)
+    kernel = rng.standard_normal((len(channels), 5, 1)).astype(np.float32)
+    reduction = {"reduction": "add"} if rng.random() < 0.3 else {}
+    nodes = [
+        node("Conv", "x w", "u"),
+        node("Transpose", "x", "xt", perm=[1, 0, 2]),
+        node("Transpose", "u", "ut", perm=[1, 0, 2]),
+        node("ScatterND", "xt c ut", "yt", **reduction),
+        node("Transpose", "yt", "y", perm=[1, 0, 2]),
+    ]
+    return model(nodes, {"x": [1, 5, "T"]}, ["y"], {"c": channels[:, None].astype(np.int64), "w": kernel})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_writes_into_channels(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    proto = written(rng)
+    stream = pulsify.stream(proto, pulse=3, quiet=True)
+    for frames in (1, 2, 7, 20):
+        x = rng.standard_normal((1, 5, frames)).astype(np.float32)
+        np.testing.assert_allclose(stream.run(x, chunks=2), run_batch(proto, x)["y"], atol=1e-6)
+
+
+# ---- writes without a stream
+
+
+def test_places_that_data_choose_are_rejected() -> None:
+    """Any frame may be written from any other."""
+    nodes = [
+        node("ReduceSum", "x one", "s", keepdims=0),
+        node("ArgMax", "s", "place", axis=1, keepdims=1),
+        node("Unsqueeze", "place last", "at"),
+        node("Transpose", "x", "xt", perm=[0, 2, 1]),
+        node("ScatterND", "xt at row", "y"),
+    ]
+    constants = {"one": np.array([1]), "last": np.array([2]), "row": np.ones((1, 1, 2), np.float32)}
+    proto = model(nodes[:3] + nodes[3:], {"x": [1, 2, "T"]}, ["y"], constants)
+    with pytest.raises(pulsify.NotStreamable):
+        pulsify.stream(proto, pulse=2, quiet=True)
+
+
+def test_frames_in_reverse_are_rejected_at_the_write() -> None:
+    nodes = [
+        node("Shape", "x", "n", start=2),
+        node("Squeeze", "n", "n0"),
+        node("Sub", "n0 one", "last"),
+        node("Range", "last below back", "r"),
+        node("Unsqueeze", "r end", "places"),
+        node("Transpose", "x", "xt", perm=[2, 0, 1]),
+        node("ScatterND", "xt places xt", "yt"),
+        node("Transpose", "yt", "y", perm=[1, 2, 0]),
+    ]
+    constants = {"one": np.array(1), "below": np.array(-1), "back": np.array(-1), "end": np.array([1])}
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"], constants)
+    with pytest.raises(pulsify.NotStreamable) as rejected:
+        pulsify.stream(proto, pulse=2, quiet=True)
+    assert rejected.value.op == "ScatterND" and "any other frame" in rejected.value.reason
