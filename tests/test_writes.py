@@ -214,3 +214,57 @@ def test_frames_in_reverse_are_rejected_at_the_write() -> None:
     with pytest.raises(pulsify.NotStreamable) as rejected:
         pulsify.stream(proto, pulse=2, quiet=True)
     assert rejected.value.op == "ScatterND" and "any other frame" in rejected.value.reason
+
+
+# ---- masks and places by ONNX's definition
+
+
+def doubled_where(mask: list[onnx.NodeProto], constants: dict[str, Any] | None = None) -> onnx.ModelProto:
+    """y[m] *= 2 for x [1, 3, T]; `mask` makes m."""
+    nodes = [
+        *mask,
+        node("NonZero", "m", "listed"),
+        node("Transpose", "listed", "places", perm=[1, 0]),
+        node("GatherND", "x places", "there"),
+        node("Mul", "there two", "new"),
+        node("ScatterND", "x places new", "y"),
+    ]
+    given = {"two": np.array(2, np.float32), "zero": np.array(0, np.float32), **(constants or {})}
+    return onnx.shape_inference.infer_shapes(model(nodes, {"x": [1, 3, "T"]}, ["y"], given))
+
+
+FIRST = [node("Slice", "x at_0 at_1 at_1", "part"), node("Greater", "part zero", "m")]
+LARGEST = [node("ReduceMax", "x", "part", axes=[1], keepdims=1), node("Greater", "part zero", "m")]
+
+
+@pytest.mark.parametrize("mask", [FIRST, LARGEST], ids=["first channel", "over channels"])
+def test_a_mask_of_one_channel_names_places_on_that_channel_alone(mask: list[onnx.NodeProto]) -> None:
+    """A choice would spread it over all channels."""
+    proto = doubled_where(mask, {"at_0": np.array([0]), "at_1": np.array([1])} if mask is FIRST else None)
+    with pytest.raises(pulsify.NotStreamable) as rejected:
+        pulsify.stream(proto, pulse=2, quiet=True, verify=False)
+    assert rejected.value.op == "NonZero"
+
+
+@pytest.mark.parametrize("mask", [node("Relu", "x", "m"), node("Cast", "x", "m", to=6)], ids=["floats", "integers"])
+def test_numbers_are_a_mask_where_they_are_not_zero(mask: onnx.NodeProto) -> None:
+    proto = doubled_where([mask])
+    stream = pulsify.stream(proto, pulse=2, quiet=True, verify=False)
+    x = np.random.default_rng(0).integers(-2, 3, (1, 3, 9)).astype(np.float32)
+    np.testing.assert_array_equal(stream.run(x, chunks=3), run_batch(proto, x)["y"])
+
+
+def test_places_for_a_part_of_the_frames_are_rejected_at_the_write() -> None:
+    """The last frame has no places, so it stays."""
+    nodes = [
+        node("ArgMax", "x", "best", axis=1),
+        node("Slice", "best first last time", "places"),
+        node("Slice", "x first last time", "new"),
+        node("Slice", "new first one channels", "n"),
+        node("ScatterElements", "x places n", "y", axis=1),
+    ]
+    constants = {n: np.array([v]) for n, v in {"first": 0, "last": -1, "time": 2, "one": 1, "channels": 1}.items()}
+    proto = model(nodes, {"x": [1, 3, "T"]}, ["y"], constants)
+    with pytest.raises(pulsify.NotStreamable) as rejected:
+        pulsify.stream(proto, pulse=2, quiet=True, verify=False)
+    assert rejected.value.op == "ScatterElements" and "a part of the frames" in rejected.value.reason

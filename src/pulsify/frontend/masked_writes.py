@@ -27,8 +27,10 @@ def choose_by_mask(model: ir.Model) -> None:
         mask = _mask(places)
         if data is None or updates is None or mask is None or not _as_large(mask, data):
             continue
-        new = _everywhere(node, updates, _without_expand(mask))
+        new = _everywhere(node, updates, _without_expand(mask), data)
         if new is not None:
+            if mask.dtype != ir.DataType.BOOL:
+                mask = before(node, "Cast", [mask], [ir.AttrInt64("to", ir.DataType.BOOL)])
             instead(node, before(node, "Where", [mask, new, data]))
 
 
@@ -47,16 +49,26 @@ def _without_expand(mask: ir.Value) -> ir.Value:
     return mask if inner is None else inner
 
 
-def _as_large(mask: ir.Value, data: ir.Value) -> bool:
-    """Has the mask an entry for every entry of the data? One for the first axes alone would name whole rows."""
-    maker = mask.producer()
-    shape = maker.inputs[1].producer() if maker is not None and maker.op_type == "Expand" and maker.inputs[1] else None
-    if shape is not None and shape.op_type == "Shape" and shape.inputs[0] is data:
+def _as_large(x: ir.Value, data: ir.Value) -> bool:
+    """Has it an entry for every entry of the data, and no others? One that is smaller would name a part of them."""
+    if x is data:
         return True
-    return mask.shape is not None and data.shape is not None and len(mask.shape) == len(data.shape)
+    maker = x.producer()
+    inputs = [i for i in maker.inputs if i is not None] if maker is not None else []
+    if maker is not None and maker.op_type == "Expand" and len(inputs) == 2:
+        shape = inputs[1].producer()
+        if shape is not None and shape.op_type == "Shape" and shape.inputs[0] is data and not shape.attributes:
+            return True
+    if maker is not None and maker.domain in ("", "ai.onnx") and traits(maker.op_type, maker.domain).elementwise:
+        arrays = [i for i in inputs if i.const_value is None or i.const_value.size != 1]
+        if arrays and all(_as_large(i, data) for i in arrays):
+            return True
+    if x.shape is None or data.shape is None or len(x.shape) != len(data.shape):
+        return False
+    return all(a == b and a != ir.SymbolicDim(None) for a, b in zip(x.shape, data.shape, strict=True))
 
 
-def _everywhere(node: ir.Node, value: ir.Value, mask: ir.Value) -> ir.Value | None:
+def _everywhere(node: ir.Node, value: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value | None:
     """What is written, for all entries; None if it is not made entry by entry."""
     if value.const_value is not None:
         return value if value.const_value.size == 1 else None
@@ -67,12 +79,12 @@ def _everywhere(node: ir.Node, value: ir.Value, mask: ir.Value) -> ir.Value | No
         looked_up = _mask(maker.inputs[1])
         batched = maker.attributes.get_int("batch_dims", 0)
         same = looked_up is not None and _without_expand(looked_up) is mask and not batched
-        return maker.inputs[0] if same else None
+        return maker.inputs[0] if same and _as_large(maker.inputs[0], data) else None
     if maker.op_type in RESHAPES or (maker.op_type == "Slice" and _from_the_first(maker)):
-        return _everywhere(node, maker.inputs[0], mask)
+        return _everywhere(node, maker.inputs[0], mask, data)
     if not traits(maker.op_type, maker.domain).elementwise or len(maker.outputs) != 1:
         return None
-    inputs = [_everywhere(node, i, mask) if i is not None else None for i in maker.inputs]
+    inputs = [_everywhere(node, i, mask, data) if i is not None else None for i in maker.inputs]
     if any(new is None and old is not None for new, old in zip(inputs, maker.inputs, strict=True)):
         return None
     return before(node, maker.op_type, inputs, list(maker.attributes.values()))
