@@ -51,21 +51,40 @@ def _without_expand(mask: ir.Value) -> ir.Value:
 
 def _as_large(x: ir.Value, data: ir.Value) -> bool:
     """Has it an entry for every entry of the data, and no others? One that is smaller would name a part of them."""
-    if x is data:
-        return True
+    seen, todo = {x}, [x]
+    while todo:
+        value = todo.pop()
+        if value is data or _expanded_to(value, data) or _same_shape(value, data):
+            continue
+        arrays = _arrays(value)  # as large as what it is made of
+        if not arrays:
+            return False
+        todo += arrays - seen
+        seen |= arrays
+    return True
+
+
+def _expanded_to(x: ir.Value, data: ir.Value) -> bool:
     maker = x.producer()
-    inputs = [i for i in maker.inputs if i is not None] if maker is not None else []
-    if maker is not None and maker.op_type == "Expand" and len(inputs) == 2:
-        shape = inputs[1].producer()
-        if shape is not None and shape.op_type == "Shape" and shape.inputs[0] is data and not shape.attributes:
-            return True
-    if maker is not None and maker.domain in ("", "ai.onnx") and traits(maker.op_type, maker.domain).elementwise:
-        arrays = [i for i in inputs if i.const_value is None or i.const_value.size != 1]
-        if arrays and all(_as_large(i, data) for i in arrays):
-            return True
-    if x.shape is None or data.shape is None or len(x.shape) != len(data.shape):
+    if maker is None or maker.op_type != "Expand" or maker.inputs[1] is None:
         return False
-    return all(a == b and a != ir.SymbolicDim(None) for a, b in zip(x.shape, data.shape, strict=True))
+    shape = maker.inputs[1].producer()
+    return shape is not None and shape.op_type == "Shape" and shape.inputs[0] is data and not shape.attributes
+
+
+def _same_shape(a: ir.Value, b: ir.Value) -> bool:
+    """As the exporter wrote them down."""
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(m == n and m != ir.SymbolicDim(None) for m, n in zip(a.shape, b.shape, strict=True))
+
+
+def _arrays(x: ir.Value) -> set[ir.Value]:
+    """What an elementwise operator makes it of, single numbers aside."""
+    maker = x.producer()
+    if maker is None or not traits(maker.op_type, maker.domain).elementwise:
+        return set()
+    return {i for i in maker.inputs if i is not None and (i.const_value is None or i.const_value.size != 1)}
 
 
 def _everywhere(node: ir.Node, value: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value | None:
