@@ -291,3 +291,16 @@ def test_constants_between_the_ends_of_a_stream(front: int, behind: int, tail: s
         for frames in (front + behind, 5, 6, 7, 13):
             x = np.random.default_rng(frames).standard_normal((1, 2, frames)).astype(np.float32)
             np.testing.assert_array_equal(stream.run(x, chunks=1), run_batch(proto, x)["y"])
+
+
+def test_a_frame_counted_from_the_end_has_to_be_there() -> None:
+    """y[..., -2] = 0: ONNX Runtime runs this at no single frame."""
+    nodes = [node("Transpose", "x", "xt", perm=[2, 0, 1]), node("ScatterND", "xt at row", "yt"),
+             node("Transpose", "yt", "y", perm=[1, 2, 0])]  # fmt: skip
+    constants = {"at": np.array([[-2]]), "row": np.zeros((1, 1, 2), np.float32)}
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"], constants)
+    stream = pulsify.stream(proto, pulse=1, quiet=True, verify=False)
+    x = np.ones((1, 2, 5), np.float32)
+    np.testing.assert_array_equal(stream.run(x, chunks=1), run_batch(proto, x)["y"])
+    with pytest.raises(pulsify.InvalidLength, match="at least 2"):
+        stream.run(x[..., :1])
