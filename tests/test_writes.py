@@ -268,3 +268,39 @@ def test_places_for_a_part_of_the_frames_are_rejected_at_the_write() -> None:
     with pytest.raises(pulsify.NotStreamable) as rejected:
         pulsify.stream(proto, pulse=2, quiet=True, verify=False)
     assert rejected.value.op == "ScatterElements" and "a part of the frames" in rejected.value.reason
+
+
+@pytest.mark.parametrize("tail", ["last frames", "constants"])
+@pytest.mark.parametrize(("front", "behind"), [(2, 2), (1, 2), (2, 1)])
+def test_constants_between_the_ends_of_a_stream(front: int, behind: int, tail: str) -> None:
+    """y[..., front:-behind] = 7. The constants are known for any frame, but where they end only once the stream has."""
+    nodes = [
+        node("Slice", "x zero front time", "head"),
+        node("Slice", "x front behind time", "middle"),
+        node("Shape", "middle", "size"),
+        node("Expand", "seven size", "constants"),
+        node("Slice", "x behind last time", "end"),
+        node("Concat", f"head constants {'end' if tail == 'last frames' else 'fixed'}", "y", axis=2),
+    ]
+    numbers = {"zero": 0, "front": front, "behind": -behind, "last": 1 << 60, "time": 2}
+    constants: dict[str, Any] = {n: np.array([v]) for n, v in numbers.items()}
+    constants |= {"seven": np.array([7], np.float32), "fixed": np.full((1, 2, behind), 3, np.float32)}
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"], constants)
+    for pulse in (1, 3):
+        stream = pulsify.stream(proto, pulse=pulse, quiet=True, verify=False)
+        for frames in (front + behind, 5, 6, 7, 13):
+            x = np.random.default_rng(frames).standard_normal((1, 2, frames)).astype(np.float32)
+            np.testing.assert_array_equal(stream.run(x, chunks=1), run_batch(proto, x)["y"])
+
+
+def test_a_frame_counted_from_the_end_has_to_be_there() -> None:
+    """y[..., -2] = 0: ONNX Runtime runs this at no single frame."""
+    nodes = [node("Transpose", "x", "xt", perm=[2, 0, 1]), node("ScatterND", "xt at row", "yt"),
+             node("Transpose", "yt", "y", perm=[1, 2, 0])]  # fmt: skip
+    constants = {"at": np.array([[-2]]), "row": np.zeros((1, 1, 2), np.float32)}
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y"], constants)
+    stream = pulsify.stream(proto, pulse=1, quiet=True, verify=False)
+    x = np.ones((1, 2, 5), np.float32)
+    np.testing.assert_array_equal(stream.run(x, chunks=1), run_batch(proto, x)["y"])
+    with pytest.raises(pulsify.InvalidLength, match="at least 2"):
+        stream.run(x[..., :1])

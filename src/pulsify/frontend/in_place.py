@@ -359,7 +359,9 @@ def _between(write: Writer, x: str, written: str, along: Along) -> str:
         parts.append(write.slice(x, places.axis, stop, write.ints(LAST)))
     else:
         write.require(write.op("Sub", write.size(x, places.axis), stop), 0)
-    return write.op("Concat", *parts, axis=places.axis)
+    joined = write.op("Concat", *parts, axis=places.axis)
+    write.require(write.op("Sub", write.size(joined, places.axis), write.size(x, places.axis)), 0)  # none is outside
+    return joined
 
 
 def _spread_out(write: Writer, x: str, written: str, along: Along) -> str:
