@@ -327,6 +327,8 @@ def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -
 
 def _frame_by_frame(ctx: Context, node: Node, axis: int) -> Plan | None:
     """Places on another axis than time, for every frame its own: a frame is written from itself."""
+    if axis in ctx.ask.time_axes(node.outputs[0]):
+        return None
     wires = [ctx.ask.wire(name) for name in node.inputs]
     if any(w is None or w.layout.axis == axis or w.layout.folded for w in wires):
         return None
