@@ -257,7 +257,7 @@ def test_there_are_as_many_as_pay_off_and_a_killed_one_comes_back(quick: None) -
         await until(lambda: made._restarts == 1 and 0 in made._workers and made._workers[0].opened)
         assert made._workers[0].process.pid != first
         assert [made._part(index).of(8) for index in range(3)] == [3, 3, 2]
-        os.kill(os.getpid(), signal.SIGTERM)
+        made._terminate()  # what a signal does; servers as processes are sent one in tests/serve/test_workers.py
 
     assert Run("well", None, cores=3.0)(during) == 0
 
