@@ -160,7 +160,7 @@ def test_wrong_registrations() -> None:
         define("Boost")
     with pytest.raises(pulsify.InvalidArgument, match="acme::Boost; give it the same name"):
         define("acme::Other", body=boost())
-    with pytest.raises(pulsify.InvalidArgument, match=r"Conv has an answer already"):
+    with pytest.raises(pulsify.InvalidArgument, match=r"Conv has an answer already for 'stream': in pulsify\.ops"):
         rule("Conv")(lambda ctx, node: None)
 
 

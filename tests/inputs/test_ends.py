@@ -129,7 +129,7 @@ def test_a_pattern_said_again_and_again() -> None:
     ],
 )  # fmt: skip
 def test_any_other_mask_by_position_is_refused_by_name(masked: tuple[onnx.NodeProto, ...]) -> None:
-    with pytest.raises(pulsify.NotStreamable, match=r"NonZero|entries are not zero") as refused:
+    with pytest.raises(pulsify.NotStreamable, match="entries are not zero") as refused:
         pulsify.stream(by_position(*masked, five=np.array(5), three=np.array(3)), pulse=3)
     assert refused.value.node == "y/Gather" and "x[:, ::3]" in refused.value.hint
     every = {"from": ints(0), "to": ints(FAR), "time": ints(1), "by": ints(3)}

@@ -6,12 +6,24 @@ An operator is pointwise in time if the time axis is none of the axes it mixes. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Final, Late, Layout, Static, Varying, Window, Wire, deferred_all, emitted
+from pulsify.analysis.facts import (
+    Deferred,
+    Final,
+    Late,
+    Layout,
+    Outer,
+    Static,
+    Varying,
+    Window,
+    Wire,
+    deferred_all,
+    emitted,
+)
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import ELEMENTWISE
@@ -102,10 +114,9 @@ def not_zero(b: Builder, dtype: ir.DataType, divisor: ir.Value | None) -> ir.Val
     return choose(b, b.op("Equal", divisor, none), one, divisor, dtype)
 
 
-def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
-    """The output's layout: time unfolded as soon as one operand that waits for data has it so."""
-    data = [w for w in wires if w.end is not None] or wires
-    outers = {w.layout.outer for w in data if w.constant_frame is None} or {(1, 1)}
+def _folded_alike(ctx: Context, node: Node, wires: Iterable[Wire]) -> Outer:
+    """What is folded with time, which has to be the same for all operands."""
+    outers = {w.layout.outer for w in wires if w.constant_frame is None} or {(1, 1)}
     if len(outers) > 1:
         ctx.ask.refuse(
             node,
@@ -113,7 +124,13 @@ def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
             "reshape both alike",
             kind=Kind.AXES,
         )
-    outer = outers.pop()
+    return outers.pop()
+
+
+def _target(ctx: Context, node: Node, wires: list[Wire]) -> Layout:
+    """The output's layout: time unfolded as soon as one operand that waits for data has it so."""
+    data = [w for w in wires if w.end is not None] or wires
+    outer = _folded_alike(ctx, node, data)
     layout = ctx.ask.layout(node, node.outputs[0], outer)
     if all(w.end is None for w in wires):
         beside = [ctx.ask.sizes_static(n) for n in node.inputs if n and ctx.ask.wire(n) is None]
@@ -134,15 +151,7 @@ def pointwise(ctx: Context, node: Node, make: Make | None = None) -> Plan | None
     if not wires:
         return static(ctx, node)
     beside = beside_wires(ctx, node, wires)
-    outers = {w.layout.outer for w in wires.values() if w.constant_frame is None} or {(1, 1)}
-    if len(outers) > 1:
-        ctx.ask.refuse(
-            node,
-            "time is merged with another axis (B*T, say) in one operand and not in the other",
-            "reshape both alike",
-            kind=Kind.AXES,
-        )
-    outer = outers.pop()
+    outer = _folded_alike(ctx, node, wires.values())
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value | None]:
         given = dict(zip(wires, values, strict=True))

@@ -29,6 +29,9 @@ class Entry:
     rule: Rule
     says: str
 
+    def __str__(self) -> str:
+        return f"in {self.rule.__module__}"
+
 
 STREAM = Facet[Entry]("stream", "which frames an output frame reads, how many there are, how a window is computed")
 

@@ -15,5 +15,5 @@ def test_an_operator_has_one_rule_and_a_line_that_says_what_it_streams() -> None
 
 
 def test_a_second_rule_for_an_operator_is_turned_down_and_names_the_first() -> None:
-    with pytest.raises(InvalidArgument, match=r"Conv has an answer already"):
+    with pytest.raises(InvalidArgument, match=r"Conv has an answer already for 'stream': in pulsify\.ops\.conv"):
         rule("Conv")(RULES["Conv"].rule)
