@@ -108,15 +108,16 @@ class Siblings:
         """Figures of all workers; of those that do not answer, the last they said."""
         number = max(self._asked, default=0) + 1
         answered = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._channel.send("ask", id=number)
+        families = packed(own)
+        self._channel.send("ask", id=number, families=families)
         try:
             message = await asyncio.wait_for(answered, PATIENCE)
         except TimeoutError:
             log.warning("the parent process does not answer: /metrics has the figures of one worker only")
-            return [packed(own)]
+            return [families]
         finally:
             del self._asked[number]
-        return [packed(own), *message["families"]]
+        return [families, *message["families"]]
 
     def gives(self, figures: Callable[[], list[Metric]]) -> None:
         """Those of this process, for others that ask."""

@@ -106,7 +106,7 @@ class Parent:
         self._guarded = False  # workers ask for a token
         self._ending = asyncio.Event()
         self._accepting = False
-        self._asked: dict[int, tuple[Worker, asyncio.Future[list[Family]]]] = {}
+        self._asked: dict[int, tuple[Worker, asyncio.Future[None]]] = {}
         self._asks = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._store, self._key = Memory(plan.keep_seconds), secrets.token_bytes(32)
@@ -218,9 +218,9 @@ class Parent:
         self._loop.remove_reader(worker.clients.fileno())
         worker.clients.close()
         self._past = merged([self._past, lasting(worker.figures)])
-        for asked, figures in list(self._asked.values()):
-            if asked is worker and not figures.done():
-                figures.set_result([])  # they are in the past by now
+        for asked, answered in list(self._asked.values()):
+            if asked is worker and not answered.done():
+                answered.set_result(None)
         self._tell_unready()
         self._accept_if_any()
         return code
@@ -269,13 +269,16 @@ class Parent:
         worker.figures = message["families"]
         asked = self._asked.get(message["id"])
         if asked is not None and not asked[1].done():
-            asked[1].set_result(worker.figures)
+            asked[1].set_result(None)
 
     def _on_ask(self, worker: Worker, message: Message) -> None:
+        worker.figures = message["families"]  # they are shown, so they outlive it
         self._start(self._answer(worker, message["id"]))
 
     async def _answer(self, asking: Worker, number: int) -> None:
-        families = await asyncio.gather(*(self._figures(w) for w in self._workers.values() if w is not asking))
+        await asyncio.gather(*(self._refresh(w) for w in self._workers.values() if w is not asking))
+        # read at one moment: the figures of a worker that ends meanwhile are in the past, and only there
+        families = [w.figures for w in self._workers.values() if w is not asking]
         own = [
             {"name": "pulsify_workers", "about": "Worker processes that are alive.", "type": "gauge",
              "samples": [["pulsify_workers", {}, float(len(self._workers))]]},
@@ -286,20 +289,17 @@ class Parent:
         ]  # fmt: skip
         asking.channel.send("answers", id=number, families=[*families, self._past, own])
 
-    async def _figures(self, worker: Worker) -> list[Family]:
-        """As they are now, or as it has last said them."""
+    async def _refresh(self, worker: Worker) -> None:
+        """Its figures are as they are now, or as it has last said them."""
         if not worker.joined:
-            return []
+            return
         self._asks += 1
-        number, figures = self._asks, self._loop.create_future()
-        self._asked[number] = worker, figures
+        number, answered = self._asks, self._loop.create_future()
+        self._asked[number] = worker, answered
         worker.channel.send("figures", id=number)
-        try:
-            return list(await asyncio.wait_for(figures, PATIENCE))
-        except TimeoutError:
-            return worker.figures
-        finally:
-            del self._asked[number]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(answered, PATIENCE)
+        del self._asked[number]
 
     def _tell_unready(self) -> None:
         for worker in self._workers.values():

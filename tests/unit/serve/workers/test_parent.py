@@ -182,6 +182,12 @@ if fate == "soon" and index == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if fate == "deaf":
     time.sleep(60)
+if fate == "asks":
+    family = {"name": "n", "about": "", "type": "counter", "samples": [["n_total", {}, 3.0]]}
+    channel.send_now(control, "ask", id=1, families=[family])
+    while channel.receive_now(control)["kind"] != "answers":
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
 while channel.receive_now(control)["kind"] not in ("drain", "stop"):
     pass
 """
@@ -282,6 +288,46 @@ def test_a_worker_that_says_nothing_any_more_is_killed(quick: None, monkeypatch:
         made._terminate()
 
     assert Run("deaf", 1)(during) == 0
+
+
+@unix
+def test_a_figure_that_was_shown_outlives_the_worker_that_showed_it(quick: None) -> None:
+    async def during(made: parent.Parent) -> None:
+        await until(lambda: made._restarts == 1)
+        assert [family["samples"] for family in made._past] == [[["n_total", {}, 3.0]]]
+        made._terminate()
+
+    assert Run("asks", 1)(during) == 0
+
+
+@unix
+def test_a_worker_that_ends_while_others_are_asked_is_counted_once(quick: None) -> None:
+    def counted(value: float) -> list[Any]:
+        return [{"name": "n", "about": "", "type": "counter", "samples": [["n_total", {}, value]]}]
+
+    async def during(made: parent.Parent) -> None:
+        await until(lambda: len(made._workers) == 3 and all(w.opened for w in made._workers.values()))
+        asking, ends, slow = made._workers.values()
+        sent: list[dict[str, Any]] = []
+        asking.channel.send = lambda kind, /, **values: sent.append(values)  # type: ignore[method-assign]
+        ends.channel.send = slow.channel.send = lambda kind, /, **values: None  # type: ignore[method-assign]
+        asked = asyncio.create_task(made._answer(asking, 7))
+        await until(lambda: len(made._asked) == 2)
+        numbers = {each: number for number, (each, _) in made._asked.items()}
+        made._on_figures(ends, {"id": numbers[ends], "families": counted(5.0)})
+        ends.process.kill()
+        await until(lambda: made._restarts == 1)
+        made._on_figures(slow, {"id": numbers[slow], "families": counted(2.0)})
+        await asked
+        del asking.channel.send, slow.channel.send
+        answers = [values for values in sent if values.get("id") == 7]
+        values = [
+            s[2] for families in answers[0]["families"] for f in families if f["name"] == "n" for s in f["samples"]
+        ]
+        assert sum(values) == 7.0
+        made._terminate()
+
+    assert Run("well", 3)(during) == 0
 
 
 def worker(**facts: Any) -> parent.Worker:
