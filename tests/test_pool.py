@@ -250,6 +250,22 @@ def test_a_model_that_asks_for_the_length() -> None:
     close(pool.run()[lane], run_batch(strided(), x)["y"])
 
 
+@pytest.mark.parametrize("backend", ["ort", "native", "torch"])
+def test_a_model_that_counts_its_streams(backend: str) -> None:
+    """y = x + how many there are: each stream of a pool is alone."""
+    size = [node("Shape", "x", "dims"), node("Gather", "dims zero", "count", axis=0), node("Cast", "count", "n", to=1)]
+    proto = model([*size, node("Add", "x n", "y")], {"x": ["B", 2, "T"]}, ["y"], {"zero": np.array(0)})
+    stream, xs = pulsify.stream(proto, pulse=4), [frames(1, 2, 9 + n, seed=n) for n in range(3)]
+    pool = pulsify.Pool(stream, 4, backend=backend)
+    lanes = [pool.open() for _ in xs]
+    for lane, x in zip(lanes, xs, strict=True):
+        lane.push(x)
+        lane.flush()
+    results = pool.run()
+    for lane, x in zip(lanes, xs, strict=True):
+        np.testing.assert_array_equal(results[lane], x + 1)
+
+
 def test_outputs_folded_inside_another_axis() -> None:
     nodes = [
         node("Transpose", "x", "a", perm=[1, 0, 2]), node("Shape", "x", "s"), node("Gather", "s last", "t"),

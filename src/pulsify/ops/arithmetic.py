@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from pulsify.analysis.mask_cells import CELLS, CellLaw
-from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.values.choices import EXTREME, TERMS, Extreme, Sum, Terms
@@ -273,7 +272,6 @@ def largest_of_two(f: Follower, node: Node) -> Extreme | None:
 
 
 # ---- any number of streams
-BATCH.add(dict.fromkeys(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"), Batch(anew=True)))
 
 
 # ---- rows of known tables

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pulsify.analysis.mask_cells import CELLS, CellLaw
-from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
 from pulsify.analysis.values.choices import COMPARED, EXTREME, Compared, as_extreme
@@ -152,7 +151,6 @@ EXTREME("Where")(as_extreme)
 
 
 # ---- any number of streams
-BATCH.add({"Where": Batch(anew=True)})
 
 
 # ---- rows of known tables

@@ -75,6 +75,18 @@ def test_what_one_stream_has_of_another(run: Any, same: bool, anywhere: bool) ->
     assert kept_apart(run, spec(), mixed_places(spec(), 8)) is anywhere
 
 
+def test_how_many_streams_there_are_is_what_one_has_of_others() -> None:
+    def counted(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": late(feeds)["y"] + len(feeds["x"])}
+
+    def rounded(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": late(feeds)["y"] * np.float32(1 + 1e-6 * len(feeds["x"]))}
+
+    scenes = [same_place(8, FAR)]
+    assert kept_apart(counted, spec(), scenes) and not kept_apart(counted, spec(), scenes, fewer=counted)
+    assert kept_apart(rounded, spec(), scenes, fewer=rounded) and kept_apart(late, spec(), scenes, fewer=late)
+
+
 def test_what_comes_at_the_end_only_is_looked_at_if_asked_for() -> None:
     both = spec(outputs=(an_output(dims=OWN), an_output("last", ("B", 4))))
     one = spec(outputs=(both.outputs[0], type(both.outputs[1])(**{**vars(both.outputs[1]), "axis": None})))

@@ -35,7 +35,9 @@ class Batch:
     removes: Callable[[Node], bool] = lambda node: False  # does it remove axes for being of size 1?
 
 
-BATCH = Facet[Batch]("batch", "what it does with what follows from the number of streams", lambda _: Batch())
+BATCH = Facet[Batch](
+    "batch", "what it does with what follows from the number of streams", lambda trait: Batch(anew=trait.elementwise)
+)
 
 
 def _of(node: Node) -> Batch:

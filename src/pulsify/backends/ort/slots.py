@@ -165,7 +165,8 @@ def _computed_apart(on: Executable) -> bool:
     spec, program = on.spec, on.program
     warm = program.since * spec.pulse if on.steady is not None else 0  # where all that is remembered matters
     scenes = [same_place(warm, spec.unknown_length)]
-    return all(kept_apart(partial(_outcome, r), spec, scenes) for r in (on.runner, on.steady) if r is not None)
+    steps = [partial(_outcome, r) for r in (on.runner, on.steady) if r is not None]
+    return all(kept_apart(step, spec, scenes, fewer=step) for step in steps)
 
 
 def _outcome(runner: ort.InferenceSession, feeds: dict[str, Array]) -> dict[str, Array]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from pulsify.backends.grouping import alike, apart, at_most
-from pulsify.backends.neighbours import COUNT, Scene, kept_apart, mixed_places, same_place, warm_places
+from pulsify.backends.neighbours import COUNT, OWN, Run, Scene, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.seam import Array, Rows, Which, joined, parted
 from pulsify.backends.torch.graphs import Body
 from pulsify.backends.torch.mirror import Mirror, Sent, shared, wait
@@ -270,14 +270,18 @@ def pooled(on: Executable, most: int) -> Slots | None:
 
 def _tried(on: Executable) -> tuple[bool, bool]:
     """Streams at the same place, streams anywhere."""
-    spec, program, forms = on.spec, on.program, on.forms(COUNT)
+    spec, program, forms, fewer = on.spec, on.program, on.forms(COUNT), on.forms(len(OWN))
     warm = program.since * spec.pulse if forms.steady is not None else 0
 
-    def holds(form: Form | None, scenes: list[Scene], last: bool = False) -> bool:
-        return form is None or kept_apart(lambda feeds: _outcome(on, form, feeds), spec, scenes, last)
+    def runs(form: Form | None) -> Run | None:
+        return None if form is None else lambda feeds: _outcome(on, form, feeds)
+
+    def holds(form: Form | None, scenes: list[Scene], last: bool = False, fewer: Form | None = None) -> bool:
+        run = runs(form)
+        return run is None or kept_apart(run, spec, scenes, last, runs(fewer))
 
     alone = [same_place(warm, spec.unknown_length)]
-    if not (holds(forms.general, alone) and holds(forms.steady, alone)):
+    if not (holds(forms.general, alone, fewer=fewer.general) and holds(forms.steady, alone, fewer=fewer.steady)):
         return False, False
     if spec.position is None and spec.length is None:
         return True, True

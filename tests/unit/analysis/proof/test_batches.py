@@ -53,8 +53,8 @@ def test_what_grows_with_the_batch_is_fine() -> None:
 
 @pytest.mark.parametrize("op", [node("Mod", "b five", "m"), node("Min", "b five", "m")])
 def test_what_changes_otherwise_is_refused_or_noted(op: onnx.NodeProto) -> None:
-    """Read by a Cast, which is not computed anew in the stream."""
-    nodes = (op, node("Cast", "m", "v", to=7))
+    """Read by an Unsqueeze, which is not computed anew in the stream as elementwise operators are."""
+    nodes = (op, node("Unsqueeze", "m z1", "v"))
     ask = beside(*nodes)
     with pytest.raises(NotStreamable, match="how many streams there are") as caught:
         check_batches(ask, list(ask.model.nodes))
