@@ -48,18 +48,26 @@ class Places:
     """Where a write goes along one axis of the data, of `size` entries at the length that was read.
 
     listed: the places there. own: the axis of the table along which they are listed; None: a single place.
+    regular: they are as far apart at every length.
     """
 
     axis: int
     size: int
     listed: tuple[int, ...]
     own: int | None
+    regular: bool = True
 
     @property
     def step(self) -> int:
         """How far apart places are, in rising order; 0 if that differs."""
+        if not self.regular:
+            return 0
         steps = set(np.diff(self.listed).tolist()) or {1}
         return max(steps.pop(), 0) if len(steps) == 1 else 0
+
+    @property
+    def repeated(self) -> bool:
+        return len(set(self.listed)) < self.count
 
     @property
     def whole(self) -> bool:
@@ -152,8 +160,14 @@ def reading(node: Node, values: Mapping[str, Value]) -> Reading | None:
     constant = all(values[name].known for name in node.inputs)  # then so is the result
     if constant or not table.known or not 0 < size <= MOST or node.attr("reduction", "none") not in COMBINES:
         return None
-    listed = table.array.astype(np.int64)
-    return _listed_together(listed, data.dims) if node.op == "ScatterND" else _listed_along(node, listed, data.dims)
+    listed, axes = table.array.astype(np.int64), data.dims
+    read = _listed_together(listed, axes) if node.op == "ScatterND" else _listed_along(node, listed, axes)
+    return read if read and (combines(node) or not any(p.repeated for p in read)) else None
+
+
+def combines(node: Node) -> str:
+    """The operator by which updates and data become one; '' if updates replace the data."""
+    return COMBINES[node.attr("reduction", "none")]
 
 
 def _listed_together(table: Array, dims: tuple[int, ...]) -> Reading | None:
@@ -177,10 +191,7 @@ def _listed_along(node: Node, table: Array, dims: tuple[int, ...]) -> Reading | 
 
 def _along(column: Array, axis: int, size: int) -> Places | None:
     """Places on one axis of the data: a column of the table that differs along one of its axes at most."""
-    if (column < 0).any():
-        if (column >= 0).any():
-            return None
-        column = column + size
+    column = np.where(column < 0, column + size, column)
     differ = [i for i in range(column.ndim) if (column != column.take([0], i)).any()]
     if len(differ) > 1:
         return None
@@ -190,7 +201,7 @@ def _along(column: Array, axis: int, size: int) -> Places | None:
         else np.moveaxis(column, differ[0], 0).reshape(column.shape[differ[0]], -1)[:, 0]
     )
     listed = tuple(int(i) for i in first)
-    if len(set(listed)) < len(listed) or min(listed) < 0 or max(listed) >= size:
+    if min(listed) < 0 or max(listed) >= size:
         return None
     return Places(axis, size, listed, differ[0] if differ else None)
 
@@ -200,16 +211,24 @@ def _along(column: Array, axis: int, size: int) -> Places | None:
 
 @dataclass(frozen=True)
 class Along:
-    """Places along one axis as numbers of the length: the names of the first one, and of how many there are."""
+    """Places along one axis as numbers of the length: the names of the first one, and of how many there are.
+
+    behind: of a list of places, which of them are counted from the end of the axis.
+    """
 
     places: Places
     start: str
     count: str
+    behind: tuple[bool, ...] = ()
+    size_differs: bool = False
 
 
 def _numbers(write: Writer, now: Places, other: Places) -> Along:
     """The first place and the number of places, counted from the front or from the end of the axis."""
     data, table = write.node.inputs[:2]
+    if not now.step:
+        moved = tuple(a != b for a, b in zip(now.listed, other.listed, strict=True))
+        return Along(now, "", write.ints(now.count), moved, now.size != other.size)
     if now.count == other.count:
         count = write.ints(now.count)
     elif now.size - now.count == other.size - other.count:
@@ -232,26 +251,50 @@ def _numbers(write: Writer, now: Places, other: Places) -> Along:
     return Along(now, start, count)
 
 
-def _require(write: Writer, along: Along, negative: bool) -> None:
-    """At every length the table lists these places: so far apart from the first one, or these very ones."""
+def _require(write: Writer, along: Along, column: Array, few: bool) -> None:
+    """At every length the table lists these places: so far apart from the first one, or these very ones.
+
+    column: the places as the table has them, which may count from the end. few: they are as many at most lengths, but
+    fewer in short streams (y[..., -3:] of two frames).
+    """
     places, rank = along.places, write.table_rank
-    data, column = write.node.inputs[0], write.columns[places.axis] if write.columns else write.node.inputs[1]
+    data, table = write.node.inputs[0], write.columns[places.axis] if write.columns else write.node.inputs[1]
     if write.node.op == "ScatterND" and not write.columns:
-        column = write.slice(column, rank - 1, write.ints(places.axis), write.ints(places.axis + 1))
-    column = write.op("Cast", column, to=int(ir.DataType.INT64))
-    if negative:
-        column = write.op("Add", column, write.size(data, places.axis))
+        table = write.slice(table, rank - 1, write.ints(places.axis), write.ints(places.axis + 1))
+    table = write.op("Cast", table, to=int(ir.DataType.INT64))
+    if (column < 0).any():
+        wrapped = write.op("Add", table, write.size(data, places.axis))
+        if (column >= 0).any():
+            table = write.op("Where", write.op("Less", table, write.ints(0)), wrapped, table)
+        else:
+            table = wrapped
     if places.own is None:
         expected = along.start
     else:
-        write.require(write.op("Sub", write.size(write.node.inputs[1], places.own), along.count), 0)
+        count = write.size(write.node.inputs[1], places.own)
+        write.require(write.op("Sub", count, along.count), 0)
         if places.step:
-            index = write.op("Range", write.constant(0), write.scalar(along.count), write.constant(1))
+            index = write.op("Range", write.constant(0), write.scalar(count), write.constant(1))
             expected = write.op("Add", write.op("Mul", index, write.ints(places.step)), along.start)
         else:
-            expected = write.constant(list(places.listed))
+            expected = _listed(write, along)
         expected = write.with_axes("Unsqueeze", expected, [i for i in range(rank) if i != places.own])
-    write.require(write.op("Sub", column, expected), 0, everywhere=True)
+    off = write.op("Sub", table, expected)
+    if few:
+        write.require(write.op("ReduceMax", write.op("Abs", off), keepdims=0), 0)
+    else:
+        write.require(off, 0, everywhere=True)
+
+
+def _listed(write: Writer, along: Along) -> str:
+    """The places of a list, at any length."""
+    places, behind = along.places, np.array(along.behind)
+    listed = np.array(places.listed)
+    if not behind.any():
+        return write.constant(listed)
+    size = write.size(write.node.inputs[0], places.axis)
+    counted = write.op("Mul", size, write.constant(behind.astype(np.int64)))
+    return write.op("Add", counted, write.constant(np.where(behind, listed - places.size, listed)))
 
 
 def _columns(maker: Node | None, values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -268,33 +311,78 @@ def as_joins(
 ) -> Rewrite | None:
     """The write as joins; None if it is none. other: its places at another length. makers: nodes by their outputs."""
     now, table = reading(node, values), values[node.inputs[1]]
-    if now is None or [(p.own, p.step) for p in now] != [(p.own, p.step) for p in other]:
+    if now is None or [p.own for p in now] != [p.own for p in other]:
         return None
-    if any(not a.step and (a.listed, a.size) != (b.listed, b.size) for a, b in zip(now, other, strict=True)):
+    now = tuple(replace(a, regular=a.step == b.step) for a, b in zip(now, other, strict=True))
+    if not all(a.step or _alike(a, b) for a, b in zip(now, other, strict=True)):
         return None  # a list that goes with the length
     columns = _columns(makers.get(node.inputs[1]), values)
     write = Writer(node, len(values[node.inputs[0]].dims), len(table.dims), columns)
     along = [_numbers(write, a, b) for a, b in zip(now, other, strict=True)]
-    for each in along:
-        if node.inputs[1] not in constants:
+    pairs = list(zip(now, other, strict=True))
+    few = any(a.own is not None and a.count == b.count and a.size != b.size for a, b in pairs)
+    if node.inputs[1] not in constants:
+        for each in along:
             column = table.array[..., each.places.axis] if node.op == "ScatterND" else table.array
-            _require(write, each, bool((column < 0).any()))
+            _require(write, each, column, few)
     if node.op == "ScatterElements":
         for i in set(range(len(table.dims))) - {now[0].axis}:
             write.require(write.op("Sub", write.size(node.inputs[0], i), write.size(node.inputs[1], i)), 0)
-    written = node.inputs[2]
+    written = _before_reshape(write, values, makers) if few else node.inputs[2]
     if node.op == "ScatterND":
         written = _beside_data(write, written, now)
-    if combine := COMBINES[node.attr("reduction", "none")]:
-        there = node.inputs[0]
-        for each in along:
-            there = _taken(write, there, each)
-        written = write.op(combine, there, written)
-    return write.finish(_joined(write, along, written))
+    result = node.inputs[0]
+    for part, updates in _without_repeated(write, along, written):
+        if combine := combines(node):
+            there = result
+            for each in part:
+                there = _taken(write, there, each)
+            updates = write.op(combine, there, updates)
+        result = _joined(write, result, part, updates)
+    return write.finish(result)
+
+
+def _alike(a: Places, b: Places) -> bool:
+    """Are these the same places, each counted from the front or from the end of the axis?"""
+    if a.count != b.count:
+        return False
+    return all(i == j or i - a.size == j - b.size for i, j in zip(a.listed, b.listed, strict=True))
+
+
+def _without_repeated(write: Writer, along: list[Along], written: str) -> list[tuple[list[Along], str]]:
+    """Writes one after the other, none of which writes to one place twice."""
+    for n, each in enumerate(along):
+        listed = each.places.listed
+        turn = np.array([listed[:i].count(place) for i, place in enumerate(listed)])  # how often it was there before
+        if not turn.any():
+            continue
+        parts = []
+        for which in (np.flatnonzero(turn == i) for i in range(turn.max() + 1)):
+            behind = tuple(each.behind[i] for i in which)
+            regular = not each.size_differs or len(set(behind)) == 1
+            listed_here = tuple(listed[i] for i in which)
+            part = replace(each, places=replace(each.places, listed=listed_here, regular=regular), behind=behind)
+            first = write.slice(_listed(write, part), 0, write.ints(0), write.ints(1))
+            part = replace(part, start=first, count=write.ints(len(which)))
+            updates = write.op("Gather", written, write.constant(which), axis=each.places.axis)
+            parts += _without_repeated(write, [*along[:n], part, *along[n + 1 :]], updates)
+        return parts
+    return [(along, written)]
 
 
 # ---- writing
 
+
+def _before_reshape(write: Writer, values: Mapping[str, Value], makers: Mapping[str, Node]) -> str:
+    """Updates as they were before they were brought to the shape that they had already."""
+    updates = write.node.inputs[2]
+    maker = makers.get(updates)
+    while maker is not None and maker.op in ("Reshape", "Expand") and values[maker.inputs[0]].dims == values[updates].dims:
+        for axis in range(len(values[updates].dims)):
+            write.require(write.op("Sub", write.size(maker.inputs[0], axis), write.size(updates, axis)), 0)
+        updates = maker.inputs[0]
+        maker = makers.get(updates)
+    return updates
 
 def _beside_data(write: Writer, updates: str, places: Reading) -> str:
     """ScatterND's updates with an axis for each axis of the data."""
@@ -314,15 +402,15 @@ def _taken(write: Writer, x: str, along: Along) -> str:
         _require_whole(write, along)
         return x
     if not places.step:
-        return write.op("Gather", x, write.constant(list(places.listed)), axis=places.axis)
+        return write.op("Gather", x, _listed(write, along), axis=places.axis)
     last = write.op("Mul", write.op("Sub", along.count, write.ints(1)), write.ints(places.step))
     stop = write.op("Add", write.op("Add", along.start, last), write.ints(1))
     return write.slice(x, places.axis, along.start, stop, places.step)
 
 
-def _joined(write: Writer, along: Sequence[Along], written: str) -> str:
+def _joined(write: Writer, data: str, along: Sequence[Along], written: str) -> str:
     """The data with what is written in its place, axis by axis from the last one on."""
-    parts = [write.node.inputs[0]]
+    parts = [data]
     for each in along[:-1]:
         parts.append(_taken(write, parts[-1], each))
     for each, part in zip(reversed(along), reversed(parts), strict=True):
@@ -340,6 +428,8 @@ def _placed(write: Writer, x: str, written: str, along: Along) -> str:
         return _between(write, x, written, along)
     if places.step:
         return _spread_out(write, x, written, along)
+    if along.size_differs:
+        return _by_position(write, x, written, along)
     write.require(write.size(x, places.axis), places.size)
     index = np.arange(places.size)
     index[list(places.listed)] = places.size + np.arange(places.count)
@@ -374,7 +464,42 @@ def _spread_out(write: Writer, x: str, written: str, along: Along) -> str:
     last = write.op("Sub", along.count, one)
     inside = write.op("Equal", write.op("Add", write.op("Mul", number, step), along.start), index)
     inside = write.op("And", inside, write.op("LessOrEqual", number, last))
-    looked_up = write.op("Gather", written, write.op("Min", number, last), axis=places.axis)
+    stop = write.op("Add", write.op("Mul", last, step), along.start)
+    _require_at_least(write, write.op("Sub", write.size(x, places.axis), stop), 1)
+    _require_at_least(write, along.start, 0)
+    return _where(write, x, written, along, inside, write.op("Min", number, last))
+
+
+def _by_position(write: Writer, x: str, written: str, along: Along) -> str:
+    """Which entry of a list is written where, by how far that is from the front and from the end."""
+    places, behind, none = along.places, np.array(along.behind), along.places.count
+    size = write.size(x, places.axis)
+    index = write.op("Range", write.constant(0), write.scalar(size), write.constant(1))
+    sides, least = [], 0
+    for from_end in sorted(set(along.behind)):
+        which = np.flatnonzero(behind == from_end)
+        listed = np.array(places.listed)[which]
+        far = places.size - 1 - listed if from_end else listed
+        table = np.full(far.max() + 2, none)
+        table[far] = which
+        if from_end:
+            index = write.op("Sub", write.op("Sub", size, write.ints(1)), index)
+        sides.append(write.op("Gather", write.constant(table), write.op("Min", index, write.ints(far.max() + 1))))
+        least += int(far.max()) + 1
+    _require_at_least(write, size, least)
+    number = write.op("Min", *sides)
+    inside = write.op("Less", number, write.ints(none))
+    return _where(write, x, written, along, inside, write.op("Min", number, write.ints(none - 1)))
+
+
+def _require_at_least(write: Writer, number: str, least: int) -> None:
+    if number not in write.rewrite.constants:
+        write.require(write.op("Min", write.op("Sub", number, write.ints(least)), write.ints(0)), 0)
+
+
+def _where(write: Writer, x: str, written: str, along: Along, inside: str, number: str) -> str:
+    places = along.places
+    looked_up = write.op("Gather", written, number, axis=places.axis)
     behind = write.rank - places.axis - 1
     return write.op("Where", write.with_axes("Unsqueeze", inside, range(1, behind + 1)), looked_up, x)
 
