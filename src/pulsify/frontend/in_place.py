@@ -313,7 +313,7 @@ def as_joins(
     now, table = reading(node, values), values[node.inputs[1]]
     if now is None or [p.own for p in now] != [p.own for p in other]:
         return None
-    now = tuple(replace(a, regular=a.step == b.step) for a, b in zip(now, other, strict=True))
+    now = tuple(replace(a, regular=_regular(a, b)) for a, b in zip(now, other, strict=True))
     if not all(a.step or _alike(a, b) for a, b in zip(now, other, strict=True)):
         return None  # a list that goes with the length
     columns = _columns(makers.get(node.inputs[1]), values)
@@ -331,8 +331,11 @@ def as_joins(
     written = _before_reshape(write, values, makers) if few else node.inputs[2]
     if node.op == "ScatterND":
         written = _beside_data(write, written, now)
+    for each in along:
+        if not combines(node):
+            _require_apart(write, each)
     result = node.inputs[0]
-    for part, updates in _without_repeated(write, along, written):
+    for part, updates in _simple_writes(write, along, written):
         if combine := combines(node):
             there = result
             for each in part:
@@ -342,6 +345,11 @@ def as_joins(
     return write.finish(result)
 
 
+def _regular(a: Places, b: Places) -> bool:
+    """Are they as far apart at both lengths, and no list of a few that is counted from the end of time?"""
+    return a.step == b.step and not (a.step > 1 and a.count == b.count and a.listed[0] != b.listed[0])
+
+
 def _alike(a: Places, b: Places) -> bool:
     """Are these the same places, each counted from the front or from the end of the axis?"""
     if a.count != b.count:
@@ -349,25 +357,42 @@ def _alike(a: Places, b: Places) -> bool:
     return all(i == j or i - a.size == j - b.size for i, j in zip(a.listed, b.listed, strict=True))
 
 
-def _without_repeated(write: Writer, along: list[Along], written: str) -> list[tuple[list[Along], str]]:
-    """Writes one after the other, none of which writes to one place twice."""
+def _simple_writes(write: Writer, along: list[Along], written: str) -> list[tuple[list[Along], str]]:
+    """Writes one after the other: none goes to one place twice, and those counted from the end of time are alone."""
     for n, each in enumerate(along):
-        listed = each.places.listed
-        turn = np.array([listed[:i].count(place) for i, place in enumerate(listed)])  # how often it was there before
-        if not turn.any():
+        groups = _groups(each)
+        if len(groups) == 1:
             continue
         parts = []
-        for which in (np.flatnonzero(turn == i) for i in range(turn.max() + 1)):
-            behind = tuple(each.behind[i] for i in which)
-            regular = not each.size_differs or len(set(behind)) == 1
-            listed_here = tuple(listed[i] for i in which)
-            part = replace(each, places=replace(each.places, listed=listed_here, regular=regular), behind=behind)
+        for which in groups:
+            listed, behind = (tuple(of[i] for i in which) for of in (each.places.listed, each.behind))
+            part = replace(each, places=replace(each.places, listed=listed, regular=True), behind=behind)
             first = write.slice(_listed(write, part), 0, write.ints(0), write.ints(1))
             part = replace(part, start=first, count=write.ints(len(which)))
             updates = write.op("Gather", written, write.constant(which), axis=each.places.axis)
-            parts += _without_repeated(write, [*along[:n], part, *along[n + 1 :]], updates)
+            parts += _simple_writes(write, [*along[:n], part, *along[n + 1 :]], updates)
         return parts
     return [(along, written)]
+
+
+def _require_apart(write: Writer, along: Along) -> None:
+    """Places counted from the front and such that are counted from the end are not the same in short streams."""
+    if along.size_differs and any(along.behind) and not all(along.behind):
+        listed, size = along.places.listed, along.places.size
+        front = max(i for i, behind in zip(listed, along.behind, strict=True) if not behind)
+        end = max(size - i for i, behind in zip(listed, along.behind, strict=True) if behind)
+        _require_at_least(write, write.size(write.node.inputs[0], along.places.axis), front + 1 + end)
+
+
+def _groups(along: Along) -> list[list[int]]:
+    """Which entries of a list of places are written together."""
+    if along.places.step:
+        return [[*range(along.places.count)]]
+    groups, listed = dict[tuple[int, int], list[int]](), along.places.listed
+    for i, place in enumerate(listed):
+        alone = i + 1 if along.size_differs and along.behind[i] else 0
+        groups.setdefault((listed[:i].count(place), alone), []).append(i)
+    return list(groups.values())
 
 
 # ---- writing
@@ -471,23 +496,14 @@ def _spread_out(write: Writer, x: str, written: str, along: Along) -> str:
 
 
 def _by_position(write: Writer, x: str, written: str, along: Along) -> str:
-    """Which entry of a list is written where, by how far that is from the front and from the end."""
-    places, behind, none = along.places, np.array(along.behind), along.places.count
-    size = write.size(x, places.axis)
+    """A list of frames: which of its entries is written to a frame follows from the position."""
+    listed, none = np.array(along.places.listed), along.places.count
+    size = write.size(x, along.places.axis)
+    table = np.full(listed.max() + 2, none)
+    table[listed] = np.arange(none)
     index = write.op("Range", write.constant(0), write.scalar(size), write.constant(1))
-    sides, least = [], 0
-    for from_end in sorted(set(along.behind)):
-        which = np.flatnonzero(behind == from_end)
-        listed = np.array(places.listed)[which]
-        far = places.size - 1 - listed if from_end else listed
-        table = np.full(far.max() + 2, none)
-        table[far] = which
-        if from_end:
-            index = write.op("Sub", write.op("Sub", size, write.ints(1)), index)
-        sides.append(write.op("Gather", write.constant(table), write.op("Min", index, write.ints(far.max() + 1))))
-        least += int(far.max()) + 1
-    _require_at_least(write, size, least)
-    number = write.op("Min", *sides)
+    number = write.op("Gather", write.constant(table), write.op("Min", index, write.ints(len(table) - 1)))
+    _require_at_least(write, size, int(listed.max()) + 1)
     inside = write.op("Less", number, write.ints(none))
     return _where(write, x, written, along, inside, write.op("Min", number, write.ints(none - 1)))
 
