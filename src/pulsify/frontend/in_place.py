@@ -251,6 +251,36 @@ def _numbers(write: Writer, now: Places, other: Places) -> Along:
     return Along(now, start, count)
 
 
+def _counted(
+    column: str, values: Mapping[str, Value], constants: Container[str], makers: Mapping[str, Node]
+) -> str | None:
+    """The number n if a column is a range of 0 ... n - 1, cut by constants, and spread over other axes; else None."""
+    maker = makers.get(column)
+    while maker is not None and maker.op in ("Unsqueeze", "Expand", "Cast", "Reshape", "Identity"):
+        maker = makers.get(maker.inputs[0])
+    if maker is not None and maker.op == "Slice":
+        steps = maker.input(4)
+        if any(i and i not in constants for i in maker.inputs[1:]) or (steps and (values[steps].array != 1).any()):
+            return None
+        maker = makers.get(maker.inputs[0])
+    if maker is None or maker.op != "Range" or any(maker.inputs[i] not in constants for i in (0, 2)):
+        return None
+    start, step = (int(values[maker.inputs[i]].array.reshape(())) for i in (0, 2))
+    return maker.inputs[1] if (start, step) == (0, 1) else None
+
+
+def _require_counted(write: Writer, along: Along, limit: str, other: Reading) -> None:
+    """The range runs over the whole axis, and none of the places that are counted from an end lies outside."""
+    places = along.places
+    size = write.size(write.node.inputs[0], places.axis)
+    count = write.op("Reshape", write.op("Cast", limit, to=int(ir.DataType.INT64)), write.ints(1))
+    write.require(write.op("Sub", count, size), 0)
+    before = next(p for p in other if p.axis == places.axis)
+    if places.count == before.count and places.size != before.size:
+        from_front = places.listed[0] == before.listed[0]
+        _require_at_least(write, size, places.listed[-1] + 1 if from_front else places.size - places.listed[0])
+
+
 def _require(write: Writer, along: Along, column: Array, few: bool) -> None:
     """At every length the table lists these places: so far apart from the first one, or these very ones.
 
@@ -323,12 +353,17 @@ def as_joins(
     few = any(a.own is not None and a.count == b.count and a.size != b.size for a, b in pairs)
     if node.inputs[1] not in constants:
         for each in along:
-            column = table.array[..., each.places.axis] if node.op == "ScatterND" else table.array
-            _require(write, each, column, few)
+            column = columns[each.places.axis] if columns else node.inputs[1]
+            limit = _counted(column, values, constants, makers) if few else None
+            if limit is not None:
+                _require_counted(write, each, limit, other)
+            else:
+                listed = table.array[..., each.places.axis] if node.op == "ScatterND" else table.array
+                _require(write, each, listed, few)
     if node.op == "ScatterElements":
         for i in set(range(len(table.dims))) - {now[0].axis}:
             write.require(write.op("Sub", write.size(node.inputs[0], i), write.size(node.inputs[1], i)), 0)
-    written = _before_reshape(write, values, makers) if few else node.inputs[2]
+    written = _before_reshape(write, along, values, makers) if few else node.inputs[2]
     if node.op == "ScatterND":
         written = _beside_data(write, written, now)
     for each in along:
@@ -398,16 +433,21 @@ def _groups(along: Along) -> list[list[int]]:
 # ---- writing
 
 
-def _before_reshape(write: Writer, values: Mapping[str, Value], makers: Mapping[str, Node]) -> str:
+def _before_reshape(
+    write: Writer, along: Sequence[Along], values: Mapping[str, Value], makers: Mapping[str, Node]
+) -> str:
     """Updates as they were before they were brought to the shape that they had already."""
     updates = write.node.inputs[2]
-    maker = makers.get(updates)
-    while maker is not None and maker.op in ("Reshape", "Expand") and values[maker.inputs[0]].dims == values[updates].dims:
-        for axis in range(len(values[updates].dims)):
-            write.require(write.op("Sub", write.size(maker.inputs[0], axis), write.size(updates, axis)), 0)
-        updates = maker.inputs[0]
-        maker = makers.get(updates)
-    return updates
+    before, dims = updates, values[updates].dims
+    while (maker := makers.get(before)) is not None and maker.op in ("Reshape", "Expand"):
+        if values[maker.inputs[0]].dims != dims:
+            break
+        before = maker.inputs[0]
+    for each in along if before != updates and write.node.op == "ScatterND" else ():
+        if each.places.own is not None:
+            write.require(write.op("Sub", write.size(before, each.places.own), each.count), 0)
+    return before if write.node.op == "ScatterND" else updates
+
 
 def _beside_data(write: Writer, updates: str, places: Reading) -> str:
     """ScatterND's updates with an axis for each axis of the data."""

@@ -52,7 +52,9 @@ def choose_by_mask(model: ir.Model) -> None:
             mask = _without_expand(mask)
             if mask.dtype != ir.DataType.BOOL:
                 mask = before(node, "Cast", [mask], [ir.AttrInt64("to", ir.DataType.BOOL)])
-            instead(node, before(node, "Where", [mask, new, data]))
+            chosen = before(node, "Where", [mask, new, data])
+            chosen.shape = data.shape
+            instead(node, chosen)
 
 
 def _masked(mask: ir.Value, data: ir.Value) -> Masked:
@@ -88,10 +90,11 @@ def _without_expand(mask: ir.Value) -> ir.Value:
 
 def _as_large(x: ir.Value, data: ir.Value) -> bool:
     """Has it an entry for every entry of the data, and no others? One that is smaller would name a part of them."""
+    like = _before_writes(data)
     seen, todo = {x}, [x]
     while todo:
         value = todo.pop()
-        if value is data or _expanded_to(value, data) or _same_shape(value, data):
+        if any(value is d or _expanded_to(value, d) or _same_shape(value, d) for d in like):
             continue
         arrays = _arrays(value)  # as large as what it is made of
         if not arrays:
@@ -99,6 +102,23 @@ def _as_large(x: ir.Value, data: ir.Value) -> bool:
         todo += arrays - seen
         seen |= arrays
     return True
+
+
+def _before_writes(data: ir.Value) -> list[ir.Value]:
+    """The data, and what it was before earlier writes, which left its shape: exporters turn the axis to the front."""
+    found, value, perm = [data], data, tuple[int, ...]()
+    while (maker := value.producer()) is not None and maker.inputs[0] is not None:
+        if maker.op_type == "Transpose":
+            turn = tuple(maker.attributes.get_ints("perm", ()))
+            perm = tuple(turn[i] for i in perm) if perm else turn
+            if not turn:
+                break
+        elif maker.op_type not in ("ScatterND", "ScatterElements", "Identity"):
+            break
+        value = maker.inputs[0]
+        if perm == tuple(range(len(perm))):
+            found.append(value)
+    return found
 
 
 def _expanded_to(x: ir.Value, data: ir.Value) -> bool:
