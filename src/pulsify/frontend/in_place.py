@@ -351,10 +351,11 @@ def as_joins(
     along = [_numbers(write, a, b) for a, b in zip(now, other, strict=True)]
     pairs = list(zip(now, other, strict=True))
     few = any(a.own is not None and a.count == b.count and a.size != b.size for a, b in pairs)
+    cut = any(a.count == b.count and a.size != b.size for a, b in pairs)
     if node.inputs[1] not in constants:
         for each in along:
             column = columns[each.places.axis] if columns else node.inputs[1]
-            limit = _counted(column, values, constants, makers) if few else None
+            limit = _counted(column, values, constants, makers) if cut else None
             if limit is not None:
                 _require_counted(write, each, limit, other)
             else:
@@ -363,7 +364,7 @@ def as_joins(
     if node.op == "ScatterElements":
         for i in set(range(len(table.dims))) - {now[0].axis}:
             write.require(write.op("Sub", write.size(node.inputs[0], i), write.size(node.inputs[1], i)), 0)
-    written = _before_reshape(write, along, values, makers) if few else node.inputs[2]
+    written = _before_reshape(write, along, values, makers)
     if node.op == "ScatterND":
         written = _beside_data(write, written, now)
     for each in along:

@@ -21,6 +21,7 @@ import onnx_ir as ir
 from pulsify.core.traits import traits
 from pulsify.frontend.placing import before, instead
 
+WRITE = "pulsify.write"  # marks a choice that stands for a write: it is as large as its third input
 RESHAPES = ("Expand", "Reshape", "Squeeze", "Unsqueeze", "Identity")  # a list of what is written stays that list
 PARTS = ("Slice", "Gather", "Transpose", "Shape", "ReduceMean", "ReduceMax", "ReduceSum")  # of which masks are made
 
@@ -54,6 +55,7 @@ def choose_by_mask(model: ir.Model) -> None:
                 mask = before(node, "Cast", [mask], [ir.AttrInt64("to", ir.DataType.BOOL)])
             chosen = before(node, "Where", [mask, new, data])
             chosen.shape = data.shape
+            chosen.producer().meta[WRITE] = True
             instead(node, chosen)
 
 
@@ -113,6 +115,10 @@ def _before_writes(data: ir.Value) -> list[ir.Value]:
             perm = tuple(turn[i] for i in perm) if perm else turn
             if not turn:
                 break
+        elif WRITE in maker.meta:
+            value = maker.inputs[2]
+            found += [value] if perm == tuple(range(len(perm))) else []
+            continue
         elif maker.op_type not in ("ScatterND", "ScatterElements", "Identity"):
             break
         value = maker.inputs[0]
@@ -191,8 +197,10 @@ def _same(a: ir.Value | None, b: ir.Value | None, depth: int = 8) -> bool:
     kind = traits(first.op_type, first.domain)
     plain = (kind.elementwise and not kind.random) or first.op_type in (*RESHAPES, *PARTS)
     alike = plain and first.attributes == second.attributes and len(first.inputs) == len(second.inputs)
-    return alike and a.index() == b.index() and all(
-        _same(x, y, depth - 1) for x, y in zip(first.inputs, second.inputs, strict=True)
+    return (
+        alike
+        and a.index() == b.index()
+        and all(_same(x, y, depth - 1) for x, y in zip(first.inputs, second.inputs, strict=True))
     )
 
 

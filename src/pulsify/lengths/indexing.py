@@ -8,7 +8,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from pulsify.lengths.affine_array import ORIGIN, Pair, Spread, T, bounded, joined, joint, most, pair, plane, ragged, streamwise
+from pulsify.lengths.affine_array import (
+    ORIGIN,
+    Pair,
+    Spread,
+    T,
+    bounded,
+    joined,
+    joint,
+    most,
+    pair,
+    plane,
+    ragged,
+    streamwise,
+)
 from pulsify.lengths.series import Series, Unsure, aligned
 
 
