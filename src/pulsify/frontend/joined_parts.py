@@ -13,8 +13,8 @@ from collections.abc import Container, Mapping
 
 import numpy as np
 
-from pulsify.frontend.in_place import Rewrite, Value, Writer
 from pulsify.frontend.model import Decision, Node
+from pulsify.frontend.write_joins import Rewrite, Value, Writer
 
 
 def part_read(

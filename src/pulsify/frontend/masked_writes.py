@@ -55,7 +55,9 @@ def choose_by_mask(model: ir.Model) -> None:
                 mask = before(node, "Cast", [mask], [ir.AttrInt64("to", ir.DataType.BOOL)])
             chosen = before(node, "Where", [mask, new, data])
             chosen.shape = data.shape
-            chosen.producer().meta[WRITE] = True
+            maker = chosen.producer()
+            assert maker is not None
+            maker.meta[WRITE] = True
             instead(node, chosen)
 
 
@@ -115,13 +117,11 @@ def _before_writes(data: ir.Value) -> list[ir.Value]:
             perm = tuple(turn[i] for i in perm) if perm else turn
             if not turn:
                 break
-        elif WRITE in maker.meta:
-            value = maker.inputs[2]
-            found += [value] if perm == tuple(range(len(perm))) else []
-            continue
-        elif maker.op_type not in ("ScatterND", "ScatterElements", "Identity"):
+        elif WRITE not in maker.meta and maker.op_type not in ("ScatterND", "ScatterElements", "Identity"):
             break
-        value = maker.inputs[0]
+        before_it = maker.inputs[2 if WRITE in maker.meta else 0]
+        assert before_it is not None
+        value = before_it
         if perm == tuple(range(len(perm))):
             found.append(value)
     return found
@@ -174,8 +174,8 @@ def _everywhere(node: ir.Node, value: ir.Value, to: Masked, by_row: bool = False
 
 def _looks_up(node: ir.Node, to: Masked, by_row: bool) -> bool:
     """Does a GatherND list the very entries, or rows, that are written?"""
-    mask = _mask(node.inputs[1])
-    if mask is None or node.attributes.get_int("batch_dims", 0):
+    mask, batched = _mask(node.inputs[1]), node.attributes.get_int("batch_dims", 0)
+    if mask is None or batched:
         return False
     if by_row and to.rows is not None and _same(mask, to.rows):
         return True

@@ -19,12 +19,13 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, is_branch
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
-from pulsify.frontend.in_place import Reading, as_joins, is_write, reading
+from pulsify.frontend.in_place import as_joins, is_write, reading
 from pulsify.frontend.joined_parts import part_read
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node
 from pulsify.frontend.time import Lengths, TimeSpec
 from pulsify.frontend.unroll import first_turn, unrolled
+from pulsify.frontend.write_joins import Reading
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import BATCHES, RESIDUES, SCALES, Tracer
 from pulsify.trace.tied import tied, without_entries
