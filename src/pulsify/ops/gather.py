@@ -88,7 +88,9 @@ def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
         if per_stream:
             count = b.constant(np.array(size, dtype), "int")
             place = b.reshape(b.op("Mod", b.op("Add", place, count), count), [-1, window.frames])
-            return (gather_frames(ctx, emitted(table), place, layout, window.frames),)
+            rows_of_each = emitted(table)
+            assert rows_of_each is not None
+            return (gather_frames(ctx, rows_of_each, place, layout, window.frames),)
         return (b.op("Gather", emitted(table), place, axis=axis, name=node.name),)
 
     return Plan((Read(wire),), (layout if per_stream else known,), wire.length, emit)

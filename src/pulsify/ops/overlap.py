@@ -171,10 +171,10 @@ def scatter(ctx: Context, node: Node) -> Plan | None:
         return plan
     if node.attr("reduction", "none") != "add":
         by_data = ctx.ask.known(node.inputs[1]) is None
-        places = "the places that it writes to " + ("depend on the data" if by_data else "are no range of each axis")
+        why = "depend on the data" if by_data else "are no range of each axis"
         ctx.ask.refuse(
             node,
-            f"{places}, so frames may be written from any other frame",
+            f"the places that it writes to {why}, so frames may be written from any other frame",
             "write to a range of frames and channels, sum up (reduction='add'), or join the parts (torch.cat)",
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:
