@@ -1323,18 +1323,6 @@ def write_index_add() -> nn.Module:
     return Fn(lambda s, x: s.c(x).index_add(1, torch.tensor([0, 1, 0]), x[:, 2:5]), c=nn.Conv1d(6, 6, 1))
 
 
-@case([1, 6, "S"], note="views of a tensor are changed in place")
-def write_views() -> nn.Module:
-    def fn(y: Tensor) -> Tensor:
-        v = y[:, 2:4]
-        v += 1
-        for part in y.chunk(2, 1):
-            part.mul_(2)
-        return y
-
-    return Fn(lambda s, x: fn(s.c(x)), c=nn.Conv1d(6, 6, 1)).requires_grad_(False)
-
-
 def _layers_of_one_context(c: nn.Module, x: Tensor, context: Tensor, overlap: int = 0) -> Tensor:
     for i in (0, 2):
         y = torch.cat([context[..., max(i - overlap, 0) : i + 2], x], -1)
