@@ -17,6 +17,10 @@ from pulsify.frontend.model import Decision, Node
 from pulsify.frontend.write_joins import Rewrite, Value, Writer
 
 
+def reads_a_part(node: Node) -> bool:
+    return node.op == "Slice" and not node.domain
+
+
 def part_read(
     node: Node, values: Mapping[str, Value], makers: Mapping[str, Node], written: Container[str]
 ) -> Rewrite | None:
@@ -24,7 +28,7 @@ def part_read(
 
     written: names of values that writes are replaced by, along axes that do not go with the length.
     """
-    if node.op != "Slice" or node.domain or not all(values[i].known for i in node.inputs[1:] if i):
+    if not reads_a_part(node) or not all(values[i].known for i in node.inputs[1:] if i):
         return None
     rank = len(values[node.inputs[0]].dims)
     numbers = [values[i].array.reshape(-1).tolist() if i else None for i in node.inputs[1:]]

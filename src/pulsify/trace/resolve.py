@@ -20,7 +20,7 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, is_branch
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
 from pulsify.frontend.in_place import as_joins, is_write, reading
-from pulsify.frontend.joined_parts import part_read
+from pulsify.frontend.joined_parts import part_read, reads_a_part
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node
 from pulsify.frontend.time import Lengths, TimeSpec
@@ -142,7 +142,7 @@ class _Settling:
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
-            stays = not (_stands_for_others(node) or (self.written and node.op == "Slice"))
+            stays = not (_stands_for_others(node) or (self.written and reads_a_part(node)))
             whole = looping or stays or (only_of_data(node) and values[node.inputs[0]].known)
             replaced = None if whole else self._replaced(node, values, inside)
             if replaced is None:
@@ -184,7 +184,7 @@ class _Settling:
             if all(a.whole or a.size == b.size for a, b in zip(read, other, strict=True)):
                 self.written.update(o for n in joins.nodes for o in n.outputs)
             return joins.nodes, joins.constants
-        if node.op == "Slice":
+        if reads_a_part(node):
             part = part_read(node, values, self.makers, self.written)
             if part is None:
                 return None
