@@ -1276,6 +1276,117 @@ def mask_input_unbounded() -> nn.Module:
     return Masked(attend, q=nn.Linear(16, 16))
 
 
+# --------------------------------------------------------- in-place assignment
+def writes(fn: Callable[[Tensor], Tensor]) -> nn.Module:
+    """In-place writes into what a linear layer makes of every frame."""
+    return Fn(lambda s, x: fn(s.l(x)), l=nn.Linear(6, 6)).requires_grad_(False)
+
+
+@case([1, 6, "S"], note="ranges, single entries and every second of the channels")
+def write_channels() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        y[:, :2] = 2 * y[:, 2:4]
+        y[:, -1] *= 0.5
+        y = y.index_copy(1, torch.tensor([4, 0]), y[:, 1:3])
+        y[:, 1::2] += 1
+        return y.index_fill(1, torch.tensor([4]), 1.5)
+
+    return Fn(lambda s, x: fn(s.c(x)), c=nn.Conv1d(6, 6, 1)).requires_grad_(False)
+
+
+@case([1, "S", 6], note="a list of frames, the first and the last few, every third of them")
+def write_frames() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        y[:, [4, 0, 1]] = torch.arange(18.0).reshape(1, 3, 6)
+        y[:, :3] *= 2
+        y[:, 1::3] = -1
+        y[:, -2:] = 0
+        return y
+
+    return writes(fn)
+
+
+@case([1, 6, "S"], note="entries by a mask that is computed twice, and by one of another value")
+def write_masked() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        z = 2 * y
+        y[y > 0.5] = -y[y > 0.5]
+        mask = z < 0
+        y[mask] = z[mask]
+        return y.masked_scatter(mask, y[mask])
+
+    return Fn(lambda s, x: fn(s.c(x)), c=nn.Conv1d(6, 6, 3, padding=1)).requires_grad_(False)
+
+
+@case([1, 6, "S"], note="a sum into channels, one of them twice")
+def write_index_add() -> nn.Module:
+    return Fn(lambda s, x: s.c(x).index_add(1, torch.tensor([0, 1, 0]), x[:, 2:5]), c=nn.Conv1d(6, 6, 1))
+
+
+def _layers_of_one_context(c: nn.Module, x: Tensor, context: Tensor, overlap: int = 0) -> Tensor:
+    for i in (0, 2):
+        y = torch.cat([context[..., max(i - overlap, 0) : i + 2], x], -1)
+        context[..., i : i + 2] = y[..., -2:]
+        x = x + c(y)[..., -x.shape[-1] :]
+    return x
+
+
+@case([1, 6, "S"], note="one tensor holds the context of all layers")
+def write_context() -> nn.Module:
+    fn = lambda s, x: _layers_of_one_context(s.c, x, torch.zeros(1, 6, 4))  # noqa: E731
+    return Fn(fn, c=nn.Conv1d(6, 6, 3)).requires_grad_(False)
+
+
+@case([1, 6, "S"], streamable=False, note="a layer reads the context that another has written: its last frames")
+def write_context_shared() -> nn.Module:
+    fn = lambda s, x: _layers_of_one_context(s.c, x, torch.zeros(1, 6, 4), overlap=1)  # noqa: E731
+    return Fn(fn, c=nn.Conv1d(6, 6, 3)).requires_grad_(False)
+
+
+@case([1, "S", 6], note="some channels from the next frame, some from the one before")
+def write_temporal_shift() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        out = torch.zeros_like(y)
+        out[:, :-1, :2] = y[:, 1:, :2]
+        out[:, 1:, 2:4] = y[:, :-1, 2:4]
+        out[:, :, 4:] = y[:, :, 4:]
+        return out
+
+    return writes(fn)
+
+
+@case([1, "S", 6], note="the gates of a mixture of experts: the two best of a frame")
+def write_gates() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        values, places = y.topk(2, -1)
+        return torch.zeros_like(y).scatter(-1, places, values.softmax(-1))
+
+    return writes(fn)
+
+
+@case([1, "S", 6], streamable=False, note="gates of the two best frames of the whole stream")
+def write_gates_of_frames() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        values, places = y.topk(2, 1)
+        return torch.zeros_like(y).scatter(1, places, values)
+
+    return writes(fn)
+
+
+@case([1, 6, "S"], streamable=False, note="the n-th entry of the mask takes the n-th of the source, of any frame")
+def write_masked_scatter() -> nn.Module:
+    return Fn(lambda s, x: s.c(x).masked_scatter(x < 0, -x), c=nn.Conv1d(6, 6, 1))
+
+
+@case([1, "S", 6], streamable=False, note="frames written in reverse")
+def write_reversed() -> nn.Module:
+    def fn(y: Tensor) -> Tensor:
+        y[:, torch.arange(y.shape[1] - 1, -1, -1)] = 2 * y
+        return y
+
+    return writes(fn)
+
+
 # ------------------------------------------------------------- larger, for speed
 @case([1, 64, "S"], pulse=8, length=800, note="24 causal gated layers, 64 channels (hey_snips scale)")
 def wavenet_large() -> nn.Module:

@@ -16,128 +16,30 @@ axis. Whatever was read off has to be so at every length: it is kept as a `Decis
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.frontend.model import Decision, Node, make_node
+from pulsify.frontend.model import Node
+from pulsify.frontend.write_joins import (
+    COMBINES,
+    Along,
+    Array,
+    Places,
+    Reading,
+    Rewrite,
+    Value,
+    Writer,
+    beside_data,
+    combines,
+    joined,
+    listed_places,
+    require_at_least,
+    taken,
+)
 
-Array = np.ndarray[Any, Any]
-COMBINES = {"none": "", "add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
-LAST = np.iinfo(np.int64).max
 MOST = 1 << 22  # entries of a table that is read
-
-
-class Value(Protocol):
-    """What is known of a value at one length."""
-
-    @property
-    def known(self) -> bool: ...
-    @property
-    def dtype(self) -> ir.DataType: ...
-    @property
-    def dims(self) -> tuple[int, ...]: ...
-    @property
-    def array(self) -> Array: ...
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a write goes along one axis of the data, of `size` entries at the length that was read.
-
-    listed: the places there. own: the axis of the table along which they are listed; None: a single place.
-    """
-
-    axis: int
-    size: int
-    listed: tuple[int, ...]
-    own: int | None
-
-    @property
-    def step(self) -> int:
-        """How far apart places are, in rising order; 0 if that differs."""
-        steps = set(np.diff(self.listed).tolist()) or {1}
-        return max(steps.pop(), 0) if len(steps) == 1 else 0
-
-    @property
-    def whole(self) -> bool:
-        return self.listed == tuple(range(self.size))
-
-    @property
-    def count(self) -> int:
-        return len(self.listed)
-
-    @property
-    def behind(self) -> int:
-        """How many entries come after the last place."""
-        return self.size - self.listed[-1] - 1
-
-
-Reading = tuple[Places, ...]  # of all axes that a table names places on
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """The nodes that stand for a write, their constants, and what must be so at every length."""
-
-    nodes: list[Node]
-    constants: dict[str, ir.TensorProtocol]
-    decisions: list[Decision]
-
-
-@dataclass(eq=False)
-class Writer:
-    """Nodes in place of `node`, one after the other."""
-
-    node: Node
-    rank: int  # of the data
-    table_rank: int
-    columns: tuple[str, ...] = ()  # what ScatterND's table is joined from, one for each axis of the data
-    rewrite: Rewrite = field(default_factory=lambda: Rewrite([], {}, []))
-
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        name = f"{self.node.name}/constant_{len(self.rewrite.constants)}"
-        self.rewrite.constants[name] = ir.tensor(np.asarray(value, dtype), name=name)
-        return name
-
-    def op(self, op: str, *inputs: str, **attrs: Any) -> str:
-        name = f"{self.node.name}/{op.lower()}_{len(self.rewrite.nodes)}"
-        self.rewrite.nodes.append(make_node(op, inputs, name, self.node.version, **attrs))
-        return name
-
-    def ints(self, *values: int) -> str:
-        return self.constant(values)
-
-    def scalar(self, number: str) -> str:
-        """An array of one number without its axis."""
-        return self.op("Reshape", number, self.constant([]))
-
-    def slice(self, x: str, axis: int, start: str, stop: str, step: int = 1) -> str:
-        return self.op("Slice", x, start, stop, self.constant([axis]), self.constant([step]))
-
-    def size(self, x: str, axis: int) -> str:
-        """The size of an axis, as an array of one number."""
-        return self.op("Gather", self.op("Shape", x), self.constant([axis]), axis=0)
-
-    def with_axes(self, op: str, x: str, axes: Sequence[int]) -> str:
-        """Squeeze or Unsqueeze."""
-        if not axes:
-            return x
-        if self.node.version >= 13:
-            return self.op(op, x, self.constant(list(axes)))
-        return self.op(op, x, axes=list(axes))
-
-    def require(self, number: str, taken: int, everywhere: bool = False) -> None:
-        """The number has to be this at every length. everywhere: it is an array, and every entry has to."""
-        if number not in self.rewrite.constants:
-            decision = Decision(self.node.name, self.node.op, number, None, taken, everywhere)
-            self.rewrite.decisions.append(decision)
-
-    def finish(self, result: str) -> Rewrite:
-        self.rewrite.nodes.append(make_node("Identity", [result], self.node.outputs[0], self.node.version))
-        return self.rewrite
 
 
 def is_write(node: Node) -> bool:
@@ -152,8 +54,9 @@ def reading(node: Node, values: Mapping[str, Value]) -> Reading | None:
     constant = all(values[name].known for name in node.inputs)  # then so is the result
     if constant or not table.known or not 0 < size <= MOST or node.attr("reduction", "none") not in COMBINES:
         return None
-    listed = table.array.astype(np.int64)
-    return _listed_together(listed, data.dims) if node.op == "ScatterND" else _listed_along(node, listed, data.dims)
+    listed, axes = table.array.astype(np.int64), data.dims
+    read = _listed_together(listed, axes) if node.op == "ScatterND" else _listed_along(node, listed, axes)
+    return read if read and (combines(node) or not any(p.repeated for p in read)) else None
 
 
 def _listed_together(table: Array, dims: tuple[int, ...]) -> Reading | None:
@@ -177,10 +80,7 @@ def _listed_along(node: Node, table: Array, dims: tuple[int, ...]) -> Reading | 
 
 def _along(column: Array, axis: int, size: int) -> Places | None:
     """Places on one axis of the data: a column of the table that differs along one of its axes at most."""
-    if (column < 0).any():
-        if (column >= 0).any():
-            return None
-        column = column + size
+    column = np.where(column < 0, column + size, column)
     differ = [i for i in range(column.ndim) if (column != column.take([0], i)).any()]
     if len(differ) > 1:
         return None
@@ -190,7 +90,7 @@ def _along(column: Array, axis: int, size: int) -> Places | None:
         else np.moveaxis(column, differ[0], 0).reshape(column.shape[differ[0]], -1)[:, 0]
     )
     listed = tuple(int(i) for i in first)
-    if len(set(listed)) < len(listed) or min(listed) < 0 or max(listed) >= size:
+    if min(listed) < 0 or max(listed) >= size:
         return None
     return Places(axis, size, listed, differ[0] if differ else None)
 
@@ -198,18 +98,12 @@ def _along(column: Array, axis: int, size: int) -> Places | None:
 # ---- numbers that follow from the length
 
 
-@dataclass(frozen=True)
-class Along:
-    """Places along one axis as numbers of the length: the names of the first one, and of how many there are."""
-
-    places: Places
-    start: str
-    count: str
-
-
 def _numbers(write: Writer, now: Places, other: Places) -> Along:
     """The first place and the number of places, counted from the front or from the end of the axis."""
     data, table = write.node.inputs[:2]
+    if not now.step:
+        moved = tuple(a != b for a, b in zip(now.listed, other.listed, strict=True))
+        return Along(now, "", write.ints(now.count), moved, now.size != other.size)
     if now.count == other.count:
         count = write.ints(now.count)
     elif now.size - now.count == other.size - other.count:
@@ -232,26 +126,69 @@ def _numbers(write: Writer, now: Places, other: Places) -> Along:
     return Along(now, start, count)
 
 
-def _require(write: Writer, along: Along, negative: bool) -> None:
-    """At every length the table lists these places: so far apart from the first one, or these very ones."""
+def _counted(
+    column: str, values: Mapping[str, Value], constants: Container[str], makers: Mapping[str, Node]
+) -> str | None:
+    """The number n if a column is a range of 0 ... n - 1, cut by constants, and spread over other axes; else None."""
+    maker = makers.get(column)
+    while maker is not None and maker.op in ("Unsqueeze", "Expand", "Cast", "Reshape", "Identity"):
+        maker = makers.get(maker.inputs[0])
+    if maker is not None and maker.op == "Slice":
+        steps = maker.input(4)
+        if any(i and i not in constants for i in maker.inputs[1:]) or (steps and (values[steps].array != 1).any()):
+            return None
+        maker = makers.get(maker.inputs[0])
+    if maker is None or maker.op != "Range" or any(maker.inputs[i] not in constants for i in (0, 2)):
+        return None
+    start, step = (int(values[maker.inputs[i]].array.reshape(())) for i in (0, 2))
+    return maker.inputs[1] if (start, step) == (0, 1) else None
+
+
+def _require_counted(write: Writer, along: Along, limit: str, other: Reading) -> None:
+    """The range runs over the whole axis, and none of the places that are counted from an end lies outside."""
+    places = along.places
+    size = write.size(write.node.inputs[0], places.axis)
+    count = write.op("Reshape", write.op("Cast", limit, to=int(ir.DataType.INT64)), write.ints(1))
+    write.require(write.op("Sub", count, size), 0)
+    before = next(p for p in other if p.axis == places.axis)
+    if places.count == before.count and places.size != before.size:
+        from_front = places.listed[0] == before.listed[0]
+        require_at_least(write, size, places.listed[-1] + 1 if from_front else places.size - places.listed[0])
+
+
+def _require(write: Writer, along: Along, column: Array, few: bool) -> None:
+    """At every length the table lists these places: so far apart from the first one, or these very ones.
+
+    column: the places as the table has them, which may count from the end. few: they are as many at most lengths, but
+    fewer in short streams (y[..., -3:] of two frames).
+    """
     places, rank = along.places, write.table_rank
-    data, column = write.node.inputs[0], write.columns[places.axis] if write.columns else write.node.inputs[1]
+    data, table = write.node.inputs[0], write.columns[places.axis] if write.columns else write.node.inputs[1]
     if write.node.op == "ScatterND" and not write.columns:
-        column = write.slice(column, rank - 1, write.ints(places.axis), write.ints(places.axis + 1))
-    column = write.op("Cast", column, to=int(ir.DataType.INT64))
-    if negative:
-        column = write.op("Add", column, write.size(data, places.axis))
+        table = write.slice(table, rank - 1, write.ints(places.axis), write.ints(places.axis + 1))
+    table = write.op("Cast", table, to=int(ir.DataType.INT64))
+    if (column < 0).any():
+        wrapped = write.op("Add", table, write.size(data, places.axis))
+        if (column >= 0).any():
+            table = write.op("Where", write.op("Less", table, write.ints(0)), wrapped, table)
+        else:
+            table = wrapped
     if places.own is None:
         expected = along.start
     else:
-        write.require(write.op("Sub", write.size(write.node.inputs[1], places.own), along.count), 0)
+        count = write.size(write.node.inputs[1], places.own)
+        write.require(write.op("Sub", count, along.count), 0)
         if places.step:
-            index = write.op("Range", write.constant(0), write.scalar(along.count), write.constant(1))
+            index = write.op("Range", write.constant(0), write.scalar(count), write.constant(1))
             expected = write.op("Add", write.op("Mul", index, write.ints(places.step)), along.start)
         else:
-            expected = write.constant(list(places.listed))
+            expected = listed_places(write, along)
         expected = write.with_axes("Unsqueeze", expected, [i for i in range(rank) if i != places.own])
-    write.require(write.op("Sub", column, expected), 0, everywhere=True)
+    off = write.op("Sub", table, expected)
+    if few:
+        write.require(write.op("ReduceMax", write.op("Abs", off), keepdims=0), 0)
+    else:
+        write.require(off, 0, everywhere=True)
 
 
 def _columns(maker: Node | None, values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -268,117 +205,110 @@ def as_joins(
 ) -> Rewrite | None:
     """The write as joins; None if it is none. other: its places at another length. makers: nodes by their outputs."""
     now, table = reading(node, values), values[node.inputs[1]]
-    if now is None or [(p.own, p.step) for p in now] != [(p.own, p.step) for p in other]:
+    if now is None or [p.own for p in now] != [p.own for p in other]:
         return None
-    if any(not a.step and (a.listed, a.size) != (b.listed, b.size) for a, b in zip(now, other, strict=True)):
+    now = tuple(replace(a, regular=_regular(a, b)) for a, b in zip(now, other, strict=True))
+    if not all(a.step or _alike(a, b) for a, b in zip(now, other, strict=True)):
         return None  # a list that goes with the length
     columns = _columns(makers.get(node.inputs[1]), values)
     write = Writer(node, len(values[node.inputs[0]].dims), len(table.dims), columns)
     along = [_numbers(write, a, b) for a, b in zip(now, other, strict=True)]
-    for each in along:
-        if node.inputs[1] not in constants:
-            column = table.array[..., each.places.axis] if node.op == "ScatterND" else table.array
-            _require(write, each, bool((column < 0).any()))
+    pairs = list(zip(now, other, strict=True))
+    few = any(a.own is not None and a.count == b.count and a.size != b.size for a, b in pairs)
+    cut = any(a.count == b.count and a.size != b.size for a, b in pairs)
+    if node.inputs[1] not in constants:
+        for each in along:
+            column = columns[each.places.axis] if columns else node.inputs[1]
+            limit = _counted(column, values, constants, makers) if cut else None
+            if limit is not None:
+                _require_counted(write, each, limit, other)
+            else:
+                listed = table.array[..., each.places.axis] if node.op == "ScatterND" else table.array
+                _require(write, each, listed, few)
     if node.op == "ScatterElements":
         for i in set(range(len(table.dims))) - {now[0].axis}:
             write.require(write.op("Sub", write.size(node.inputs[0], i), write.size(node.inputs[1], i)), 0)
-    written = node.inputs[2]
+    written = _before_reshape(write, along, values, makers)
     if node.op == "ScatterND":
-        written = _beside_data(write, written, now)
-    if combine := COMBINES[node.attr("reduction", "none")]:
-        there = node.inputs[0]
-        for each in along:
-            there = _taken(write, there, each)
-        written = write.op(combine, there, written)
-    return write.finish(_joined(write, along, written))
+        written = beside_data(write, written, now)
+    for each in along:
+        if not combines(node):
+            _require_apart(write, each)
+    result = node.inputs[0]
+    for part, updates in _simple_writes(write, along, written):
+        if combine := combines(node):
+            there = result
+            for each in part:
+                there = taken(write, there, each)
+            updates = write.op(combine, there, updates)
+        result = joined(write, result, part, updates)
+    return write.finish(result)
+
+
+def _regular(a: Places, b: Places) -> bool:
+    """Are they as far apart at both lengths, and no list of a few that is counted from the end of time?"""
+    return a.step == b.step and not (a.step > 1 and a.count == b.count and a.listed[0] != b.listed[0])
+
+
+def _alike(a: Places, b: Places) -> bool:
+    """Are these the same places, each counted from the front or from the end of the axis?"""
+    if a.count != b.count:
+        return False
+    return all(i == j or i - a.size == j - b.size for i, j in zip(a.listed, b.listed, strict=True))
+
+
+def _simple_writes(write: Writer, along: list[Along], written: str) -> list[tuple[list[Along], str]]:
+    """Writes one after the other: none goes to one place twice, and those counted from the end of time are alone."""
+    for n, each in enumerate(along):
+        groups = _groups(each)
+        if len(groups) == 1:
+            continue
+        parts = []
+        for which in groups:
+            listed, behind = tuple(each.places.listed[i] for i in which), tuple(each.behind[i] for i in which)
+            part = replace(each, places=replace(each.places, listed=listed, regular=True), behind=behind)
+            first = write.slice(listed_places(write, part), 0, write.ints(0), write.ints(1))
+            part = replace(part, start=first, count=write.ints(len(which)))
+            updates = write.op("Gather", written, write.constant(which), axis=each.places.axis)
+            parts += _simple_writes(write, [*along[:n], part, *along[n + 1 :]], updates)
+        return parts
+    return [(along, written)]
+
+
+def _require_apart(write: Writer, along: Along) -> None:
+    """Places counted from the front and such that are counted from the end are not the same in short streams."""
+    if along.size_differs and any(along.behind) and not all(along.behind):
+        listed, size = along.places.listed, along.places.size
+        front = max(i for i, behind in zip(listed, along.behind, strict=True) if not behind)
+        end = max(size - i for i, behind in zip(listed, along.behind, strict=True) if behind)
+        require_at_least(write, write.size(write.node.inputs[0], along.places.axis), front + 1 + end)
+
+
+def _groups(along: Along) -> list[list[int]]:
+    """Which entries of a list of places are written together."""
+    if along.places.step:
+        return [[*range(along.places.count)]]
+    groups, listed = dict[tuple[int, int], list[int]](), along.places.listed
+    for i, place in enumerate(listed):
+        alone = i + 1 if along.size_differs and along.behind[i] else 0
+        groups.setdefault((listed[:i].count(place), alone), []).append(i)
+    return list(groups.values())
 
 
 # ---- writing
 
 
-def _beside_data(write: Writer, updates: str, places: Reading) -> str:
-    """ScatterND's updates with an axis for each axis of the data."""
-    owned, rank = [p.own for p in places if p.own is not None], write.table_rank - 1
-    x = write.with_axes("Squeeze", updates, [i for i in range(rank) if i not in owned])
-    order = [sorted(owned).index(i) for i in owned]
-    if order != sorted(order):
-        behind = range(len(owned), len(owned) + write.rank - len(places))
-        x = write.op("Transpose", x, perm=[*order, *behind])
-    return write.with_axes("Unsqueeze", x, [p.axis for p in places if p.own is None])
-
-
-def _taken(write: Writer, x: str, along: Along) -> str:
-    """The part of x along one axis that is written to."""
-    places = along.places
-    if places.whole:
-        _require_whole(write, along)
-        return x
-    if not places.step:
-        return write.op("Gather", x, write.constant(list(places.listed)), axis=places.axis)
-    last = write.op("Mul", write.op("Sub", along.count, write.ints(1)), write.ints(places.step))
-    stop = write.op("Add", write.op("Add", along.start, last), write.ints(1))
-    return write.slice(x, places.axis, along.start, stop, places.step)
-
-
-def _joined(write: Writer, along: Sequence[Along], written: str) -> str:
-    """The data with what is written in its place, axis by axis from the last one on."""
-    parts = [write.node.inputs[0]]
-    for each in along[:-1]:
-        parts.append(_taken(write, parts[-1], each))
-    for each, part in zip(reversed(along), reversed(parts), strict=True):
-        written = _placed(write, part, written, each)
-    return written
-
-
-def _placed(write: Writer, x: str, written: str, along: Along) -> str:
-    """x with other entries at some places of one axis."""
-    places = along.places
-    if places.whole:
-        _require_whole(write, along)
-        return written
-    if places.step == 1:
-        return _between(write, x, written, along)
-    if places.step:
-        return _spread_out(write, x, written, along)
-    write.require(write.size(x, places.axis), places.size)
-    index = np.arange(places.size)
-    index[list(places.listed)] = places.size + np.arange(places.count)
-    both = write.op("Concat", x, written, axis=places.axis)
-    return write.op("Gather", both, write.constant(index), axis=places.axis)
-
-
-def _between(write: Writer, x: str, written: str, along: Along) -> str:
-    """In front of what is written and behind it the data stays; an end without entries is left out."""
-    places, parts = along.places, [written]
-    if places.listed[0]:
-        parts.insert(0, write.slice(x, places.axis, write.ints(0), along.start))
-    else:
-        write.require(along.start, 0)
-    stop = write.op("Add", along.start, along.count)
-    if places.behind:
-        parts.append(write.slice(x, places.axis, stop, write.ints(LAST)))
-    else:
-        write.require(write.op("Sub", write.size(x, places.axis), stop), 0)
-    joined = write.op("Concat", *parts, axis=places.axis)
-    write.require(write.op("Sub", write.size(joined, places.axis), write.size(x, places.axis)), 0)  # none is outside
-    return joined
-
-
-def _spread_out(write: Writer, x: str, written: str, along: Along) -> str:
-    """Every few entries one is written: those are looked up, and chosen by their place."""
-    places, one = along.places, write.ints(1)
-    size = write.scalar(write.size(x, places.axis))
-    index = write.op("Range", write.constant(0), size, write.constant(1))
-    back, step = write.op("Sub", index, along.start), write.ints(places.step)
-    number = write.op("Div", write.op("Max", back, write.ints(0)), step)
-    last = write.op("Sub", along.count, one)
-    inside = write.op("Equal", write.op("Add", write.op("Mul", number, step), along.start), index)
-    inside = write.op("And", inside, write.op("LessOrEqual", number, last))
-    looked_up = write.op("Gather", written, write.op("Min", number, last), axis=places.axis)
-    behind = write.rank - places.axis - 1
-    return write.op("Where", write.with_axes("Unsqueeze", inside, range(1, behind + 1)), looked_up, x)
-
-
-def _require_whole(write: Writer, along: Along) -> None:
-    write.require(along.start, 0)
-    write.require(write.op("Sub", write.size(write.node.inputs[0], along.places.axis), along.count), 0)
+def _before_reshape(
+    write: Writer, along: Sequence[Along], values: Mapping[str, Value], makers: Mapping[str, Node]
+) -> str:
+    """Updates as they were before they were brought to the shape that they had already."""
+    updates = write.node.inputs[2]
+    before, dims = updates, values[updates].dims
+    while (maker := makers.get(before)) is not None and maker.op in ("Reshape", "Expand"):
+        if values[maker.inputs[0]].dims != dims:
+            break
+        before = maker.inputs[0]
+    for each in along if before != updates and write.node.op == "ScatterND" else ():
+        if each.places.own is not None:
+            write.require(write.op("Sub", write.size(before, each.places.own), each.count), 0)
+    return before if write.node.op == "ScatterND" else updates

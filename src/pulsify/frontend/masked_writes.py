@@ -6,32 +6,75 @@ the data. Entry by entry it is the same as a choice:
     places = Transpose(NonZero(m))
     new    = Mul(GatherND(y, places), 0.1)       -->      Where(m, Mul(y, 0.1), y)
     y      = ScatterND(y, places, new)
+
+A mask of whole rows (y[m] = 0 with m of [B, T] and y of [B, T, C]) is spread over them: Expand(Unsqueeze(m), Shape(y)).
+What is written is then listed row by row, [n, C], and flattened.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.traits import traits
 from pulsify.frontend.placing import before, instead
 
+WRITE = "pulsify.write"  # marks a choice that stands for a write: it is as large as its third input
 RESHAPES = ("Expand", "Reshape", "Squeeze", "Unsqueeze", "Identity")  # a list of what is written stays that list
+PARTS = ("Slice", "Gather", "Transpose", "Shape", "ReduceMean", "ReduceMax", "ReduceSum")  # of which masks are made
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Where a write goes: `mask` has an entry for every entry of the data.
+
+    rows: the mask of whole rows that it was spread from, if it was; inner: how many axes a row has.
+    """
+
+    mask: ir.Value
+    data: ir.Value
+    rows: ir.Value | None = None
+    inner: int = 0
 
 
 def choose_by_mask(model: ir.Model) -> None:
     """In place, in the main graph and in bodies."""
     for node in list(model.graph.all_nodes()):
-        if node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx") or "reduction" in node.attributes:
+        if node.op_type != "ScatterND" or node.domain not in ("", "ai.onnx"):
             continue
         data, places, updates = node.inputs
-        mask = _mask(places)
-        if data is None or updates is None or mask is None or not _as_large(mask, data):
+        mask, replaced = _mask(places), node.attributes.get_string("reduction", "none") == "none"
+        if data is None or updates is None or mask is None or not replaced or not _as_large(mask, data):
             continue
-        new = _everywhere(node, updates, _without_expand(mask), data)
+        new = _everywhere(node, updates, _masked(mask, data))
         if new is not None:
+            mask = _without_expand(mask)
             if mask.dtype != ir.DataType.BOOL:
                 mask = before(node, "Cast", [mask], [ir.AttrInt64("to", ir.DataType.BOOL)])
-            instead(node, before(node, "Where", [mask, new, data]))
+            chosen = before(node, "Where", [mask, new, data])
+            chosen.shape = data.shape
+            maker = chosen.producer()
+            assert maker is not None
+            maker.meta[WRITE] = True
+            instead(node, chosen)
+
+
+def _masked(mask: ir.Value, data: ir.Value) -> Masked:
+    """The mask, and the rows that it is spread from."""
+    spread = _without_expand(mask)
+    maker = spread.producer()
+    if maker is None or maker.op_type != "Unsqueeze" or len(maker.inputs) < 2 or maker.inputs[1] is None:
+        return Masked(mask, data)
+    axes = maker.inputs[1].const_value
+    last = [] if axes is None else sorted(axes.numpy().reshape(-1).tolist())
+    rows = maker.inputs[0]
+    ranks_known = rows is not None and rows.shape is not None and data.shape is not None
+    fits = not ranks_known or len(rows.shape) + len(last) == len(data.shape)  # type: ignore[union-attr,arg-type]
+    if not last or last != list(range(-len(last), 0)) or not fits:
+        return Masked(mask, data)
+    return Masked(mask, data, rows, len(last))
 
 
 def _mask(places: ir.Value | None) -> ir.Value | None:
@@ -51,10 +94,11 @@ def _without_expand(mask: ir.Value) -> ir.Value:
 
 def _as_large(x: ir.Value, data: ir.Value) -> bool:
     """Has it an entry for every entry of the data, and no others? One that is smaller would name a part of them."""
+    like = _before_writes(data)
     seen, todo = {x}, [x]
     while todo:
         value = todo.pop()
-        if value is data or _expanded_to(value, data) or _same_shape(value, data):
+        if any(value is d or _expanded_to(value, d) or _same_shape(value, d) for d in like):
             continue
         arrays = _arrays(value)  # as large as what it is made of
         if not arrays:
@@ -64,12 +108,33 @@ def _as_large(x: ir.Value, data: ir.Value) -> bool:
     return True
 
 
+def _before_writes(data: ir.Value) -> list[ir.Value]:
+    """The data, and what it was before earlier writes, which left its shape: exporters turn the axis to the front."""
+    found, value, perm = [data], data, tuple[int, ...]()
+    while (maker := value.producer()) is not None and maker.inputs[0] is not None:
+        if maker.op_type == "Transpose":
+            turn = tuple(maker.attributes.get_ints("perm", ()))
+            perm = tuple(turn[i] for i in perm) if perm else turn
+            if not turn:
+                break
+        elif WRITE not in maker.meta and maker.op_type not in ("ScatterND", "ScatterElements", "Identity"):
+            break
+        before_it = maker.inputs[2 if WRITE in maker.meta else 0]
+        assert before_it is not None
+        value = before_it
+        if perm == tuple(range(len(perm))):
+            found.append(value)
+    return found
+
+
 def _expanded_to(x: ir.Value, data: ir.Value) -> bool:
     maker = x.producer()
     if maker is None or maker.op_type != "Expand" or maker.inputs[1] is None:
         return False
     shape = maker.inputs[1].producer()
-    return shape is not None and shape.op_type == "Shape" and shape.inputs[0] is data and not shape.attributes
+    if shape is None or shape.op_type != "Shape" or shape.inputs[0] is not data:
+        return False
+    return not shape.attributes.get_int("start", 0) and "end" not in shape.attributes
 
 
 def _same_shape(a: ir.Value, b: ir.Value) -> bool:
@@ -87,26 +152,56 @@ def _arrays(x: ir.Value) -> set[ir.Value]:
     return {i for i in maker.inputs if i is not None and (i.const_value is None or i.const_value.size != 1)}
 
 
-def _everywhere(node: ir.Node, value: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value | None:
-    """What is written, for all entries; None if it is not made entry by entry."""
+def _everywhere(node: ir.Node, value: ir.Value, to: Masked, by_row: bool = False) -> ir.Value | None:
+    """What is written, for all entries; None if it is not made entry by entry. by_row: it may be a list of rows."""
     if value.const_value is not None:
-        return value if value.const_value.size == 1 else None
+        array = value.const_value
+        return value if array.size == 1 or (by_row and len(array.shape) <= to.inner) else None
     maker = value.producer()
     if maker is None or maker.inputs[0] is None:
         return None
     if maker.op_type == "GatherND":
-        looked_up = _mask(maker.inputs[1])
-        batched = maker.attributes.get_int("batch_dims", 0)
-        same = looked_up is not None and _without_expand(looked_up) is mask and not batched
-        return maker.inputs[0] if same and _as_large(maker.inputs[0], data) else None
+        return maker.inputs[0] if _looks_up(maker, to, by_row) and _as_large(maker.inputs[0], to.data) else None
     if maker.op_type in RESHAPES or (maker.op_type == "Slice" and _from_the_first(maker)):
-        return _everywhere(node, maker.inputs[0], mask, data)
+        return _everywhere(node, maker.inputs[0], to, by_row or (maker.op_type == "Reshape" and to.rows is not None))
     if not traits(maker.op_type, maker.domain).elementwise or len(maker.outputs) != 1:
         return None
-    inputs = [_everywhere(node, i, mask, data) if i is not None else None for i in maker.inputs]
+    inputs = [_everywhere(node, i, to, by_row) if i is not None else None for i in maker.inputs]
     if any(new is None and old is not None for new, old in zip(inputs, maker.inputs, strict=True)):
         return None
     return before(node, maker.op_type, inputs, list(maker.attributes.values()))
+
+
+def _looks_up(node: ir.Node, to: Masked, by_row: bool) -> bool:
+    """Does a GatherND list the very entries, or rows, that are written?"""
+    mask, batched = _mask(node.inputs[1]), node.attributes.get_int("batch_dims", 0)
+    if mask is None or batched:
+        return False
+    if by_row and to.rows is not None and _same(mask, to.rows):
+        return True
+    return _same(_without_expand(mask), _without_expand(to.mask))
+
+
+def _same(a: ir.Value | None, b: ir.Value | None, depth: int = 8) -> bool:
+    """Are these one value, or made alike? Masks are often computed twice: y[y > 2] = -y[y > 2]."""
+    if a is b:
+        return True
+    if a is None or b is None or not depth:
+        return False
+    if a.const_value is not None and b.const_value is not None:
+        x, y = a.const_value.numpy(), b.const_value.numpy()
+        return x.dtype == y.dtype and np.array_equal(x, y)
+    first, second = a.producer(), b.producer()
+    if first is None or second is None or first.op_identifier() != second.op_identifier():
+        return False
+    kind = traits(first.op_type, first.domain)
+    plain = (kind.elementwise and not kind.random) or first.op_type in (*RESHAPES, *PARTS)
+    alike = plain and first.attributes == second.attributes and len(first.inputs) == len(second.inputs)
+    return (
+        alike
+        and a.index() == b.index()
+        and all(_same(x, y, depth - 1) for x, y in zip(first.inputs, second.inputs, strict=True))
+    )
 
 
 def _from_the_first(node: ir.Node) -> bool:

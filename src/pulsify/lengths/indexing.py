@@ -8,7 +8,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from pulsify.lengths.affine_array import ORIGIN, Pair, Spread, T, joined, joint, most, pair, plane, ragged, streamwise
+from pulsify.lengths.affine_array import (
+    ORIGIN,
+    Pair,
+    Spread,
+    T,
+    bounded,
+    joined,
+    joint,
+    most,
+    pair,
+    plane,
+    ragged,
+    streamwise,
+)
 from pulsify.lengths.series import Series, Unsure, aligned
 
 
@@ -52,6 +65,7 @@ def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool 
     wraps: some places may be negative, and count from the end.
     """
     own = {c: to[c] for c in range(v.rank) if c != axis and c in to}
+    at = _without_short_axes(at)
     reach = most(at) / float(v.rate(axis))
     where = _stands(v, axis, at)
     slope = {(own[c] if c >= 0 else c): q for c, q in v.slope.items() if c != axis}
@@ -81,6 +95,16 @@ def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool 
         near=joined([near, at.near if axis in v.uses else {}]),
         uses=uses,
     )
+
+
+def _without_short_axes(at: Spread) -> Spread:
+    """Places that go on along an axis that does not grow lie within a few of each other: no slope."""
+    fixed = {c for c, s in enumerate(at.sizes) if s.constant}
+    ends = [float(q) * (float(at.sizes[c].item) - 1) for c, q in at.slope.items() if c in fixed]
+    lo, hi = (sum(pick(0.0, e) for e in ends) for pick in (min, max))
+    slope = {c: q for c, q in at.slope.items() if c not in fixed}
+    at = replace(at, slope=slope, lo=at.lo + lo, hi=at.hi + hi, uses=at.uses - fixed)
+    return bounded(at, [c for c in slope if c >= 0 and not at.sizes[c].growth])
 
 
 def _wrapped(v: Spread, axis: int, at: Spread, own: Mapping[int, int]) -> dict[Pair, float]:

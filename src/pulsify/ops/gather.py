@@ -77,16 +77,37 @@ def _looked_up(ctx: Context, node: Node, index: str, axis: int) -> Plan:
     rows = _frames_inside(ctx, node, index, size)
     if rows is not None:
         wire = replace(wire, table_rows=rows if wire.table_rows is None else min(rows, wire.table_rows))
-    layout, table = ctx.ask.layout(node, node.outputs[0], wire.layout.outer), ctx.ask.operand(node, node.inputs[0])
+    table, per_stream = ctx.ask.operand(node, node.inputs[0]), _has_rows_per_stream(ctx, node, wire, axis)
+    layout = ctx.ask.layout(node, node.outputs[0], (1, 1) if per_stream else wire.layout.outer)
     known = Layout(tuple(1 if s < 0 else s for s in layout.sizes), layout.axis, layout.outer)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, dtype = ctx.builder, ctx.ask.dtype(index).numpy()
         place = b.op("Max", values[0], b.constant(np.array(-size, dtype), "int"))  # below zero: from the table's end
         place = b.op("Min", place, b.constant(np.array(size - 1, dtype), "int"))
+        if per_stream:
+            count = b.constant(np.array(size, dtype), "int")
+            place = b.reshape(b.op("Mod", b.op("Add", place, count), count), [-1, window.frames])
+            rows_of_each = emitted(table)
+            assert rows_of_each is not None
+            return (gather_frames(ctx, rows_of_each, place, layout, window.frames),)
         return (b.op("Gather", emitted(table), place, axis=axis, name=node.name),)
 
-    return Plan((Read(wire),), (known,), wire.length, emit)
+    return Plan((Read(wire),), (layout if per_stream else known,), wire.length, emit)
+
+
+def _has_rows_per_stream(ctx: Context, node: Node, wire: Wire, axis: int) -> bool:
+    """Has the table an axis of the batch, so that each stream looks up its own rows, at its own places?"""
+    sizes = ctx.ask.sizes_static(node.inputs[0])
+    if all(s >= 0 for s in sizes) or not wire.layout.folded:
+        return False
+    if sizes[axis] < 0:
+        ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)
+    if wire.layout.rank > 1:
+        ctx.ask.refuse(
+            node, "each stream has a table of its own, looked up at several places a frame", ctx.ask.fix_batch()
+        )
+    return True
 
 
 def _frames_inside(ctx: Context, node: Node, index: str, size: int) -> int | None:

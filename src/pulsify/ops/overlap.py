@@ -170,9 +170,11 @@ def scatter(ctx: Context, node: Node) -> Plan | None:
     if node.op == "ScatterElements" and (plan := _frame_by_frame(ctx, node, axis)) is not None:
         return plan
     if node.attr("reduction", "none") != "add":
+        by_data = ctx.ask.known(node.inputs[1]) is None
+        why = "depend on the data" if by_data else "are no range of each axis"
         ctx.ask.refuse(
             node,
-            "the places that it writes to are no range of each axis, so frames may be written from any other frame",
+            f"the places that it writes to {why}, so frames may be written from any other frame",
             "write to a range of frames and channels, sum up (reduction='add'), or join the parts (torch.cat)",
         )
     if updates is None or base is None or updates.layout.axis != axis or base.layout.axis != axis:

@@ -305,7 +305,7 @@ class Evaluator:
                     "the size of its output depends on the data",
                     node=node.name,
                     op=node.op,
-                    hint="cut, pad and shape by amounts that are constant or follow from the length",
+                    hint=CHOOSE if by == "data" and ins[0] is not None and ins[0].dtype == ir.DataType.BOOL else SIZES,
                     kind=Kind.DATA,
                 )
             dims = corrected(node, ins, dims)
@@ -315,6 +315,10 @@ class Evaluator:
                 raise Empty(node, dims)
             out[name] = (ir.DataType(t.elem_type), dims)
         return out
+
+
+CHOOSE = "choose entry by entry, torch.where(mask, new, x), in place of a list of the entries where a mask holds"
+SIZES = "cut, pad and shape by amounts that are constant or follow from the length"
 
 
 def _random(node: Node) -> bool:

@@ -19,11 +19,13 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, is_branch
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
-from pulsify.frontend.in_place import Reading, as_joins, is_write, reading
+from pulsify.frontend.in_place import as_joins, is_write, reading
+from pulsify.frontend.joined_parts import part_read, reads_a_part
 from pulsify.frontend.loop_ports import looped
 from pulsify.frontend.model import Decision, Model, Node
 from pulsify.frontend.time import Lengths, TimeSpec
 from pulsify.frontend.unroll import first_turn, unrolled
+from pulsify.frontend.write_joins import Reading
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import BATCHES, RESIDUES, SCALES, Tracer
 from pulsify.trace.tied import tied, without_entries
@@ -129,6 +131,7 @@ class _Settling:
     read: dict[str, Reading] = field(default_factory=dict)  # where nodes write, at this length
     numbers: set[str] = field(default_factory=set)  # of the turns of loops, and what is known of each turn
     makers: dict[str, Node] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)  # values that writes into axes of fixed size are replaced by
 
     def settle(self, given: Sequence[Node], values: dict[str, Traced], inside: bool = False) -> list[Node]:
         """The nodes that stand for these. inside: of a body, where every loop is written out."""
@@ -139,7 +142,8 @@ class _Settling:
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
-            whole = looping or not _stands_for_others(node) or (only_of_data(node) and values[node.inputs[0]].known)
+            stays = not (_stands_for_others(node) or (self.written and reads_a_part(node)))
+            whole = looping or stays or (only_of_data(node) and values[node.inputs[0]].known)
             replaced = None if whole else self._replaced(node, values, inside)
             if replaced is None:
                 self.evaluator.step(node, values)
@@ -177,7 +181,15 @@ class _Settling:
             if joins is None:
                 return None
             self.decisions += joins.decisions
+            if all(a.whole or a.size == b.size for a, b in zip(read, other, strict=True)):
+                self.written.update(o for n in joins.nodes for o in n.outputs)
             return joins.nodes, joins.constants
+        if reads_a_part(node):
+            part = part_read(node, values, self.makers, self.written)
+            if part is None:
+                return None
+            self.decisions += part.decisions
+            return part.nodes, part.constants
         types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
         return written_out(node, types, self.model.opset_imports.get("", 0))
 
