@@ -30,6 +30,7 @@ from pulsify.lengths.series import LONGEST, MOST, Series, TooFar, Unsure
 Array = np.ndarray[Any, Any]
 T, ORIGIN = -1, -2  # coordinates; axes are 0, 1, ...
 Pair = tuple[int, int]
+Key = tuple[Pair, bool]  # a pair of axes (a, b), and whether b lies behind a or in front of it
 FAR = math.inf
 LOW = -500.0  # what is as low as this may be a mask
 TINY = 1e-30  # what is smaller may be rounded to zero
@@ -63,6 +64,7 @@ class Spread:
     rises: bool = False  # it is |a line| times a number: it only rises, or only falls, away from where that is zero
     apart: float = 0.0  # if that is known: where it is not zero it is so far from it (0: it may be rounded to zero,
     # past some place on a line and not before, which nobody needs to know who looks further than that)
+    beyond: dict[Key, Any] = field(default_factory=dict, init=False)  # far from the diagonal, see lengths/beyond
 
     def __post_init__(self) -> None:
         """An axis ends where its size says: from where on that goes on evenly, and how it repeats, is part of it."""

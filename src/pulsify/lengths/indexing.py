@@ -22,6 +22,7 @@ from pulsify.lengths.affine_array import (
     ragged,
     streamwise,
 )
+from pulsify.lengths.beyond import kept, moved
 from pulsify.lengths.series import Series, Unsure, aligned
 
 
@@ -49,7 +50,7 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
     def at(c: int) -> int:
         return to[c] if c >= 0 else c
 
-    return replace(
+    out = replace(
         v,
         sizes=sizes,
         slope={at(c): q for c, q in v.slope.items()},
@@ -57,6 +58,7 @@ def moved_axes(v: Spread, to: Mapping[int, int], sizes: tuple[Series, ...]) -> S
         uses=frozenset(at(c) for c in v.uses),
         hide=None if v.hide is None else {pair(at(a), at(b)): g for (a, b), g in v.hide.items()},
     )
+    return kept(out, moved({k: s for k, s in v.beyond.items() if to.keys() >= set(k[0])}, at))
 
 
 def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool = False) -> Spread:

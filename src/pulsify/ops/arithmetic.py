@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
-
-from pulsify.analysis.mask_cells import CELLS, CellLaw
+from pulsify.analysis.mask_cells import CELLS
+from pulsify.analysis.mask_cells import CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
-from pulsify.analysis.values.choices import EXTREME, TERMS, Extreme, Sum, Terms
-from pulsify.analysis.values.elementwise import (
-    Array,
-    Function,
-    as_whole,
-    beside,
-    beside_number,
-    binary,
-    computed,
-    each,
-    extreme,
-    factor,
-    folded,
-    of_spreads,
-    one_number,
-    plain,
-    rising,
-    with_curves,
-)
-from pulsify.analysis.values.follow import FEW, VALUES, Fixed, Follower, Value
+from pulsify.analysis.values.choices import EXTREME
+from pulsify.analysis.values.choices import Extreme
+from pulsify.analysis.values.choices import Sum
+from pulsify.analysis.values.choices import TERMS
+from pulsify.analysis.values.choices import Terms
+from pulsify.analysis.values.elementwise import Array
+from pulsify.analysis.values.elementwise import Function
+from pulsify.analysis.values.elementwise import as_whole
+from pulsify.analysis.values.elementwise import beside
+from pulsify.analysis.values.elementwise import beside_number
+from pulsify.analysis.values.elementwise import binary
+from pulsify.analysis.values.elementwise import computed
+from pulsify.analysis.values.elementwise import each
+from pulsify.analysis.values.elementwise import extreme
+from pulsify.analysis.values.elementwise import factor
+from pulsify.analysis.values.elementwise import folded
+from pulsify.analysis.values.elementwise import of_spreads
+from pulsify.analysis.values.elementwise import one_number
+from pulsify.analysis.values.elementwise import plain
+from pulsify.analysis.values.elementwise import rising
+from pulsify.analysis.values.elementwise import with_curves
+from pulsify.analysis.values.follow import FEW
+from pulsify.analysis.values.follow import Fixed
+from pulsify.analysis.values.follow import Follower
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.follow import Value
+from pulsify.analysis.values.sides import SIDES
+from pulsify.analysis.values.sides import of_sides
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import beyond
 from pulsify.lengths import rounding as whole
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
-from pulsify.lengths.curves import Curve, Number, curved
-from pulsify.lengths.series import Series, Unsure
+from pulsify.lengths.beyond import LAST
+from pulsify.lengths.beyond import Side
+from pulsify.lengths.curves import Curve
+from pulsify.lengths.curves import Number
+from pulsify.lengths.curves import curved
+from pulsify.lengths.series import Series
+from pulsify.lengths.series import Unsure
 from pulsify.ops import late
 from pulsify.ops.late import LATE
 from pulsify.trace import sides
-from pulsify.trace.evaluate import DIGITS, exact, rounds
-from pulsify.trace.sides import DROWNED, NUMBERS, of_known
-from pulsify.trace.usage import ROLE, SIGNS, Count, Role, Use, Walk
+from pulsify.trace.evaluate import DIGITS
+from pulsify.trace.evaluate import exact
+from pulsify.trace.evaluate import rounds
+from pulsify.trace.sides import DROWNED
+from pulsify.trace.sides import NUMBERS
+from pulsify.trace.sides import of_known
+from pulsify.trace.usage import Count
+from pulsify.trace.usage import ROLE
+from pulsify.trace.usage import Role
+from pulsify.trace.usage import SIGNS
+from pulsify.trace.usage import Use
+from pulsify.trace.usage import Walk
+from typing import Any
+import math
+import numpy as np
 
 
 # ---- roles of inputs
@@ -302,3 +324,24 @@ CELLS.add(
 
 # ---- frames joined with a value of the whole stream
 LATE.add({"Mul": late.multiplied, "Div": late.divided, "Pow": late.raised})
+
+
+@SIDES("Pow")
+def power_sides(node: Node, sides: list[Side], digits: int) -> Side:
+    base = sides[0].number
+    if base is None or base <= 0 or base == 1:
+        return beyond.any_function(sides)
+    return beyond.exponential(sides, math.log(base), LAST[digits])
+
+
+SIDES.add(
+    {
+        "Add": of_sides(lambda sides: beyond.added(sides, (1, 1))),
+        "Sub": of_sides(lambda sides: beyond.added(sides, (1, -1))),
+        "Mul": of_sides(beyond.multiplied),
+        "Neg": of_sides(beyond.negative),
+        "Abs": of_sides(beyond.absolute),
+        "Min": of_sides(lambda sides: beyond.folded(sides, least=True)),
+        "Max": of_sides(lambda sides: beyond.folded(sides, least=False)),
+    }
+)

@@ -18,12 +18,15 @@ from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.choices import TERMS, Sum, Terms
 from pulsify.analysis.values.elementwise import Array, Function, as_whole, compared_with_zero, each, extreme, function
 from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
+from pulsify.analysis.values.sides import SIDES, of_sides
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import beyond
 from pulsify.lengths import rounding as whole
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.beyond import Side
 from pulsify.lengths.curves import Curve, Number
 from pulsify.lengths.float_limits import Drift, digits_of
 from pulsify.lengths.series import Unsure
@@ -110,6 +113,34 @@ def clip_values(f: Follower, node: Node, ins: list[Value]) -> Value:
 def _constant(value: float) -> Fixed:
     array = np.array(value)
     return Fixed("", (), lambda: array)
+
+
+@SIDES("Clip")
+def clip_sides(node: Node, sides: list[Side], _: int) -> Side:
+    low, high = len(node.inputs) > 1 and bool(node.inputs[1]), len(node.inputs) > 2 and bool(node.inputs[2])
+    bounds = [(s, bool(n)) for n, s in zip([n for n, there in enumerate((low, high)) if there], sides[1:], strict=True)]
+    attributes = [(beyond.number(float(x)), n == "max") for n in ("min", "max") if (x := node.attr(n)) is not None]
+    out = sides[0]
+    for bound, least in [*bounds, *attributes]:
+        out = beyond.extreme([out, bound], least)
+    return out
+
+
+@SIDES("Cast", "CastLike")
+def cast_sides(node: Node, sides: list[Side], _: int) -> Side:
+    x = sides[:1]
+    if x[0].number in (0.0, 1.0):
+        return x[0]
+    whole = node.op == "Cast" and not ir.DataType(node.attr("to")).is_floating_point()
+    return beyond.any_function(x) if whole else beyond.as_number(x)
+
+
+SIDES.add(
+    {
+        "Exp": lambda _, sides, digits: beyond.exponential(sides, 1.0, beyond.LAST[digits]),
+        "Identity": of_sides(lambda sides: sides[0]),
+    }
+)
 
 
 @VALUES(*ROUNDINGS)

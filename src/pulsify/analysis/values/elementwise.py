@@ -14,13 +14,13 @@ from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.beyond import LAST
 from pulsify.lengths.curves import Curve, Number, curved
 from pulsify.lengths.indexing import met, moved_axes
 from pulsify.lengths.series import Series, Unsure
 from pulsify.trace.traced import known
 
 Array = np.ndarray[Any, Any]
-LAST = {8: 110.0, 11: 20.0, 24: 110.0, 53: 760.0}  # by digits: exp(x) is zero, or infinite, further out
 
 
 def beside(f: Follower, values: list[Value]) -> tuple[list[Spread], tuple[Series, ...]]:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.analysis.values.sides import with_its_sides
 from pulsify.core.facet import Facet
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
+from pulsify.lengths.beyond import kept
 from pulsify.lengths.curves import Number
 from pulsify.lengths.float_limits import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
 from pulsify.lengths.series import Series, Unsure, constant
@@ -120,12 +122,16 @@ class Follower:
             if not hasattr(problem, "node"):
                 problem.node = node  # type: ignore[attr-defined]
             raise
-        return self._settled(node, name, result)
+        made = self._settled(node, name, result)
+        if isinstance(made, Spread) and len(made.times) > 1:
+            made = with_its_sides(node, made, [self.spread(v) for v in inputs if v is not None])
+        return made
 
     def _settled(self, node: Node, name: str, made: Any) -> Value:
         if isinstance(made, list):
             made = made[list(node.outputs).index(name)]
         dtype = self.first(name).dtype
+        beyond = made.beyond if isinstance(made, Spread) else {}
         if isinstance(made, Spread):
             floating = dtype.is_floating_point()
             digits = digits_of(dtype) if floating else Drift().digits
@@ -135,7 +141,7 @@ class Follower:
             array = np.array([c.item for c in made.cells.flat]).reshape(made.dims)
             limit = min((c.limit for c in made.cells.flat), default=one.LONGEST)
             return Fixed(name, made.dims, lambda: array.astype(dtype.numpy()), limit)
-        return made
+        return kept(made, beyond) if isinstance(made, Spread) else made
 
     def sizes_of(self, name: str) -> tuple[Series, ...]:
         if not self.first(name).known:
@@ -281,7 +287,9 @@ def _fixed_spread(array: Array, unit: int) -> Spread:
     floating = array.dtype.kind == "f"
     if not array.size or array.dtype.kind not in "biuf":
         return Spread(sizes, lo=-FAR, hi=FAR, floating=floating)
-    lo, hi = float(np.nanmin(array)), float(np.nanmax(array))
+    lo, hi = float(np.min(array)), float(np.max(array))
+    if math.isnan(lo):
+        return Spread(sizes, lo=-FAR, hi=FAR, floating=floating)
     if not floating and max(abs(lo), abs(hi)) >= EXACT:
         return Spread(sizes, lo=-FAR, hi=FAR)
     drift = Drift(OF_SIZE.get(array.dtype.itemsize, 24) if floating else 24)
