@@ -31,10 +31,11 @@ class CellLaw:
     """What an operator does to cells.
 
     kind: of cells (i, j) of its inputs, entry by entry, it makes cell (i, j); or it chooses one of them; it moves the
-    cells of its first input elsewhere; it joins heads, or mixes them; it normalises rows or columns.
+    cells of its first input elsewhere; it joins heads, mixes them, or adds them up by weights; it normalises rows or
+    columns.
     """
 
-    kind: Literal["entries", "chooses", "moves", "joins", "mixes", "normalises"]
+    kind: Literal["entries", "chooses", "moves", "joins", "mixes", "weighs", "normalises"]
     same: bool = False  # cells are of the same data as before, changed in no way but the type
     negates: bool = False
     inverts: bool = False  # what was true is false
@@ -392,6 +393,13 @@ def joined(parts: Sequence[Cells]) -> Cells:
             min(out.margin, c.margin), hidden, min(out.above, c.above),
         )  # fmt: skip
     return out
+
+
+def weighed_up(c: Cells) -> Cells:
+    """Sums over heads by weights that are data: nothing of nothing; what was added to others, nobody knows."""
+    nothing = ~c.live & (c.value == 0)
+    value = np.where(nothing | (c.live & (c.value == 0)), 0, np.nan).astype(np.float32)
+    return replace(c, live=~nothing, value=value, above=-math.inf)
 
 
 def mixed(c: Cells, compute: Callable[[Array], Array], keeps: bool) -> Cells:

@@ -21,6 +21,7 @@ from pulsify.analysis.template import in_step
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.core.traits import traits
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
@@ -185,7 +186,7 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
             continue
         run = ctx.ask.traces.longest
         law = CELLS.of(node)
-        if law is not None and law.kind == "chooses" and not run[node.inputs[0]].known:
+        if law is not None and law.kind == "chooses" and _hides_by_data(ctx, node):
             return NotStreamable(
                 f"its mask '{node.inputs[0]}' depends on the data, so nothing bounds how far attention looks",
                 node=node.name, op=node.op,
@@ -195,6 +196,21 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
         seen.update(fields)
         todo.extend(fields)
     return None
+
+
+def _hides_by_data(ctx: Context, choice: Node) -> bool:
+    """Does a choice go by data, and not by what it chooses itself (torch sets weights that are no number to zero)?"""
+    mask, run = choice.inputs[0], ctx.ask.traces.longest
+    if run[mask].known:
+        return False
+    todo = [mask]
+    while todo:
+        node = ctx.ask.model.producers.get(todo.pop())
+        if node is None or not traits(node.op, node.domain).elementwise:
+            return True
+        given = [i for i in node.inputs if i and not run[i].known and i not in choice.inputs[1:]]
+        todo.extend(given)
+    return False
 
 
 def _least(*ends: int | None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pulsify.analysis.facts import Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows.reaches import ROW_READS, beside, check_summed
 from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
@@ -187,6 +188,10 @@ def einsum_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
         for letter, s in zip(own, size, strict=True):
             by_letter.setdefault(letter, []).append(s)
     return tuple(met(by_letter[letter]) for letter in out)
+
+
+# ---- cells of a mask
+CELLS.add(dict.fromkeys(("MatMul", "Einsum"), CellLaw("weighs")))
 
 
 # ---- rows of known tables

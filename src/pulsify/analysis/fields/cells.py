@@ -134,6 +134,9 @@ def _compute_cells(ask: Questions, node: Node, operands: list[Operand], axes: tu
     law = CELLS.of(node)
     if law is None:
         return cell.data()
+    if law.kind == "weighs":
+        fields = [o for o in operands if len(o.axes) == 2]
+        return cell.weighed_up(_operand_cells(ask, fields[0], part, axes)) if len(fields) == 1 else cell.data()
     if law.kind in ("entries", "chooses"):
         _check_fit(node, operands, part.run)
     of_first = law.kind in ("moves", "normalises")
