@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from pulsify.lengths.affine_array import Key, Spread, streamwise
@@ -73,7 +74,7 @@ def side(v: Spread, key: Key) -> Side:
     slope = streamwise(v)
     if not slope:
         return Side(0.0, 0.0, *v.range, same=v.lo == v.hi)
-    if set(slope) != {a, b} or sum(slope.values()):
+    if set(slope) != {a, b} or sum(slope.values(), Fraction(0)):
         return Side()
     return Side(0.0, float(slope[b] if after else -slope[b]), v.lo, v.hi)
 

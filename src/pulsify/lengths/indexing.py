@@ -81,6 +81,8 @@ def placed(v: Spread, axis: int, at: Spread, to: Mapping[int, int], wraps: bool 
             continue
         other = b if a == axis else a
         other = own[other] if other >= 0 else other
+        if where == (ORIGIN,) == (other,):  # all of them are as near to the start as they were
+            continue
         near = joined([near, {_between(where, other): g + reach}])
     lo, hi = sorted((float(q) * at.lo, float(q) * at.hi)) if q else (0.0, 0.0)
     uses = frozenset(own[c] if c >= 0 else c for c in v.uses if c != axis)

@@ -18,6 +18,7 @@ from onnx import helper
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, is_branch
+from pulsify.frontend.columns import Columns, may_join
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
 from pulsify.frontend.in_place import as_joins, is_write, reading
 from pulsify.frontend.joined_parts import part_read, reads_a_part
@@ -34,14 +35,15 @@ from pulsify.trace.traced import CannotRun, Traced
 
 def resolve(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
-    if not any(_stands_for_others(n) for n in model.nodes):
+    if not any(_stands_for_others(n) for n in model.nodes) and not may_join(model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
-    if first.iterations or first.places:
+    if first.iterations or first.places or first.joins:
         other = _first_walk(model, time, (2 * first.length,), batch=BATCHES[1])
         turns = other.iterations  # loops that turn as often at another length are written out
         same = frozenset(n for n, count in first.iterations.items() if turns.get(n) == count)
-        first = _first_walk(model, time, (first.length,), same, other.places)
+        sizes = other.sizes if first.joins else None
+        first = _first_walk(model, time, (first.length,), same, other.places, sizes=sizes)
     return dataclasses.replace(first.model, decisions=first.decisions, producers={})
 
 
@@ -49,7 +51,8 @@ def resolve(model: Model, time: TimeSpec) -> Model:
 class Walk:
     """The settled model as one length decides it, and the decisions.
 
-    iterations: of the Scans and Loops left in it; places: where nodes write into parts of tensors.
+    iterations: of the Scans and Loops left in it; places: where nodes write into parts of tensors; joins: may columns
+    stand beside those of the frames; sizes: of all values.
     """
 
     length: int
@@ -57,6 +60,8 @@ class Walk:
     decisions: tuple[Decision, ...]
     iterations: dict[str, int]
     places: dict[str, Reading]
+    joins: bool
+    sizes: dict[str, tuple[int, ...]]
 
 
 def _first_walk(
@@ -66,15 +71,18 @@ def _first_walk(
     unroll: frozenset[str] = frozenset(),
     places: Mapping[str, Reading] = MappingProxyType({}),
     batch: int = BATCHES[0],
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Walk:
     """A walk at the first length that works."""
     problems = list[CannotRun]()
     for tries, length in enumerate(_lengths(scales, time.lengths)):
         try:
-            return _walk(model, time, length, unroll, places, batch)
+            return _walk(model, time, length, unroll, places, batch, sizes)
         except CannotRun as error:
             problems.append(error)
-        if not tries and (refusal := tied(lambda n, _: _walk(model, time, n, unroll, places, batch), time.step, (1,))):
+        if not tries and (
+            refusal := tied(lambda n, _: _walk(model, time, n, unroll, places, batch, None), time.step, (1,))
+        ):
             raise refusal
     if (refusal := without_entries(*problems)) is not None:
         raise refusal
@@ -102,19 +110,33 @@ def _stands_for_others(node: Node) -> bool:
 
 
 def _walk(
-    model: Model, time: TimeSpec, length: int, unroll: frozenset[str], places: Mapping[str, Reading], batch: int
+    model: Model,
+    time: TimeSpec,
+    length: int,
+    unroll: frozenset[str],
+    places: Mapping[str, Reading],
+    batch: int,
+    sizes: Mapping[str, tuple[int, ...]] | None,
 ) -> Walk:
     """The settled model and the decisions taken, at one length.
 
-    unroll: names of loops to write out. places: where nodes write at another length.
+    unroll: names of loops to write out. places: where nodes write at another length; sizes: of all values there.
     """
     tracer = Tracer(model, time)
-    settling = _Settling(model, Evaluator(model), unroll, places, dict(model.constants))
+    settling = _Settling(model, Evaluator(model), unroll, places, dict(model.constants), sizes)
     values = dict(tracer.inputs(length, batch if time.batch else 1))
     values.update(settling.evaluator.constants())
     nodes = settling.settle(model.nodes, values)
     settled = dataclasses.replace(model, nodes=tuple(nodes), constants=settling.constants, producers={})
-    return Walk(length, settled, tuple(settling.decisions), settling.counts, settling.read)
+    return Walk(
+        length,
+        settled,
+        tuple(settling.decisions),
+        settling.counts,
+        settling.read,
+        settling.joins,
+        {n: v.dims for n, v in values.items()},
+    )
 
 
 @dataclass(eq=False)
@@ -126,19 +148,30 @@ class _Settling:
     unroll: frozenset[str]
     places: Mapping[str, Reading]  # where nodes write, at another length
     constants: dict[str, ir.TensorProtocol]
+    sizes: Mapping[str, tuple[int, ...]] | None  # of all values, at another length
     decisions: list[Decision] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[str, Reading] = field(default_factory=dict)  # where nodes write, at this length
     numbers: set[str] = field(default_factory=set)  # of the turns of loops, and what is known of each turn
     makers: dict[str, Node] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)  # values that writes into axes of fixed size are replaced by
+    joins: bool = False  # columns may stand beside those of the frames
 
     def settle(self, given: Sequence[Node], values: dict[str, Traced], inside: bool = False) -> list[Node]:
         """The nodes that stand for these. inside: of a body, where every loop is written out."""
         nodes: list[Node] = []
         todo = list(reversed(given))
+        columns = Columns(self.sizes, values, self.makers)
         while todo:
             node = todo.pop()
+            if not inside and (apart := columns.instead(node)) is not None:
+                self.joins = True
+                if self.sizes is not None:
+                    self.decisions += apart.decisions
+                    self.constants.update(apart.constants)
+                    values.update(self.evaluator.lazy_constants(apart.constants))
+                    todo.extend(reversed(apart.nodes))
+                    continue
             if node.body is not None and node.body.nested:
                 node = self._without_bodies(node, values)
             looping = node.body is not None and node.name not in self.unroll and not inside
@@ -149,6 +182,8 @@ class _Settling:
                 self.evaluator.step(node, values)
                 nodes.append(node)
                 self.makers.update(dict.fromkeys(node.outputs, node))
+                if not inside:
+                    columns.follow(node)
                 if looping:
                     self.counts[node.name] = iterations(node, values)
                 continue
