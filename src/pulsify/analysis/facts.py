@@ -29,16 +29,25 @@ ALL = -(1 << 40)  # a window that starts here holds everything since the stream 
 
 @dataclass(frozen=True)
 class Window:
-    """Frames [n*p + start, n*p + end) at pulse n."""
+    """Frames [n*p + start, n*p + end) at pulse n.
+
+    first: in front of them so many first frames of the stream, while these lie before n*p + start.
+    """
 
     p: int
     start: int
     end: int
+    first: int = 0
 
     @property
     def frames(self) -> int:
         """Frames in the window; -1 (which a Reshape works out) if it grows."""
-        return -1 if self.grows else self.end - self.start
+        return -1 if self.grows else self.first + self.end - self.start
+
+    @property
+    def moving(self) -> Window:
+        """Without the first frames of the stream."""
+        return replace(self, first=0) if self.first else self
 
     @property
     def grows(self) -> bool:

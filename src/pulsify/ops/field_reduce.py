@@ -74,6 +74,13 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
 
     seen = seen_rows(ctx, node, along, looked)
     view = view_of(ctx, node, along, seen, ends=not law.of_all)
+    if view.cols.first and (law.of == "best" or law.gives_places):
+        ctx.ask.refuse(
+            node,
+            "it takes places, or the best of a row, which looks back to the first frames of the stream",
+            "bound the look-back in the mask",
+            kind=Kind.LOOK_BACK,
+        )
     if law.of == "best":  # batch gives an error
         ctx.ask.ledger.require(node.name, along.cols, at_least=count)
         if not view.cols.grows:

@@ -12,6 +12,7 @@ from pulsify.core.roles import VALUES, mark
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.ops.field_view import certain, over, read_by_field, seen_rows, shown, trail_of, view_of
+from pulsify.ops.first_columns import with_first
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
 from pulsify.plan.boundary import bounded_wire
@@ -41,7 +42,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
             given[o.index] = shown(ctx, node, along, view, 0)
         elif o is values[0]:
             kept = all_of(ctx, value, view.cols) if view.cols.grows else value
-            given[o.index] = bounded_wire(ctx, kept).take(view.cols)
+            given[o.index] = with_first(ctx, node, bounded_wire(ctx, kept), view.cols)
         else:
             given[o.index] = ctx.ask.operand(node, o.name)
     name = node.outputs[0]

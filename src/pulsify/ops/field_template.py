@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pulsify.analysis.questions import Unclear
 from pulsify.analysis.template import Template, find, in_step
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
+from pulsify.ops.first_columns import first_blocks, pulse_number
 from pulsify.ops.growing import growing_template
 from pulsify.plan.attention_view import MOST_LOOKED
 from pulsify.plan.context import Context
@@ -45,6 +47,9 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     if any(windows[o.axes[x]].grows for x in (a, b)):
         return growing_template(ctx, node, o.name, {x: windows[o.axes[x]] for x in (a, b)})
     folded = folded_streams(ctx, o.name)
+    kept = next((x for x in (a, b) if windows[o.axes[x]].first), None)
+    if kept is not None:
+        return _beside_first(ctx, node, o, (b if kept == a else a, kept), windows, folded)
     pair, late = in_step((windows[o.axes[a]], windows[o.axes[b]]))
     key = (known_alike(ctx.ask, o.name), ctx.ask.sizes_static(o.name), (a, b), pair)
     if key not in ctx.ask.templates:
@@ -63,13 +68,56 @@ def field_template(ctx: Context, node: Node, o: Operand, windows: dict[int, Wind
     return _by_phase(ctx, node, np.roll(np.stack(phases), late, axis=0), o.name, folded)
 
 
+def _beside_first(
+    ctx: Context,
+    node: Node,
+    o: Operand,
+    axes: tuple[int, int],
+    windows: dict[int, Window],
+    folded: Folded | None,
+) -> Deferred:
+    """With what it says of the first columns in front. axes: of rows and columns."""
+    row, col = axes
+    own = {x: windows[o.axes[x]] for x in axes}
+    blocks = first_blocks(ctx, node, o.name, row, col, own)
+    count, cols = own[col].first, own[col].moving
+    shifted = Window(cols.p, cols.start - count, cols.end - count)
+    order = (own[row], shifted) if row < col else (shifted, own[row])
+    pair, _ = in_step(order)
+    found = _template(ctx, node, o.name, (min(axes), max(axes)), pair, folded, behind=(col, count))
+    if len(found.phases) > 1:
+        ctx.ask.refuse(
+            node,
+            f"every frame looks back to the first {count} of the stream, and '{o.name}' differs from pulse to pulse",
+            "use a pulse that is a multiple of the chunk",
+            kind=Kind.LOOK_BACK,
+        )
+    if folded is not None:
+        blocks = blocks.each(lambda x: folded.once(ctx, node, x))
+    stack = blocks.stack(found.phases[0])
+    if len(stack) > 1:
+        if ctx.batch is not None:
+            _check_room(ctx, node, stack, folded)
+        number = partial(pulse_number, ctx, own[row], len(stack) - 1)
+        return Deferred(lambda: _picked(ctx, node, stack, o.name, folded, number()))
+    made = constant_value(ctx, o.name, stack[0])
+    return made if folded is None else folded.spread(ctx, made, stack[0].shape, merged=node.op in MERGES)
+
+
 def _template(
-    ctx: Context, node: Node, name: str, axes: tuple[int, int], windows: Windows, folded: Folded | None
+    ctx: Context,
+    node: Node,
+    name: str,
+    axes: tuple[int, int],
+    windows: Windows,
+    folded: Folded | None,
+    behind: tuple[int, int] = (0, 0),
 ) -> Template:
-    """Found at one length, proven at every other."""
+    """Found at one length, proven at every other. behind: on this axis so many places are left out."""
 
     def array(run: Trace) -> Array:
-        return run[name].array if folded is None else folded.once(ctx, node, run[name].array)
+        whole = run[name].array[(slice(None),) * behind[0] + (slice(behind[1], None),)]
+        return whole if folded is None else folded.once(ctx, node, whole)
 
     found = find(array(ctx.ask.traces.longest), axes, windows) or _further(ctx, array, axes, windows)
     if found is None:
@@ -175,8 +223,12 @@ def _check_room(ctx: Context, node: Node, stack: Array, folded: Folded | None) -
 
 
 def _at_phase(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None) -> ir.Value:
-    b, count = ctx.builder, len(stack)
-    phase = ctx.clock.phase(count)
+    return _picked(ctx, node, stack, name, folded, ctx.clock.phase(len(stack)))
+
+
+def _picked(ctx: Context, node: Node, stack: Array, name: str, folded: Folded | None, phase: ir.Value) -> ir.Value:
+    """That of these which a number says."""
+    b = ctx.builder
     table = b.constant(stack, name)
     if ctx.batch is None:
         return b.op("Gather", table, b.reshape(phase, []), axis=0)

@@ -26,6 +26,7 @@ from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
 from pulsify.ops.field_template import field_template
+from pulsify.ops.first_columns import inside_both
 from pulsify.ops.growing import grow, horizon
 from pulsify.plan.attention_view import Seen, View, choose_view, reaches
 from pulsify.plan.context import Context, PlannedRead
@@ -108,7 +109,8 @@ def view_of(ctx: Context, node: Node, o: Over, seen: Seen, ends: bool = False, a
 
 def _prove_sight(ctx: Context, node: Node, o: Over, sight: Sight, ends: bool, alike: Hashable | None) -> None:
     """It holds at every length. Of fields alike one is looked at: without the delay, all of them see the same."""
-    (rows, cols), _ = in_step((sight.view.rows, sight.view.cols))
+    (rows, cols), _ = in_step((sight.view.rows, sight.view.cols.moving))
+    cols = replace(cols, first=sight.view.cols.first)
     view, ledger = replace(sight.view, rows=rows, cols=cols), ctx.ask.ledger
     key = (alike, o.row, o.col, o.rows, o.cols, view, ends)
     if alike is not None and (looked := ctx.ask.sights.get(key)) is not None:
@@ -116,7 +118,8 @@ def _prove_sight(ctx: Context, node: Node, o: Over, sight: Sight, ends: bool, al
             ledger.assume(o.field.name, ledger.assumed[looked])
         return
     reach = max(abs(view.offsets[0]), abs(view.offsets[1])) * ctx.pulse / view.rows.p
-    near = {"start": float(ctx.pulse + reach), "pair": float(reach)} | ({"end": float(reach)} if ends else {})
+    begins = ctx.pulse + reach + cols.first * ctx.pulse / cols.p
+    near = {"start": float(begins), "pair": float(reach)} | ({"end": float(reach)} if ends else {})
     what, sight = "how far attention looks", replace(sight, view=view)
     prove(ctx.ask, node, what, sight.holds, near=near, period=ctx.pulse, ends=ends, hidden=True)
     _check_last_rows(ctx, node, (o.rows, o.cols), sight)
@@ -157,7 +160,7 @@ def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str
     waited = cols if view.rows.end < over.ends[0] or not rows else rows
     after = min(waited, key=lambda n: Fraction(ctx.trails[n].end - ctx.trails[n].p, ctx.trails[n].p), default=None)
     p = ctx.frames(over.rows.rate), ctx.frames(over.cols.rate)
-    found, step = reaches(seen(ctx.ask.traces.longest), p)
+    found, step = reaches(seen(ctx.ask.traces.longest).behind(view.cols.first), p)
     looks = [look(n) for n in rows] + [Look(n, found, step, view.cols.grows or not view.whole) for n in cols]
     return Trail(view.rows.p, view.rows.end, tuple(looks), after, "look")
 
@@ -166,6 +169,8 @@ def inside(
     ctx: Context, node: Node, name: str, windows: dict[int, Window], col: int, length: Length | None
 ) -> Deferred:
     """Which columns of a field lie inside the stream (and before the horizon, if they grow), as a mask over it."""
+    if windows[col].first:
+        return inside_both(ctx, name, windows[col], col, length)
     if windows[col].grows:
         return horizon(ctx, node, windows, col, length, len(ctx.ask.dims(name)))
     sizes = tuple(0 if i == col else s for i, s in enumerate(ctx.ask.sizes_static(name)))
@@ -347,10 +352,10 @@ class Sight:
     def holds(self, run: Trace) -> bool:
         p, rows, cols = self.view.rows.p, self.view.rows, self.view.cols
         seen = self.looked(run)
-        i, first, last = seen.rows, seen.first, seen.last
+        i, first, last = seen.rows, seen.behind(cols.first).first, seen.last
         earliest = np.maximum(-(-(i + 1 - rows.end) // p), 0)
         latest = (i - rows.start) // p
-        self.slack = min(self.slack, float((i * self.pace - first).min(initial=math.inf)))
+        self.slack = min(self.slack, float((i * self.pace - seen.first).min(initial=math.inf)))
         return bool((first >= latest * cols.p + cols.start).all() and (last < earliest * cols.p + cols.end).all())
 
 

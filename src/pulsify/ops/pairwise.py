@@ -40,6 +40,7 @@ from pulsify.ops.field_reduce import ROW_REDUCTIONS, field_reduce
 from pulsify.ops.field_sum import field_sum
 from pulsify.ops.field_template import field_template
 from pulsify.ops.field_view import inside
+from pulsify.ops.first_columns import with_first
 from pulsify.ops.growing import all_of
 from pulsify.ops.pointwise import clone
 from pulsify.plan.boundary import check_aligned
@@ -271,7 +272,8 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
         if o.fact.constant_frame is not None and traits(node.op).elementwise:
             return o.fact.constant_frame
         grows = windows[out].grows and o.fact.end is not None
-        value = (all_of(ctx, o.fact, windows[out]) if grows else o.fact).take(windows[out])
+        kept = all_of(ctx, o.fact, windows[out]) if grows else o.fact
+        value = with_first(ctx, node, kept, windows[out])
         if o.fact.layout.folded and traits(node.op).elementwise:
             target = Layout(
                 tuple(0 if i == out else s for i, s in enumerate(ctx.ask.sizes_static(node.outputs[0]))), out
@@ -288,7 +290,7 @@ def _take(ctx: Context, node: Node, o: Operand, windows: dict[int, Window], offs
     if len(o.axes) == 1:  # a known table over one axis, used as it stands
         fact = ctx.ask.fact(o.name)
         if isinstance(fact, Wire):
-            return fact.take(windows[next(iter(o.axes.values()))])
+            return with_first(ctx, node, fact, windows[next(iter(o.axes.values()))])
     return ctx.ask.operand(node, o.name)
 
 
@@ -336,6 +338,14 @@ def _moved(ctx: Context, node: Node) -> None:
 
     def take(windows: Windows, offsets: Offsets) -> Deferred:
         from pulsify.ops.skew import skewed
+
+        if any(w.first for w in windows):
+            ctx.ask.refuse(
+                node,
+                "every frame looks back to the first ones of the stream, and relative positions go on without end",
+                "bound the look-back in the mask",
+                kind=Kind.LOOK_BACK,
+            )
 
         return skewed(ctx, node, origin, moves, axes, windows, offsets)
 

@@ -30,6 +30,7 @@ from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import CannotRun
 
 FAR = 1 << 40  # frames: no stream is as long
+MOST_FIRST = 1 << 8  # frames at the start of the stream that are kept for rows further on
 MOST_LOOKED = 1 << 14  # frames of streams that are looked at for how far rows see
 Seen = Callable[[Trace], Spans]
 
@@ -69,6 +70,9 @@ def choose_view(
             if further is None:
                 raise _without_bound(node, _ahead(*views), need)
             looked, views = further, [_view(ctx, node, found, p, ends) for found in further]
+    if not _agree(*views) and not _ahead(*views) and (first := _first(looked[-1])):
+        kept = [_view(ctx, node, found, p, ends, first) for found in looked]
+        views = kept if _agree(*kept) else views
     before, longest = views
     chunk = math.ceil(_chunk(looked[-1], p) / length.rate)
     ctx.ask.ledger.chunks.update([chunk] if chunk else [])
@@ -81,6 +85,12 @@ def choose_view(
     if chunk and chunk % ctx.pulse and ctx.pulse % chunk:  # what differs is where chunks lie in a pulse
         raise OutOfStep(chunk)
     raise _without_bound(node, ahead, 0)
+
+
+def _first(looked: Spans) -> int:
+    """How many first frames of the stream the last row looks at, if it does not look at all that come after them."""
+    apart = bool(len(looked.rows)) and looked.rest[-1] < looked.shape[1]
+    return int(looked.front[-1]) if apart and looked.front[-1] <= MOST_FIRST else 0
 
 
 def _agree(before: View, longest: View) -> bool:
@@ -183,8 +193,9 @@ def _longest(length: Length, frames: int) -> int | None:
     return max(more - 1, 0) if more < FAR else None
 
 
-def _view(ctx: Context, node: Node, looked: Spans, p: tuple[int, int], ends: tuple[int, int]) -> View:
-    i, first, last = looked.rows, looked.first, looked.last
+def _view(ctx: Context, node: Node, looked: Spans, p: tuple[int, int], ends: tuple[int, int], kept: int = 0) -> View:
+    """kept: so many first frames of the stream."""
+    i, first, last = looked.rows, looked.behind(kept).first, looked.last
     if not len(i):
         ctx.ask.refuse(node, "no frame looks at any other: everything is masked", "check the mask", kind=Kind.ATTENTION)
     # Row i must wait for pulse `wait`, which brings the last column it looks at.
@@ -199,4 +210,4 @@ def _view(ctx: Context, node: Node, looked: Spans, p: tuple[int, int], ends: tup
     cols_start = int((first - latest * p[1]).min())
     cols_end = int((last + 1 - earliest * p[1]).max())
     offsets = (int((first - i).min()), int((last - i).max()))
-    return View(Window(p[0], start, end), Window(p[1], cols_start, cols_end), offsets)
+    return View(Window(p[0], start, end), Window(p[1], cols_start, cols_end, kept), offsets)
