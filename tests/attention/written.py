@@ -12,7 +12,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -309,10 +309,14 @@ ALL = {**BOUNDED, **JOINED, **GROWING, **REFUSED}
 @cache
 def exported(exporter: str, name: str) -> onnx.ModelProto:
     """x [B, T, 8], with `keep` [B, T] for those that take a mask."""
-    example: tuple[Tensor, ...] = (torch.randn(2, 13, WIDTH),)
-    names = ["x"]
-    if name in JOINED:
-        example, names = (*example, torch.rand(2, 13).round()), ["x", "keep"]
+    return export(Net(ALL[name]), exporter, ["x", "keep"] if name in JOINED else ["x"])
+
+
+def export(net: nn.Module, exporter: str, names: Sequence[str] = ("x",)) -> onnx.ModelProto:
+    """A module of x [B, T, 8] and of masks [B, T] as a file."""
+    names = list(names)
+    masks = (torch.rand(2, 13).round() for _ in names[1:])
+    example: tuple[Tensor, ...] = (torch.randn(2, 13, WIDTH), *masks)
     free = {0: "B", 1: "T"}
     how: dict[str, Any] = {"dynamo": False, "dynamic_axes": dict.fromkeys(names, free), "opset_version": 17}
     if exporter == "dynamo":
@@ -322,10 +326,10 @@ def exported(exporter: str, name: str) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == "dynamo":
-            made = torch.onnx.export(Net(ALL[name]).eval(), example, input_names=names, **how)
+            made = torch.onnx.export(net.eval(), example, input_names=names, **how)
             logging.disable(logging.NOTSET)
             assert made is not None
             return made.model_proto
-        torch.onnx.export(Net(ALL[name]).eval(), example, file, input_names=names, **how)
+        torch.onnx.export(net.eval(), example, file, input_names=names, **how)
     logging.disable(logging.NOTSET)
     return onnx.load_from_string(file.getvalue())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from pulsify.analysis.proof.claims import Claim, filled_later, fixed, holds_ever
 from pulsify.analysis.proof.numbers import length_of, runs_from, size_length
 from pulsify.analysis.proof.values import known_at
 from pulsify.core.errors import NotStreamable
+from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.emit.frames import along
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
     from pulsify.plan.context import Context
 
+MOST_ENDS = 32  # frames at which the entries of a mask end
 SMALL = 4096  # elements of a constant that is looked at, at every kind of length: larger ones cost too much
 
 
@@ -268,45 +271,76 @@ def _counting(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
 def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     """A mask that is True up to some frame near the end (or False, and then True): compared with the clock.
 
-    Until the end is known all frames given out lie in front of it: those that may not wait.
+    Its entries may end at frames of their own (i + k < T for every k), along one other axis. Until the end is known all
+    frames given out lie in front of it: those that may not wait.
     """
-    if ctx.ask.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in ctx.ask.sizes(name, axis)):
+    sizes = ctx.ask.sizes(name, axis)
+    others = [i for i, s in enumerate(sizes) if s > 1]
+    if ctx.ask.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in sizes) or len(others) > 1:
         return None
-
-    def shown(array: Array) -> int | None:
-        flags = _by_frame(array, axis)
-        first = flags[:, 0] == start
-        count = int(first.argmin()) if not first.all() else len(first)
-        regular = (flags == flags[:, :1]).all() and not first[count:].any()
-        return count if regular else None
-
-    start = bool(ctx.ask.traces.longest[name].array.reshape(-1)[0])
-    if not all(run[name].array.size and shown(run[name].array) is not None for run in ctx.ask.traces.runs):
+    first = _by_frame(ctx.ask.traces.longest[name].array, axis)[0]
+    together = [_Ending(axis, slice(None), bool(first[0]))]
+    apart = [_Ending(axis, slice(c, c + 1), bool(start)) for c, start in enumerate(first)]
+    several = 1 < len(apart) <= MOST_ENDS and min(sizes) >= 0
+    ends, lengths = together, _ends(ctx, node, name, together)
+    if lengths is None and several:
+        ends, lengths = apart, _ends(ctx, node, name, apart)
+    if lengths is None:
         return None
-    ends = tabulated(ctx.ask, node, name, shown)
-    if ends is None:
-        return None
-    length = length_of(ctx.ask, node, ends)
     own = size_length(ctx.ask, node, name, axis)
     prove(
         ctx.ask,
         node,
         f"'{name}' ending with the stream",
-        lambda run: shown(run[name].array) == length.at(run.length),
+        lambda run: all(e.shown(run[name].array) == n.at(run.length) for e, n in zip(ends, lengths, strict=True)),
         ends=True,
-        period=2 * length.period,
+        period=2 * math.lcm(*(n.period for n in lengths)),
     )
-    layout = Layout(tuple(s if s <= 0 else 1 for s in ctx.ask.sizes(name, axis)), axis)
+    layout = Layout(tuple(s if s <= 0 else 1 for s in sizes), axis)
 
     def take(window: Window) -> Deferred:
         def make() -> ir.Value:
-            frames, end = ctx.clock.frames(window), ctx.clock.end(length)
-            flags = ctx.builder.op("Less" if start else "GreaterOrEqual", frames, end)
-            return along(ctx, flags, layout, window.frames)
+            frames, flags = ctx.clock.frames(window), list[ir.Value]()
+            for e, length in zip(ends, lengths, strict=True):
+                made = ctx.builder.op("Less" if e.start else "GreaterOrEqual", frames, ctx.clock.end(length))
+                flags.append(along(ctx, made, layout, window.frames))
+            return flags[0] if len(flags) == 1 else ctx.builder.op("Concat", *flags, axis=others[0])
 
         return Deferred(make, fixed=False)
 
-    return Wire(name, layout, ir.DataType.BOOL, own, length.latest_end(ctx.pulse), take)
+    entries = tuple(s if i in others and len(ends) > 1 else layout.sizes[i] for i, s in enumerate(sizes))
+    end = min(n.latest_end(ctx.pulse) for n in lengths)
+    return Wire(name, Layout(entries, axis), ir.DataType.BOOL, own, end, take)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """Entries that change at the same frame; start: what they are before."""
+
+    axis: int
+    columns: slice
+    start: bool
+
+    def shown(self, array: Array) -> int | None:
+        """How many frames come before; None if they change otherwise."""
+        flags = _by_frame(array, self.axis)[:, self.columns]
+        first = flags[:, 0] == self.start
+        count = int(first.argmin()) if not first.all() else len(first)
+        regular = (flags == flags[:, :1]).all() and not first[count:].any()
+        return count if regular else None
+
+
+def _ends(ctx: Context, node: Node, name: str, ends: Sequence[_Ending]) -> list[Length] | None:
+    """Where each of them changes, as a length; None if one changes otherwise."""
+    lengths = []
+    for e in ends:
+        if not all(run[name].array.size and e.shown(run[name].array) is not None for run in ctx.ask.traces.runs):
+            return None
+        found = tabulated(ctx.ask, node, name, e.shown)
+        if found is None:
+            return None
+        lengths.append(length_of(ctx.ask, node, found))
+    return lengths
 
 
 def counter(ctx: Context, name: str, axis: int, start: float, step: float) -> Wire:
