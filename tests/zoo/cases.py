@@ -899,6 +899,65 @@ def fastconformer() -> nn.Module:
     return M()
 
 
+class Beside(Attention):
+    """With a decay by distance, a sink or learned memory beside the frames."""
+
+    def __init__(self, mask: PairFunction, beside: str) -> None:
+        super().__init__(mask)
+        self.beside = beside
+        self.sink, self.memory = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(2, 4, 3, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).reshape(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4).unbind(0)
+        p = torch.arange(t)
+        i, j = p[:, None], p[None, :]
+        m = self.mask(i, j)
+        if self.beside == "memory":
+            k, v = (torch.cat([own.expand(b, -1, -1, -1), y], 2) for own, y in zip(self.memory, (k, v), strict=True))
+            m = F.pad(m, (3, 0), value=True)
+        s = q @ k.transpose(-1, -2) / math.sqrt(d // self.h)
+        if self.beside == "decay":
+            w = s * torch.where(m, 0.8 ** (i - j).clamp(min=0), 0)
+        else:
+            s = s.masked_fill(~m, float("-inf"))
+            if self.beside == "sink":
+                s = torch.cat([s, self.sink.reshape(1, -1, 1, 1).expand(b, -1, t, -1)], -1)
+            w = torch.softmax(s, -1)
+            w = w[..., :-1] if self.beside == "sink" else w
+        return self.o((w @ v).transpose(1, 2).reshape(b, t, d))
+
+
+@case([1, "S", 32], pulse=4, length=64, note="a decay by distance under a window: retention", family="attention")
+def attn_decay_window() -> nn.Module:
+    return Beside(window(7), "decay")
+
+
+@case([1, "S", 32], pulse=4, length=64, note="a learned sink beside the scores", family="attention")
+def attn_sink_logit() -> nn.Module:
+    return Beside(window(7), "sink")
+
+
+@case([1, "S", 32], pulse=4, length=64, note="learned keys and values in front of the frames", family="attention")
+def attn_memory_tokens() -> nn.Module:
+    return Beside(window(7, 2), "memory")
+
+
+@case([1, "S", 32], pulse=4, length=64, note="the first 3 frames of the stream, and a window", family="attention")
+def attn_first_frames() -> nn.Module:
+    return Attention(lambda i, j: ((i - j < 8) | (j < 3)) & (i - j >= 0))
+
+
+@case([1, "S", 32], pulse=4, length=64, note="|i - j| <= 6, every second one", family="attention")
+def attn_dilated() -> nn.Module:
+    return Attention(lambda i, j: ((i - j).abs() <= 6) & ((i - j) % 2 == 0))
+
+
+@case([1, "S", 32], pulse=4, length=64, streamable=False, note="the first 3 rows see everything", family="attention")
+def attn_first_rows() -> nn.Module:
+    return Attention(lambda i, j: ((i - j).abs() < 5) | (i < 3))
+
+
 # ------------------------------------------------------------------ pipelines
 @case(
     [1, 32, "S"],
