@@ -165,11 +165,28 @@ def deviation(v: Spread, entry: Entry, place: dict[int, int]) -> float:
     return value - float(sum(q * place[c] for c, q in v.slope.items()))
 
 
+def check_sides(v: Spread, entry: Entry, r: random.Random, told: str) -> None:
+    """Far from the diagonal it lies where its sides say, and is one number where they say so."""
+    for (axes, after), side in v.beyond.items():
+        assert axes == (0, 1)
+        seen = set[float]()
+        for _ in range(8):
+            apart, low = math.floor(side.reach) + r.randint(1, 40), r.randint(0, 60)
+            i, j = (low, low + apart) if after else (low + apart, low)
+            t = low + apart + 1 + r.randint(0, 30)
+            value = float(entry(*(np.array([n]) for n in (t, i, j)))[0])
+            seen.add(value)
+            line = side.slope * apart
+            assert side.lo + line <= value <= side.hi + line, f"{told}: {value} at {i}, {j} of {t}: {side}"
+        assert len(seen) == 1 or not side.same, f"{told}: {seen} of {side}"
+
+
 def check(seed: int, count: int = 150) -> int:
     program, r, looked = Program(seed), random.Random(seed), 0
     for name, entry, v in followed(program):
         if v.period > 100_000:
             continue
+        check_sides(v, entry, random.Random(seed), f"seed {seed}, {name}: {v}")
         for x, y in places(v, r, count):
             here, there = deviation(v, entry, x), deviation(v, entry, y)
             told = f"seed {seed}, {name}: {v}\n{x} {y}"
