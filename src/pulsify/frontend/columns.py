@@ -24,8 +24,8 @@ import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.traits import traits
-from pulsify.frontend.write_joins import LAST, Value
 from pulsify.frontend.model import Decision, Node, make_node, renamed
+from pulsify.frontend.write_joins import LAST, Value
 
 Dims = tuple[int, ...]
 LONGEST = 1 << 30  # frames of a stream
@@ -74,11 +74,15 @@ class Written:
 
 @dataclass(eq=False)
 class Columns:
-    """The joins of a walk. other: sizes of all values at another length; without it joins are only looked for."""
+    """The joins of a walk. other: sizes of all values at another length; without it joins are only looked for.
+
+    batches: the number of streams, here and there.
+    """
 
     other: Mapping[str, Dims] | None
     values: Mapping[str, Value]
     makers: Mapping[str, Node]
+    batches: tuple[int, int]
     _joins: dict[str, Join] = field(default_factory=dict)
     _pending: dict[str, Node] = field(default_factory=dict)
     _constants: dict[str, ir.TensorProtocol] = field(default_factory=dict)
@@ -143,7 +147,10 @@ class Columns:
         if self.other is None:  # it may
             return own[axis] >= LONG
         there = self.other.get(name)
-        return there is not None and len(there) == len(own) and there[axis] != own[axis]
+        if there is None or len(there) != len(own) or there[axis] == own[axis]:
+            return False
+        here, beyond = self.batches
+        return there[axis] * here != own[axis] * beyond  # if not, it goes with the number of streams
 
     def _fixed(self, name: str, axis: int) -> Part:
         size = self.values[name].dims[axis]

@@ -2,72 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from pulsify.analysis.mask_cells import CELLS
-from pulsify.analysis.mask_cells import CellLaw
+from typing import Any
+
+import numpy as np
+
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
-from pulsify.analysis.values.choices import EXTREME
-from pulsify.analysis.values.choices import Extreme
-from pulsify.analysis.values.choices import Sum
-from pulsify.analysis.values.choices import TERMS
-from pulsify.analysis.values.choices import Terms
-from pulsify.analysis.values.elementwise import Array
-from pulsify.analysis.values.elementwise import Function
-from pulsify.analysis.values.elementwise import as_whole
-from pulsify.analysis.values.elementwise import beside
-from pulsify.analysis.values.elementwise import beside_number
-from pulsify.analysis.values.elementwise import binary
-from pulsify.analysis.values.elementwise import computed
-from pulsify.analysis.values.elementwise import each
-from pulsify.analysis.values.elementwise import extreme
-from pulsify.analysis.values.elementwise import factor
-from pulsify.analysis.values.elementwise import folded
-from pulsify.analysis.values.elementwise import of_spreads
-from pulsify.analysis.values.elementwise import one_number
-from pulsify.analysis.values.elementwise import plain
-from pulsify.analysis.values.elementwise import rising
-from pulsify.analysis.values.elementwise import with_curves
-from pulsify.analysis.values.follow import FEW
-from pulsify.analysis.values.follow import Fixed
-from pulsify.analysis.values.follow import Follower
-from pulsify.analysis.values.follow import VALUES
-from pulsify.analysis.values.follow import Value
-from pulsify.analysis.values.sides import SIDES
-from pulsify.analysis.values.sides import of_sides
+from pulsify.analysis.values.choices import EXTREME, TERMS, Extreme, Sum, Terms
+from pulsify.analysis.values.elementwise import (
+    Array,
+    Function,
+    as_whole,
+    beside,
+    beside_number,
+    binary,
+    computed,
+    each,
+    extreme,
+    factor,
+    folded,
+    of_spreads,
+    one_number,
+    plain,
+    rising,
+    with_curves,
+)
+from pulsify.analysis.values.follow import FEW, VALUES, Fixed, Follower, Value
+from pulsify.analysis.values.sides import SIDES, of_sides
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import beyond
 from pulsify.lengths import rounding as whole
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
-from pulsify.lengths.beyond import LAST
-from pulsify.lengths.beyond import Side
-from pulsify.lengths.curves import Curve
-from pulsify.lengths.curves import Number
-from pulsify.lengths.curves import curved
-from pulsify.lengths.series import Series
-from pulsify.lengths.series import Unsure
+from pulsify.lengths.beyond import LAST, Side
+from pulsify.lengths.curves import Curve, Number, curved
+from pulsify.lengths.series import Series, Unsure
 from pulsify.ops import late
 from pulsify.ops.late import LATE
 from pulsify.trace import sides
-from pulsify.trace.evaluate import DIGITS
-from pulsify.trace.evaluate import exact
-from pulsify.trace.evaluate import rounds
-from pulsify.trace.sides import DROWNED
-from pulsify.trace.sides import NUMBERS
-from pulsify.trace.sides import of_known
-from pulsify.trace.usage import Count
-from pulsify.trace.usage import ROLE
-from pulsify.trace.usage import Role
-from pulsify.trace.usage import SIGNS
-from pulsify.trace.usage import Use
-from pulsify.trace.usage import Walk
-from typing import Any
-import math
-import numpy as np
+from pulsify.trace.evaluate import DIGITS, exact, rounds
+from pulsify.trace.sides import DROWNED, NUMBERS, of_known
+from pulsify.trace.usage import ROLE, SIGNS, Count, Role, Use, Walk
 
 
 # ---- roles of inputs

@@ -161,7 +161,7 @@ class _Settling:
         """The nodes that stand for these. inside: of a body, where every loop is written out."""
         nodes: list[Node] = []
         todo = list(reversed(given))
-        columns = Columns(self.sizes, values, self.makers)
+        columns = Columns(self.sizes, values, self.makers, BATCHES)
         while todo:
             node = todo.pop()
             if not inside and (apart := columns.instead(node)) is not None:
