@@ -313,6 +313,11 @@ def exported(exporter: str, name: str) -> onnx.ModelProto:
     names = ["x"]
     if name in JOINED:
         example, names = (*example, torch.rand(2, 13).round()), ["x", "keep"]
+    return export(exporter, Net(ALL[name]), example, names)
+
+
+def export(exporter: str, net: Net, example: tuple[Tensor, ...], names: list[str]) -> onnx.ModelProto:
+    """Batch and time are free in all inputs."""
     free = {0: "B", 1: "T"}
     how: dict[str, Any] = {"dynamo": False, "dynamic_axes": dict.fromkeys(names, free), "opset_version": 17}
     if exporter == "dynamo":
@@ -322,10 +327,10 @@ def exported(exporter: str, name: str) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == "dynamo":
-            made = torch.onnx.export(Net(ALL[name]).eval(), example, input_names=names, **how)
+            made = torch.onnx.export(net.eval(), example, input_names=names, **how)
             logging.disable(logging.NOTSET)
             assert made is not None
             return made.model_proto
-        torch.onnx.export(Net(ALL[name]).eval(), example, file, input_names=names, **how)
+        torch.onnx.export(net.eval(), example, file, input_names=names, **how)
     logging.disable(logging.NOTSET)
     return onnx.load_from_string(file.getvalue())
