@@ -171,7 +171,6 @@ Written = dict[str, Callable[..., Any]]
 ALONE: Written = {
     "sliding_ones": lambda m, x: attended(m, x, window(p := places(x)) & real(p, ones(x))),
     "sliding_packed": lambda m, x: attended(m, x, packed(places(x), positions(x), window)),
-    "sliding_row": lambda m, x: attended(m, x, packed(places(x), torch.arange(x.shape[1])[None].expand(x.shape[0], -1), window)),
     "both_sides_packed": lambda m, x: attended(m, x, packed(places(x), positions(x), both_sides)),
     "chunked": lambda m, x: attended(m, x, chunk_of(places(x), torch.zeros(x.shape[0], dtype=torch.int64))),
     "blocks": lambda m, x: attended(m, x, blocks(places(x), torch.div(positions(x), CHUNK, rounding_mode="floor"))),
@@ -195,7 +194,7 @@ MASKED: Written = {
 }  # fmt: skip
 REFUSED: Written = {
     "all_packed": lambda m, x: attended(m, x, packed(places(x), positions(x), lambda p: p.row >= 0)),
-    "halves": lambda m, x: attended(m, x, packed(places(x), positions(x) % (x.shape[1] // 2 + 1), lambda p: p.row >= 0)),
+    "halves": lambda m, x: attended(m, x, packed(places(x), positions(x) % (x.shape[1] // 2 + 1), window)),
     "xl_not_flipped": lambda m, x: xl(m, x, lambda rows, t: rows[:t]),
 }  # fmt: skip
 ALL = {**ALONE, **MASKED, **REFUSED}

@@ -2,17 +2,23 @@
 
     x[i, j]  =  Reshape(Gather(Flatten(x), i * size + j), shape)      -->      GatherND(x, [i, j])
 
-Each index is then seen for itself, and a time axis is not merged with the streams of a batch.
+Each index is then seen for itself, and a time axis is not merged with the streams of a batch. Only for indices that are
+never negative: one counts from the end of its axis, the other from that of the entry before.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.frontend.placing import before, constant_before, instead
+
+Array = np.ndarray[Any, Any]
+MOVES = ("Unsqueeze", "Squeeze", "Expand", "Reshape", "Slice", "Transpose", "Cast", "Identity", "Gather")  # entries
+SUMS = ("Add", "Mul", "Concat", "Max")  # of what is not negative
 
 
 def pick_by_each_index(model: ir.Model) -> None:
@@ -54,11 +60,29 @@ def _picked(node: ir.Node) -> tuple[ir.Value, ir.Value, list[ir.Value]] | None:
     *scaled, last = sums
     indices = [_over(term, x, set(range(i + 1, axes))) for i, term in enumerate(scaled)]
     found = [i for i in indices if i is not None]
-    return (x, flat, [*found, last]) if len(found) == axes - 1 > 0 else None
+    known = len(found) == axes - 1 > 0 and all(_counts(i) for i in [*found, last])
+    return (x, flat, [*found, last]) if known else None
+
+
+def _counts(value: ir.Value | None) -> bool:
+    """Is it made of counts from zero, or further on, and so never negative?"""
+    if value is None:
+        return False
+    if value.const_value is not None:
+        return bool((value.const_value.numpy() >= 0).all())
+    maker = value.producer()
+    if maker is None:
+        return False
+    if maker.op_type == "Range":
+        start, _, step = (v.const_value if v is not None else None for v in maker.inputs)
+        return start is not None and step is not None and start.numpy().item() >= 0 and step.numpy().item() > 0
+    if maker.op_type in SUMS:
+        return all(_counts(v) for v in maker.inputs)
+    return maker.op_type in MOVES and _counts(maker.inputs[0])
 
 
 def _in_a_row(node: ir.Node) -> bool:
-    """Does a Reshape leave one axis? Then the rows that were picked are single entries, and all axes were picked along."""
+    """Does a Reshape leave one axis? Then the rows picked are single entries: all axes were picked along."""
     target = node.inputs[1]
     joined = _maker(target, "Concat")
     if joined is not None and len(joined.inputs) == 1:
@@ -105,7 +129,7 @@ def _size(value: ir.Value, x: ir.Value) -> set[int] | None:
     return {int(axis[0])} if shape is not None and shape.inputs[0] is x and len(axis) == 1 and axis[0] >= 0 else None
 
 
-def _axes_so_large(number: np.ndarray, x: ir.Value) -> set[int] | None:  # type: ignore[type-arg]
+def _axes_so_large(number: Array, x: ir.Value) -> set[int] | None:
     """The last axes of x, if they have so many entries."""
     sizes = [d if isinstance(d, int) else None for d in x.shape] if x.shape is not None else []
     for first in range(1, len(sizes)):

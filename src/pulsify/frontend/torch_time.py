@@ -74,9 +74,7 @@ def _candidates(call: Call) -> list[Axes]:
             f"{len(choices)} inputs are too many to find the time axis by trying; name it with time={{...}}, "
             f"for example time={{'{next(iter(call.tensors))}': 1}}"
         )
-    sets = [
-        {n: a for n, a in zip(own, chosen, strict=True) if a is not None} for chosen in itertools.product(*choices)
-    ]
+    sets = [{n: a for n, a in zip(own, chosen, strict=True) if a is not None} for chosen in itertools.product(*choices)]
     sets = [axes | _of_masks(call, axes, masks) for axes in sets if axes]
     return _smallest(call, sets, _takes_half) or _smallest(call, sets, _takes_another)
 

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-
-from pulsify.analysis.mask_cells import CELLS, CellLaw
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from pulsify.analysis.mask_cells import CELLS
+from pulsify.analysis.mask_cells import CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
-from pulsify.analysis.values.choices import COMPARED, EXTREME, Compared, as_extreme
-from pulsify.analysis.values.elementwise import (
-    Function,
-    binary,
-    compared_with_zero,
-    each,
-    extreme,
-    factor,
-    function,
-    plain,
-)
+from pulsify.analysis.values.choices import COMPARED
+from pulsify.analysis.values.choices import Compared
+from pulsify.analysis.values.choices import EXTREME
+from pulsify.analysis.values.choices import as_extreme
+from pulsify.analysis.values.elementwise import Function
+from pulsify.analysis.values.elementwise import binary
+from pulsify.analysis.values.elementwise import compared_with_zero
+from pulsify.analysis.values.elementwise import each
+from pulsify.analysis.values.elementwise import extreme
+from pulsify.analysis.values.elementwise import factor
+from pulsify.analysis.values.elementwise import function
+from pulsify.analysis.values.elementwise import plain
 from pulsify.analysis.values.extremes import always_below
-from pulsify.analysis.values.follow import VALUES, Few, Follower, Rule, Value
+from pulsify.analysis.values.follow import Few
+from pulsify.analysis.values.follow import Follower
+from pulsify.analysis.values.follow import Rule
+from pulsify.analysis.values.follow import VALUES
+from pulsify.analysis.values.follow import Value
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
-from pulsify.lengths.curves import Curve, Number
+from pulsify.lengths.curves import Curve
+from pulsify.lengths.curves import Number
 from pulsify.lengths.series import Series
+from pulsify.lengths.series import Unsure
+from pulsify.lengths.sizes import Sizes
 from pulsify.trace import sides
-from pulsify.trace.evaluate import DIGITS, exact
-from pulsify.trace.sides import NUMBERS, of_known
-from pulsify.trace.usage import ROLE, Count, Derived, Role, Use, Walk
+from pulsify.trace.evaluate import DIGITS
+from pulsify.trace.evaluate import exact
+from pulsify.trace.sides import NUMBERS
+from pulsify.trace.sides import of_known
+from pulsify.trace.usage import Count
+from pulsify.trace.usage import Derived
+from pulsify.trace.usage import ROLE
+from pulsify.trace.usage import Role
+from pulsify.trace.usage import Use
+from pulsify.trace.usage import Walk
+from typing import Any
+import numpy as np
 
 
 # ---- roles of inputs
@@ -72,6 +89,8 @@ DIGITS.add(dict.fromkeys(("And", "Or", "Not", "Xor"), exact))
 @VALUES("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     kind = COMPARED[traits(node.op).compares]
+    if (sides := _both_sides(f, node, kind, ins)) is not None:
+        return sides
 
     def few(a: Number, b: Number) -> Number:
         for curve, other, test in ((a, b, kind.test), (b, a, kind.turned)):
@@ -170,3 +189,28 @@ CELLS.add(
         **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), CellLaw("entries", levels=True)),
     }
 )
+
+
+def _both_sides(f: Follower, node: Node, kind: Compared, ins: list[Value]) -> Value | None:
+    """|x| < y as x < y and -x < y, and |x| > y as x > y or -x > y: of a distance between two positions."""
+    for place, (name, other) in enumerate(zip(node.inputs, ins[::-1], strict=True)):
+        maker = f.model.producers.get(name)
+        if maker is None or maker.op != "Abs" or not kind.ordered:
+            continue
+        x = f.value(maker.inputs[0])
+        if not isinstance(x, Spread) or len(x.slope) < 2:
+            continue
+        test = kind.turned if place else kind.test
+        below = kind.below != bool(place)  # where |x| is small
+        tested = partial(_tested, test)
+        parts = [binary(f, [v, other], _no_numbers, tested) for v in (f.spread(x), many.negative(f.spread(x)))]
+        return logic(Logic(np.logical_and, min) if below else Logic(np.logical_or, max))(f, node, parts)
+    return None
+
+
+def _tested(test: Callable[..., Any], sizes: Sizes, a: Spread, b: Spread) -> Spread:
+    return compared_with_zero(many.difference(sizes, a, b), test)
+
+
+def _no_numbers(a: Number, b: Number) -> Number:
+    raise Unsure("it is spread over time")

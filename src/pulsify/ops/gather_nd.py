@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -133,7 +134,7 @@ def _columns(f: Follower, node: Node, value: Value, index: Spread, count: int) -
     """The index column by column; what holds for all of it holds for each."""
     if isinstance(value, Fixed):
         array = value.array()
-        return [replace(value, dims=value.dims[:-1], array=lambda i=i: array[..., i]) for i in range(count)]
+        return [replace(value, dims=array.shape[:-1], array=partial(np.take, array, i, -1)) for i in range(count)]
     maker = f.model.producers.get(node.inputs[1])
     columns = COLUMNS.of(maker) if maker is not None else None
     names = columns(maker, index.rank) if maker is not None and columns is not None else None

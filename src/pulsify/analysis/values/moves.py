@@ -103,7 +103,12 @@ def taken(
     """Entries of a value along an axis at certain places; wraps: negative ones count from the end."""
     if axis in v.times:
         return placed(v, axis, places, to, wraps and many.lowest(places) < 0)
-    if isinstance(value, Fixed) and (line := _line(value, v.sizes[axis])) is not None and places.slope and places.range[0] >= 0:
+    if (
+        isinstance(value, Fixed)
+        and (line := _line(value, v.sizes[axis])) is not None
+        and places.slope
+        and places.range[0] >= 0
+    ):
         return _counted(v, axis, places, *line)
     if isinstance(value, Fixed) or axis not in v.uses:
         return _from_table(v, axis, places, to)

@@ -52,11 +52,11 @@ def _windowed(
     f: Follower, node: Node, ins: list[Value], along_time: Callable[[Follower, Spread, list[Value]], Spread]
 ) -> Value:
     v, others = f.spread(ins[0]), [x for x in ins[1:] if x is not None]
-    if {1} & {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
+    if 1 in {*v.times, *v.uses, *v.slope} or not all(isinstance(x, Fixed) for x in others) or len(node.outputs) > 1:
         raise Unsure("its windows go over an axis along which it changes")
     sizes = windowed_sizes(f, node, [f.spread(x).sizes if x is not None else () for x in ins])
     over = [a for a in range(2, v.rank) if a in v.times]
-    if not over and set(range(2, v.rank)) & {*v.uses, *v.slope}:
+    if set(range(2, v.rank)).difference(over) & {*v.uses, *v.slope}:
         raise Unsure("its windows go over an axis along which it changes")
     sums = along_time(f, v, ins) if over else None
     for a in over:
