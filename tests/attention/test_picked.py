@@ -32,6 +32,11 @@ def feeds(proto: onnx.ModelProto, length: int, batch: int = 2) -> dict[str, Arra
     return {"x": x, **{name: np.ones((batch, length), bool) for name in masks}}
 
 
+def only(outputs: dict[str, Array]) -> Array:
+    (output,) = outputs.values()
+    return output
+
+
 def converted(proto: onnx.ModelProto) -> pulsify.Stream:
     masked = len(proto.graph.input) > 1
     return pulsify.stream(proto, verify=False, bind={"attention_mask": "ones"} if masked else None)
@@ -41,7 +46,7 @@ def look_ahead(proto: onnx.ModelProto) -> int:
     """How many frames later than a frame the first one lies that it still goes with."""
     whole, given, at = Batch(proto), feeds(proto, 41), 20
     moved = {**given, "x": np.concatenate([given["x"][:, :at], given["x"][:, at:] + 1], 1)}
-    changed = np.abs(whole.run(given)["y"] - whole.run(moved)["y"]).max((0, 2)) > 0
+    changed = np.abs(only(whole.run(given)) - only(whole.run(moved))).max((0, 2)) > 0
     return at - int(changed.argmax())
 
 
@@ -53,9 +58,9 @@ def test_exact(case: str) -> None:
     assert stream.proof.complete
     for length in LENGTHS:
         given = feeds(proto, length)
-        wanted = whole.run(given)["y"]
+        wanted = only(whole.run(given))
         for cuts in chunkings(length, stream.pulse, rng):
-            got = streamed(stream, given, cuts)["y"]
+            got = only(streamed(stream, given, cuts))
             np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{length} {cuts}")
     if name == "blocks":  # each sees all of its own chunk
         assert (stream.pulse, stream.outputs[0].delay) == (4, 0)
@@ -90,8 +95,8 @@ def test_positions_that_start_again_are_seen() -> None:
     assert stream.outputs[0].delay == 0
     for length in (1, 6, 7, 8, 15, 50):
         given = feeds(proto, length)
-        got = streamed(stream, given, [3] * (length // 3) + [length % 3])["y"]
-        np.testing.assert_allclose(got, whole.run(given)["y"], rtol=2e-5, atol=2e-5)
+        got = only(streamed(stream, given, [3] * (length // 3) + [length % 3]))
+        np.testing.assert_allclose(got, only(whole.run(given)), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["sliding_packed", "padded_mask"])
@@ -101,5 +106,5 @@ def test_any_number_of_streams(name: str) -> None:
     stream, whole = converted(proto), Batch(proto)
     for batch in (1, 3, 5):
         given = feeds(proto, 12, batch)
-        got = streamed(stream, given, [5, 7])["y"]
-        np.testing.assert_allclose(got, whole.run(given)["y"], rtol=2e-5, atol=2e-5)
+        got = only(streamed(stream, given, [5, 7]))
+        np.testing.assert_allclose(got, only(whole.run(given)), rtol=2e-5, atol=2e-5)
