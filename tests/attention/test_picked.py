@@ -15,6 +15,7 @@ from tests.side import Batch, streamed
 pytest.importorskip("onnxscript")
 
 from tests.attention.picked import ALONE, MASKED, exported
+from tests.attention.picked_masks import draw
 from tests.attention.written import WIDTH
 
 EXPORTERS = ("legacy", "dynamo")
@@ -97,6 +98,35 @@ def test_positions_that_start_again_are_seen() -> None:
         given = feeds(proto, length)
         got = only(streamed(stream, given, [3] * (length // 3) + [length % 3]))
         np.testing.assert_allclose(got, only(whole.run(given)), rtol=2e-5, atol=2e-5)
+
+
+def drawn_is_exact(seed: int) -> bool:
+    """False if it is refused, as some irregular ones are."""
+    rng = np.random.default_rng(seed)
+    drawn = draw(rng)
+    try:
+        stream = pulsify.stream(drawn.model, verify=False, bind={"mask": "ones"} if drawn.masked else None)
+    except pulsify.NotStreamable:
+        return False
+    whole = Batch(drawn.model)
+    for length in (1, 2, 3, *map(int, rng.integers(4, 60, 3))):
+        x = rng.standard_normal((2, length, 4)).astype(np.float32)
+        given = {"x": x, **({"mask": np.ones((2, length), bool)} if drawn.masked else {})}
+        wanted = whole.attempt(given)
+        for cuts in chunkings(length, stream.pulse, rng) if wanted is not None else ():
+            got = streamed(stream, given, cuts)["y"]
+            where = f"seed {seed} ({drawn.text}) at {length} {cuts}"
+            np.testing.assert_allclose(got, only(wanted or {}), rtol=2e-5, atol=2e-5, err_msg=where)
+    return True
+
+
+def test_drawn() -> None:
+    assert sum(map(drawn_is_exact, range(12))) >= 7
+
+
+@pytest.mark.slow
+def test_drawn_many() -> None:
+    assert sum(map(drawn_is_exact, range(12, 300))) >= 180
 
 
 @pytest.mark.parametrize("name", ["sliding_packed", "padded_mask"])
