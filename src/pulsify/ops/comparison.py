@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from pulsify.analysis.mask_cells import CELLS
-from pulsify.analysis.mask_cells import CellLaw
+from typing import Any
+
+import numpy as np
+
+from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.rows import laws
 from pulsify.analysis.rows.laws import ROW_LAWS
-from pulsify.analysis.values.choices import COMPARED
-from pulsify.analysis.values.choices import Compared
-from pulsify.analysis.values.choices import EXTREME
-from pulsify.analysis.values.choices import as_extreme
-from pulsify.analysis.values.elementwise import Function
-from pulsify.analysis.values.elementwise import binary
-from pulsify.analysis.values.elementwise import compared_with_zero
-from pulsify.analysis.values.elementwise import each
-from pulsify.analysis.values.elementwise import extreme
-from pulsify.analysis.values.elementwise import factor
-from pulsify.analysis.values.elementwise import function
-from pulsify.analysis.values.elementwise import plain
+from pulsify.analysis.values.choices import COMPARED, EXTREME, Compared, as_extreme
+from pulsify.analysis.values.elementwise import (
+    Function,
+    binary,
+    compared_with_zero,
+    each,
+    extreme,
+    factor,
+    function,
+    plain,
+)
 from pulsify.analysis.values.extremes import always_below
-from pulsify.analysis.values.follow import Few
-from pulsify.analysis.values.follow import Follower
-from pulsify.analysis.values.follow import Rule
-from pulsify.analysis.values.follow import VALUES
-from pulsify.analysis.values.follow import Value
+from pulsify.analysis.values.follow import VALUES, Few, Follower, Rule, Value
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
-from pulsify.lengths.curves import Curve
-from pulsify.lengths.curves import Number
-from pulsify.lengths.series import Series
-from pulsify.lengths.series import Unsure
+from pulsify.lengths.curves import Curve, Number
+from pulsify.lengths.series import Series, Unsure
 from pulsify.lengths.sizes import Sizes
 from pulsify.trace import sides
-from pulsify.trace.evaluate import DIGITS
-from pulsify.trace.evaluate import exact
-from pulsify.trace.sides import NUMBERS
-from pulsify.trace.sides import of_known
-from pulsify.trace.usage import Count
-from pulsify.trace.usage import Derived
-from pulsify.trace.usage import ROLE
-from pulsify.trace.usage import Role
-from pulsify.trace.usage import Use
-from pulsify.trace.usage import Walk
-from typing import Any
-import numpy as np
+from pulsify.trace.evaluate import DIGITS, exact
+from pulsify.trace.sides import NUMBERS, of_known
+from pulsify.trace.usage import ROLE, Count, Derived, Role, Use, Walk
 
 
 # ---- roles of inputs
@@ -89,8 +74,8 @@ DIGITS.add(dict.fromkeys(("And", "Or", "Not", "Xor"), exact))
 @VALUES("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     kind = COMPARED[traits(node.op).compares]
-    if (sides := _both_sides(f, node, kind, ins)) is not None:
-        return sides
+    if (distance := _both_sides(f, node, kind, ins)) is not None:
+        return distance
 
     def few(a: Number, b: Number) -> Number:
         for curve, other, test in ((a, b, kind.test), (b, a, kind.turned)):
