@@ -12,7 +12,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -309,14 +309,15 @@ ALL = {**BOUNDED, **JOINED, **GROWING, **REFUSED}
 @cache
 def exported(exporter: str, name: str) -> onnx.ModelProto:
     """x [B, T, 8], with `keep` [B, T] for those that take a mask."""
-    return export(Net(ALL[name]), exporter, ["x", "keep"] if name in JOINED else ["x"])
+    example: tuple[Tensor, ...] = (torch.randn(2, 13, WIDTH),)
+    names = ["x"]
+    if name in JOINED:
+        example, names = (*example, torch.rand(2, 13).round()), ["x", "keep"]
+    return export(exporter, Net(ALL[name]), example, names)
 
 
-def export(net: nn.Module, exporter: str, names: Sequence[str] = ("x",)) -> onnx.ModelProto:
-    """A module of x [B, T, 8] and of masks [B, T] as a file."""
-    names = list(names)
-    masks = (torch.rand(2, 13).round() for _ in names[1:])
-    example: tuple[Tensor, ...] = (torch.randn(2, 13, WIDTH), *masks)
+def export(exporter: str, net: nn.Module, example: tuple[Tensor, ...], names: list[str]) -> onnx.ModelProto:
+    """Batch and time are free in all inputs."""
     free = {0: "B", 1: "T"}
     how: dict[str, Any] = {"dynamo": False, "dynamic_axes": dict.fromkeys(names, free), "opset_version": 17}
     if exporter == "dynamo":

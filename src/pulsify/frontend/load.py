@@ -21,6 +21,7 @@ from pulsify.core.errors import InvalidModel
 from pulsify.core.runner import given_out
 from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
+from pulsify.frontend.flat_index import pick_by_each_index
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.masked_writes import choose_by_mask
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
@@ -73,6 +74,7 @@ def load(source: Source) -> Model:
         _give_out_inputs,
         _compress_to_gather,
         choose_by_mask,
+        pick_by_each_index,
         loops_to_scans,
         _constants_to_initializers,
         _drop_identities,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pulsify.core.errors import InvalidArgument
-from pulsify.frontend.time import is_length_like
+from pulsify.frontend.time import FILLS, MASK_NAMES, is_length_like
 from pulsify.frontend.torch_call import Axes, Call, Units, as_array, close
 
 SHORTER = (256, 64, 32, 16, 8, 4, 2)  # parts of the example that are tried in its place
@@ -31,6 +31,9 @@ def given_axes(call: Call, time: Mapping[str, int]) -> Units:
         if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
             raise InvalidArgument(f"time: input '{name}' has {rank} axes, there is no axis {axis!r}")
         axes[name] = axis % rank
+    wider = {**_of_masks(call, axes, [n for n in _masks(call) if n not in axes]), **axes}
+    if wider != axes and _takes_another(call, units_of(call, wider)):
+        return units_of(call, wider)
     units = units_of(call, axes)
     if not _takes_another(call, units):
         raise InvalidArgument(
@@ -61,19 +64,18 @@ def found_axes(call: Call) -> Units:
 
 def _candidates(call: Call) -> list[Axes]:
     """The smallest sets of axes, at most one of each input, that the module takes at another length."""
+    masks = _masks(call)
+    own = {n: t for n, t in call.tensors.items() if n not in masks}
     choices: list[list[int | None]] = [
-        [None, *(a for a in range(t.dim()) if t.shape[a] > 1 and not _is_length(n, call))]
-        for n, t in call.tensors.items()
+        [None, *(a for a in range(t.dim()) if t.shape[a] > 1 and not _is_length(n, call))] for n, t in own.items()
     ]
     if math.prod(map(len, choices)) > MOST_CHOICES:
         raise InvalidArgument(
             f"{len(choices)} inputs are too many to find the time axis by trying; name it with time={{...}}, "
             f"for example time={{'{next(iter(call.tensors))}': 1}}"
         )
-    sets = [
-        {n: a for n, a in zip(call.tensors, chosen, strict=True) if a is not None}
-        for chosen in itertools.product(*choices)
-    ]
+    sets = [{n: a for n, a in zip(own, chosen, strict=True) if a is not None} for chosen in itertools.product(*choices)]
+    sets = [axes | _of_masks(call, axes, masks) for axes in sets if axes]
     return _smallest(call, sets, _takes_half) or _smallest(call, sets, _takes_another)
 
 
@@ -93,6 +95,24 @@ def _is_length(name: str, call: Call) -> bool:
     if tensor.dim() > 1 or tensor.is_floating_point() or not said:
         return False
     return tensor.dim() == 0 or tensor.shape[0] in {1, *(t.shape[0] for t in call.tensors.values() if t.dim() > 1)}
+
+
+def _masks(call: Call) -> list[str]:
+    """Masks [B, T] of the frames of other inputs: as the user says, or by the ONNX frontend's rule."""
+
+    def is_mask(name: str, tensor: Any) -> bool:
+        if name in call.bind:
+            return call.bind[name] in FILLS and tensor.dim() == 2
+        return MASK_NAMES.fullmatch(name) is not None and tensor.dim() == 2 and not tensor.is_floating_point()
+
+    masks = [n for n, t in call.tensors.items() if is_mask(n, t)]
+    return masks if len(masks) < len(call.tensors) else []
+
+
+def _of_masks(call: Call, axes: Axes, masks: list[str]) -> Axes:
+    """Masks are as long as what they mask, and have a row a stream."""
+    along = 1 if any(axes.values()) else 0
+    return {n: along for n in masks if call.tensors[n].shape[along] > 1}
 
 
 def units_of(call: Call, axes: Axes) -> Units:

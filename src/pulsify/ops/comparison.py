@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ from pulsify.lengths import beyond
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.curves import Curve, Number
-from pulsify.lengths.series import Series
+from pulsify.lengths.series import Series, Unsure
+from pulsify.lengths.sizes import Sizes
 from pulsify.trace import sides
 from pulsify.trace.evaluate import DIGITS, exact
 from pulsify.trace.sides import NUMBERS, of_known
@@ -74,6 +76,8 @@ DIGITS.add(dict.fromkeys(("And", "Or", "Not", "Xor"), exact))
 @VALUES("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 def compare_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     kind = COMPARED[traits(node.op).compares]
+    if (distance := _both_sides(f, node, kind, ins)) is not None:
+        return distance
 
     def few(a: Number, b: Number) -> Number:
         for curve, other, test in ((a, b, kind.test), (b, a, kind.turned)):
@@ -186,3 +190,28 @@ SIDES.add(
         ),
     }
 )
+
+
+def _both_sides(f: Follower, node: Node, kind: Compared, ins: list[Value]) -> Value | None:
+    """|x| < y as x < y and -x < y, and |x| > y as x > y or -x > y: of a distance between two positions."""
+    for place, (name, other) in enumerate(zip(node.inputs, ins[::-1], strict=True)):
+        maker = f.model.producers.get(name)
+        if maker is None or maker.op != "Abs" or not kind.ordered:
+            continue
+        x = f.value(maker.inputs[0])
+        if not isinstance(x, Spread) or len(x.slope) < 2:
+            continue
+        test = kind.turned if place else kind.test
+        below = kind.below != bool(place)  # where |x| is small
+        tested = partial(_tested, test)
+        parts = [binary(f, [v, other], _no_numbers, tested) for v in (f.spread(x), many.negative(f.spread(x)))]
+        return logic(Logic(np.logical_and, min) if below else Logic(np.logical_or, max))(f, node, parts)
+    return None
+
+
+def _tested(test: Callable[..., Any], sizes: Sizes, a: Spread, b: Spread) -> Spread:
+    return compared_with_zero(many.difference(sizes, a, b), test)
+
+
+def _no_numbers(a: Number, b: Number) -> Number:
+    raise Unsure("it is spread over time")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +13,7 @@ import onnx_ir as ir
 from pulsify.analysis.facts import Static, Wire
 from pulsify.analysis.proof.failing import LOOKS_UP
 from pulsify.analysis.values.extremes import always_below
-from pulsify.analysis.values.follow import VALUES, Follower, Value
+from pulsify.analysis.values.follow import VALUES, Fixed, Follower, Value
 from pulsify.analysis.values.moves import COLUMNS, numbers_of, taken
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
@@ -111,38 +113,46 @@ def _inside(ctx: Context, node: Node, places: ir.Value | None) -> ir.Value:
 # ---- values by length
 @VALUES("GatherND")
 def gather_nd_values(f: Follower, node: Node, ins: list[Value]) -> Value | list[Value]:
-    index = f.spread(ins[1])
-    if (entry := _same_entry(f, node, ins, index)) is not None:
-        return entry
-    if node.attr("batch_dims", 0) or not index.sizes[-1].constant or index.sizes[-1].item != 1:
-        raise Unsure("it picks single entries")
-    v = f.spread(ins[0])
-    if index.rank - 1 in index.uses:
-        raise Unsure("it picks single entries")
-    places = moved_axes(index, {c: c for c in range(index.rank - 1)}, (*index.sizes[:-1], *v.sizes[1:]))
-    to = {c: c + index.rank - 2 for c in range(1, v.rank)}
-    return numbers_of(f, node, taken(f, ins[0], v, 0, places, to, wraps=True))
+    """One axis of the data after the other is picked along; what it shares with the index is picked along at itself."""
+    v, index = f.spread(ins[0]), f.spread(ins[1])
+    if not index.sizes[-1].constant:
+        raise Unsure("how many axes it picks along changes with the length")
+    shared, depth = node.attr("batch_dims", 0), int(index.sizes[-1].item)
+    columns = [f.spread(c) for c in _columns(f, node, ins[1], index, depth)]
+    front, rank = index.rank - 1, v.rank
+    sizes = (*index.sizes[:-1], *v.sizes)
+    v = moved_axes(v, {a: a + front for a in range(rank)}, sizes)
+    for a in range(shared + depth):  # the axis picked along is always the first behind those of the index
+        sizes = (*sizes[:front], *sizes[front + 1 :])
+        column = Spread(sizes, {a: Fraction(1)}, uses=frozenset({a})) if a < shared else columns[a - shared]
+        places = moved_axes(column, {c: c for c in range(front)}, sizes)
+        v = _picked_along(f, ins[0], v, front, places)
+    return numbers_of(f, node, v)
 
 
-def _same_entry(f: Follower, node: Node, ins: list[Value], index: Spread) -> Spread | None:
-    """Entries that are the same wherever they are picked from, at places that exist at every length."""
-    v = f.spread(ins[0])
-    if v.slope or v.uses or v.near or node.attr("batch_dims", 0) or not index.sizes[-1].constant:
-        return None
-    axes = int(index.sizes[-1].item)
-    source = f.model.producers.get(node.inputs[1])
-    columns = COLUMNS.of(source) if source is not None else None
-    names = columns(source, index.rank) if source is not None and columns is not None else None
-    parts = [f.value(i) for i in names] if names is not None else [ins[1]] * axes
-    if len(parts) != axes:
-        return None
-    zero = constant(0, f.unit)
-    for axis, part in enumerate(parts):
-        moves = axis not in v.times and v.lo != v.hi and (f.spread(part).slope or f.spread(part).uses)
-        inside = always_below(f, part, v.sizes[axis]) and always_below(f, zero, part, strictly=False)
-        if moves or not inside:
-            return None
-    return replace(v, sizes=(*index.sizes[:-1], *v.sizes[axes:]), limit=min(v.limit, index.limit))
+def _columns(f: Follower, node: Node, value: Value, index: Spread, count: int) -> list[Value]:
+    """The index column by column; what holds for all of it holds for each."""
+    if isinstance(value, Fixed):
+        array = value.array()
+        return [replace(value, dims=array.shape[:-1], array=partial(np.take, array, i, -1)) for i in range(count)]
+    maker = f.model.producers.get(node.inputs[1])
+    columns = COLUMNS.of(maker) if maker is not None else None
+    names = columns(maker, index.rank) if maker is not None and columns is not None else None
+    parts = [f.value(n) for n in names or ()]
+    return parts if len(parts) == count else [value] * count
+
+
+def _picked_along(f: Follower, value: Value, v: Spread, axis: int, places: Spread) -> Spread:
+    """Entries of v along an axis, which is gone then."""
+    to = {c: c - (c > axis) for c in range(v.rank) if c != axis}
+    alike = axis in v.times or v.lo == v.hi or not (places.slope or places.uses)
+    if axis in v.uses or axis in v.slope or not alike:
+        return taken(f, value, v, axis, places, to, wraps=True)
+    # the same wherever it is picked from, at places that exist at every length
+    if not always_below(f, places, v.sizes[axis]) or not always_below(f, constant(0, f.unit), places, strictly=False):
+        raise Unsure("it picks entries that may not be there")
+    out = moved_axes(v, to, places.sizes)
+    return replace(out, limit=min(v.limit, places.limit), until=min(v.until, places.until))
 
 
 @LOOKS_UP("GatherND")

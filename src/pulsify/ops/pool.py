@@ -14,7 +14,7 @@ from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
 from pulsify.analysis.values.follow import VALUES
 from pulsify.analysis.values.sizes import SIZES
-from pulsify.analysis.values.windows import windowed, windowed_sizes
+from pulsify.analysis.values.windows import largest_windowed, windowed, windowed_sizes
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
@@ -192,7 +192,8 @@ def _windows_that_start(node: Node, ins: Inputs, dims: Dims) -> Dims:
 
 
 # ---- values by length
-VALUES("MaxPool", "AveragePool", "LpPool")(windowed)
+VALUES("AveragePool", "LpPool")(windowed)
+VALUES("MaxPool")(largest_windowed)
 
 
 SIZES("MaxPool", "AveragePool", "LpPool")(windowed_sizes)

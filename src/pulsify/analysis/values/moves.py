@@ -89,8 +89,11 @@ def sliced(f: Follower, value: Value, axis: int, start: Series, stop: Series, st
         limit = min(v.limit, first.limit, count.limit)  # the same entries at every length, of an axis that has no say
         return replace(v, sizes=sizes, limit=limit)
     place = replace(f.spread(Few(np.array(first, object))), limit=min(first.limit, count.limit))
-    own = {} if count.constant and count.item == 1 else {axis: Fraction(step)}
+    single = not count.growth and count.values.max() <= 1
+    own = {} if single else {axis: Fraction(step)}
     places = replace(place, sizes=sizes, slope={**place.slope, **own}, uses=place.uses | ({axis} if own else set()))
+    if own and not count.growth and count.period == 1 and not count.constant:  # fewer, if there are no more
+        places = many.bounded(places, [axis])
     return taken(f, value, v, axis, places, {c: c for c in range(v.rank) if c != axis})
 
 
@@ -100,7 +103,12 @@ def taken(
     """Entries of a value along an axis at certain places; wraps: negative ones count from the end."""
     if axis in v.times:
         return placed(v, axis, places, to, wraps and many.lowest(places) < 0)
-    if isinstance(value, Fixed) and (line := _line(value, axis)) is not None and places.slope and places.range[0] >= 0:
+    if (
+        isinstance(value, Fixed)
+        and (line := _line(value, v.sizes[axis])) is not None
+        and places.slope
+        and places.range[0] >= 0
+    ):
         return _counted(v, axis, places, *line)
     if isinstance(value, Fixed) or axis not in v.uses:
         return _from_table(v, axis, places, to)
@@ -138,9 +146,9 @@ def _from_table(v: Spread, axis: int, places: Spread, to: dict[int, int]) -> Spr
     )  # fmt: skip
 
 
-def _line(value: Fixed, axis: int) -> tuple[float, Fraction] | None:
-    """First entry and step of a table that counts evenly along an axis, and has no other."""
-    if math.prod(value.dims) != value.dims[axis] or value.dims[axis] < 3:
+def _line(value: Fixed, size: Series) -> tuple[float, Fraction] | None:
+    """First entry and step of a table that counts evenly along an axis of this size, and has no other."""
+    if math.prod(value.dims) != size.item or size.item < 3:
         return None
     rows = value.array().reshape(-1)
     if rows.dtype.kind not in "iuf" or not np.isfinite(rows).all():

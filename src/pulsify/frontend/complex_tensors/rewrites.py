@@ -41,6 +41,8 @@ def atan2(y: Any, x: Any) -> Any:
 @rewrite("cumsum")
 def cumsum(x: Any, dim: int, *, dtype: Any = None, **kwargs: Any) -> Any:
     """Summed up in double precision, as torch does: ONNX Runtime's own drifts off within thousands of frames."""
+    if dtype is None and x.dtype == torch.bool:  # torch counts; the exporter sums up booleans, which no runtime does
+        dtype = torch.int64
     kind = x.dtype if dtype is None else dtype
     if kind != torch.float32 or kwargs:
         return torch.cumsum(x, dim, dtype=dtype, **kwargs)
