@@ -247,7 +247,7 @@ class _Settling:
         parts = looped(node, nested=True)
         known = {along.inner for along in parts.scanned if values[along.outer].known}
         self.numbers |= known | ({parts.number} - {""})
-        inner = self.evaluator.inside(node, parts, values)
+        inner = values | self.evaluator.inside(node, parts, values)  # branches in it read what the body does not
         nodes = tuple(self.settle(body.nodes, inner, inside=True))
         values.update(self.evaluator.lazy_constants({n: t for n, t in self.constants.items() if n not in values}))
         made = {*body.inputs, *(o for n in nodes for o in n.outputs), ""}
