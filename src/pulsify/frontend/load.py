@@ -21,6 +21,7 @@ from pulsify.core.errors import InvalidModel
 from pulsify.core.runner import given_out
 from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
+from pulsify.frontend.log_sums import scan_log_sums
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.masked_writes import choose_by_mask
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
@@ -73,6 +74,7 @@ def load(source: Source) -> Model:
         _give_out_inputs,
         _compress_to_gather,
         choose_by_mask,
+        scan_log_sums,
         loops_to_scans,
         _constants_to_initializers,
         _drop_identities,
@@ -142,6 +144,16 @@ def undeclared(source: Source) -> ir.Model:
     for node in graph.graph.all_nodes():
         for value in node.outputs:
             value.shape = None
+    return graph
+
+
+def with_log_sums(source: Source) -> ir.Model | None:
+    """The model as it is streamed where running sums of exponentials are scans; None if it has none."""
+    graph = read(source)
+    _lift_constants(graph)
+    if not scan_log_sums(graph):
+        return None
+    common.NameFixPass()(graph)
     return graph
 
 

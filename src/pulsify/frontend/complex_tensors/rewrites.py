@@ -64,9 +64,30 @@ def floor_divide_into(x: Any, y: Any) -> Any:
     return torch.div(torch.as_tensor(y, device=x.device), x, rounding_mode="floor")
 
 
+@rewrite("transpose", "swapaxes", "swapdims")
+def transpose(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """All axes are named: of what a scripted loop makes, the exporter does not know how many there are."""
+    given = [*args, *(kwargs[k] for k in ("dim0", "axis0", "dim1", "axis1") if k in kwargs)]
+    if len(given) != 2 or not all(isinstance(axis, int) for axis in given) or x.dim() < 2:
+        return torch.transpose(x, *args, **kwargs)
+    order = list(range(x.dim()))
+    one, other = (order[axis] for axis in given)
+    order[one], order[other] = other, one
+    return x.permute(order)
+
+
+@rewrite("movedim", "moveaxis")
+def movedim(x: Any, source: Any, destination: Any) -> Any:
+    moved, places = ([axes] if isinstance(axes, int) else list(axes) for axes in (source, destination))
+    own = list(range(x.dim()))
+    at = {own[to]: own[axis] for axis, to in zip(moved, places, strict=True)}
+    rest = iter(axis for axis in own if axis not in at.values())
+    return x.permute([at[to] if to in at else next(rest) for to in own])
+
+
 @rewrite("mT.get", "mH.get", "H.get", "adjoint")
 def transposed(x: Any) -> Any:
-    return x.transpose(-2, -1)
+    return transpose(x, -2, -1)
 
 
 @rewrite("diagonal")
