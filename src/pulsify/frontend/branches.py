@@ -67,7 +67,10 @@ def chosen(node: Node, i: int, dtype: ir.DataType, scalar: bool, version: int) -
 
 
 def may_fail(node: Node, known: Callable[[str], bool], dtype: ir.DataType) -> bool:
-    """Does it fail on some numbers? Then it must not be computed where its branch is not taken. dtype: of its output."""
+    """Does it fail on some numbers? Then it must not be computed where its branch is not taken.
+
+    dtype: of its output.
+    """
     kind = traits(node.op, node.domain)
     if node.domain or node.body is not None or kind.random:
         return True
