@@ -139,11 +139,21 @@ def unfold(x: Any, *args: Any, **kwargs: Any) -> Any:
     """Tensor.unfold (windows along an axis) by a table of places; the function F.unfold is left as it is."""
     given = dict(zip(("dimension", "size", "step"), args, strict=False)) | kwargs
     if "step" not in given or not isinstance(given["dimension"], int):
-        return torch.nn.functional.unfold(x, *args, **kwargs)
+        return _unfolded_rows(x, *args, **kwargs)
     axis, size, step = given["dimension"] % x.dim(), given["size"], given["step"]
     count = (x.shape[axis] - size) // step + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     return x[(slice(None),) * axis + (places,)].movedim(axis + 1, -1)
+
+
+def _unfolded_rows(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """F.unfold; a kernel as wide as the picture (all frames) by rows, as the exporter takes no size that is traced."""
+    wide = isinstance(kernel_size, (tuple, list)) and isinstance(kernel_size[-1], torch.Tensor) and x.dim() == 4
+    plain = (dilation, padding) in ((1, 0), ((1, 1), (0, 0)))
+    if not wide or not plain or int(kernel_size[-1]) != int(x.shape[-1]):
+        return torch.nn.functional.unfold(x, kernel_size, dilation, padding, stride)
+    windows = unfold(x, 2, int(kernel_size[0]), stride if isinstance(stride, int) else stride[0])
+    return windows.permute(0, 1, 4, 3, 2).reshape(x.shape[0], -1, windows.shape[2])
 
 
 @rewrite("as_strided")
