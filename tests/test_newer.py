@@ -171,5 +171,5 @@ def test_a_model_of_the_newest_opset() -> None:
 def test_what_is_newer_than_onnx_runtime_is_named() -> None:
     nodes = [node("SpaceToDepth", "x", "blocks", blocksize=2, mode="CRD")]
     proto = model(nodes, {"x": [1, 2, "T", 4]}, ["blocks"], opset=28)
-    with pytest.raises(pulsify.InvalidModel, match="SpaceToDepth node 'blocks' is of opset 28.*up to 26"):
+    with pytest.raises(pulsify.InvalidModel, match=r"SpaceToDepth node 'blocks' is of opset 28.*up to 26"):
         pulsify.stream(proto, 2)

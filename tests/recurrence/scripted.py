@@ -1,3 +1,4 @@
+# ruff: noqa: SIM108  branches are what is tried
 """Filters and gates as written for TorchScript: loops over frames whose state starts as zeros like a frame."""
 
 from __future__ import annotations
