@@ -16,15 +16,17 @@ import onnx_ir as ir
 
 from pulsify.frontend.placing import before, constant_before, instead
 
+CAST_LIKE = 15  # the first opset that has it
+
 
 def scan_log_sums(model: ir.Model) -> bool:
     """In place, in the main graph, along axes whose size is free. Were there any?"""
-    before_it = len(model.graph)
+    before_it, version = len(model.graph), model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
     for node in list(model.graph):
         if node.op_type != "Add" or node.domain not in ("", "ai.onnx"):
             continue
         found = _log_sum(node)
-        if found is not None:
+        if found is not None and (found[0].dtype is not None or version >= CAST_LIKE):
             instead(node, _scanned(node, *found))
     return len(model.graph) != before_it
 
@@ -38,7 +40,7 @@ def _log_sum(node: ir.Node) -> tuple[ir.Value, int] | None:
         if total is None or most is None or shifted is None or shifted.inputs[1] is not top:
             continue
         x, axis = shifted.inputs[0], _axis(total.inputs[1])
-        if x is None or x.dtype is None or x is not most.inputs[0] or axis is None:
+        if x is None or x is not most.inputs[0] or axis is None:
             continue
         plain = not any(total.attributes.get_int(name, 0) for name in ("reverse", "exclusive"))
         rank = None if x.shape is None else len(x.shape)
@@ -84,8 +86,7 @@ def _same(one: int | None, other: int, rank: int | None) -> bool:
 
 def _scanned(node: ir.Node, x: ir.Value, axis: int) -> ir.Value:
     first = before(node, "Gather", [x, constant_before(node, np.array(0))], [ir.AttrInt64("axis", axis)])
-    assert x.dtype is not None
-    low, zero = (constant_before(node, np.array(n, x.dtype.numpy())) for n in (-math.inf, 0))
+    low, zero = (_like(node, n, x) for n in (-math.inf, 0.0))
     start = before(node, "Expand", [low, before(node, "Shape", [first])])
     attributes = [
         ir.AttrGraph("body", _body(zero)),
@@ -97,6 +98,13 @@ def _scanned(node: ir.Node, x: ir.Value, axis: int) -> ir.Value:
     assert isinstance(node.graph, ir.Graph)
     node.graph.insert_before(node, scan)
     return scan.outputs[1]
+
+
+def _like(node: ir.Node, number: float, x: ir.Value) -> ir.Value:
+    """A number of the type of x, which files of the newer exporter need not declare."""
+    if x.dtype is not None:
+        return constant_before(node, np.array(number, x.dtype.numpy()))
+    return before(node, "CastLike", [constant_before(node, np.float32(number)), x])
 
 
 def _body(zero: ir.Value) -> ir.Graph:
