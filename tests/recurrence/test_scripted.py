@@ -97,6 +97,14 @@ def test_branches_that_cannot_both_be_computed_are_refused(loop: torch.jit.Scrip
     assert time.process_time() - began < 5
 
 
+def test_a_tensor_that_ends_early_is_refused() -> None:
+    proto, began = exported(scripted.BesideFirst(), (2, "T", 3), free=False), time.process_time()
+    with pytest.raises(pulsify.NotStreamable, match="different numbers of frames, 5 and") as refused:
+        pulsify.stream(proto, pulse=2)
+    assert refused.value.op == "Scan"
+    assert time.process_time() - began < 5
+
+
 @torch.jit.script
 def begun_empty(x: torch.Tensor) -> torch.Tensor:
     out = x[:, :0]

@@ -104,7 +104,7 @@ def _like(node: ir.Node, number: float, x: ir.Value) -> ir.Value:
     """A number of the type of x, which files of the newer exporter need not declare."""
     if x.dtype is not None:
         return constant_before(node, np.array(number, x.dtype.numpy()))
-    return before(node, "CastLike", [constant_before(node, np.float32(number)), x])
+    return before(node, "CastLike", [constant_before(node, np.array(number, np.float32)), x])
 
 
 def _body(zero: ir.Value) -> ir.Graph:

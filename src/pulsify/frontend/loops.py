@@ -79,6 +79,8 @@ def _lift_out_of_branches(node: ir.Node, body: ir.Graph) -> None:
     number = body.inputs[0]
 
     def is_frame(n: ir.Node) -> bool:
+        if n.op_type == "Gather" and _ints(n.inputs[1]) == [0]:
+            return True
         source = n.inputs[0] if n.inputs else None
         producer = source.producer() if source is not None else None
         if source is None or source in body.inputs or (producer is not None and producer.graph is body):

@@ -85,7 +85,7 @@ def _swiglu(node: ir.Node) -> None:
     gate, value = node.inputs
     scaled = gate
     if (alpha := node.attributes.get_float("alpha", 1.0)) != 1:
-        factor = before(node, "CastLike", [constant_before(node, np.float32(alpha)), gate])
+        factor = before(node, "CastLike", [constant_before(node, np.array(alpha, np.float32)), gate])
         scaled = before(node, "Mul", [gate, factor])
     swish = before(node, "Mul", [gate, before(node, "Sigmoid", [scaled])])
     instead(node, before(node, "Mul", [swish, value]))
