@@ -14,6 +14,7 @@ from tests.modules.check import check
 AREAS = (
     "published", "speech", "enhancers", "vocoders", "encoders", "sensors",
     "spotters", "separators", "synthesisers", "recognisers", "coders", "instruments", "films", "idioms", "habits",
+    "scans", "maskers",
 )  # fmt: skip
 CASES: dict[str, Case] = {
     f"{area}: {name}": case

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import time
 import warnings
 
 import numpy as np
@@ -28,6 +29,13 @@ CASES = {
     "channels first": (lambda: Alone(scripted.channels_first), (2, 3, "T")),
     "like the mean": (lambda: Alone(scripted.like_the_mean), (2, "T", 3)),
     "decided branches": (scripted.Warm, (2, "T", 3)),
+    "squeezed frame": (lambda: Alone(scripted.squeezed), (2, "T", 3)),
+    "squeezed state": (lambda: Alone(scripted.squeezed_state), (2, "T", 3)),
+    "squeezed number": (lambda: Alone(scripted.squeezed), (2, "T", 1)),
+    "every third turn": (lambda: Alone(scripted.every_third), (2, "T", 3)),
+    "branches in branches": (lambda: Alone(scripted.branches_in_branches), (2, "T", 3)),
+    "a flag": (lambda: Alone(scripted.a_flag), (2, "T", 3)),
+    "appended in branches": (lambda: Alone(scripted.appended_in_branches), (2, "T", 3)),
     "in a row": (scripted.InARow, (2, "T", 3)),
     "between convolutions": (scripted.BetweenConvolutions, (2, "T", 3)),
 }
@@ -58,6 +66,43 @@ def test_a_scripted_loop_streams(name: str, free: bool) -> None:
             for backend in ("ort", "native", "torch", "reference"):
                 got = streamed(stream, x, cuts, backend=backend, padding=math.nan)["y"]
                 np.testing.assert_allclose(got, want, atol=1e-6, rtol=1e-6, err_msg=f"{backend} {length} {cuts}")
+
+
+def test_a_branch_by_the_data_streams() -> None:
+    proto = exported(Alone(scripted.by_the_data), (1, "T", 3), free=False)
+    stream, batch, rng = pulsify.stream(proto, pulse=3, time="T"), Batch(proto), np.random.default_rng(3)
+    for length in LENGTHS:
+        x = rng.standard_normal([1, length, 3]).astype(np.float32)
+        want = batch.run({"x": x})["y"]
+        for cuts in chunkings(length, stream.pulse, rng):
+            for backend in ("ort", "native", "torch", "reference"):
+                got = streamed(stream, x, cuts, backend=backend, padding=math.nan)["y"]
+                np.testing.assert_allclose(got, want, atol=1e-6, rtol=1e-6, err_msg=f"{backend} {length} {cuts}")
+
+
+@pytest.mark.parametrize(
+    ("loop", "op", "says"),
+    [
+        (scripted.appended_sometimes, "Scan", "a branch in its body appends to a list"),
+        (scripted.of_two_shapes, "If", "values of different shapes, \\[2, 6\\] and \\[2, 3\\]"),
+        (scripted.the_frame_before, "If", "Gather in one of its branches may fail where that is not taken"),
+        (scripted.divided_by_the_turn, "If", "Div in one of its branches may fail where that is not taken"),
+    ],
+)
+def test_branches_that_cannot_both_be_computed_are_refused(loop: torch.jit.ScriptFunction, op: str, says: str) -> None:
+    proto, began = exported(Alone(loop), (2, "T", 3), free=False), time.process_time()
+    with pytest.raises(pulsify.NotStreamable, match=says) as refused:
+        pulsify.stream(proto, pulse=2)
+    assert refused.value.op == op and refused.value.hint
+    assert time.process_time() - began < 5
+
+
+def test_a_tensor_that_ends_early_is_refused() -> None:
+    proto, began = exported(scripted.BesideFirst(), (2, "T", 3), free=False), time.process_time()
+    with pytest.raises(pulsify.NotStreamable, match="different numbers of frames, 5 and") as refused:
+        pulsify.stream(proto, pulse=2)
+    assert refused.value.op == "Scan"
+    assert time.process_time() - began < 5
 
 
 @torch.jit.script

@@ -1152,6 +1152,82 @@ def cummax() -> nn.Module:
     return Fn(lambda s, x: torch.cummax(x, 2)[0])
 
 
+# ------------------------------------------- scans written otherwise
+@case([1, "S", 8], length=64, note="minGRU in log space (logcumsumexp): the maximum cancels", family="recurrence")
+def min_gru() -> nn.Module:
+    """Beyond a hundred frames, what the exporter writes has no sums at the start: they are below the last by e^87."""
+
+    def forward(s: Any, x: Tensor) -> Tensor:
+        k = s.gate(x)
+        kept = torch.cumsum(-F.softplus(k), 1)
+        return torch.exp(kept + torch.logcumsumexp(-F.softplus(-k) + F.logsigmoid(s.new(x)) - kept, 1))
+
+    return Fn(forward, gate=nn.Linear(8, 8), new=nn.Linear(8, 8))
+
+
+@case([1, "S", 8], note="logcumsumexp by hand, the maximum over all frames taken off", family="recurrence")
+def log_sum_by_hand() -> nn.Module:
+    def forward(s: Any, x: Tensor) -> Tensor:
+        most = x.amax(1, keepdim=True)
+        return (x - most).exp().cumsum(1).log() + most
+
+    return Fn(forward)
+
+
+@case([1, "S", 8], streamable=False, note="exponentials below the maximum of all frames", family="recurrence")
+def below_the_maximum() -> nn.Module:
+    return Fn(lambda s, x: (x - x.amax(1, keepdim=True)).exp().cumsum(1))
+
+
+@case([1, "S", 4], note="selective state space, by running sums", family="recurrence")
+def selective_sums() -> nn.Module:
+    from tests.modules.scans import Selective
+
+    return Selective()
+
+
+@case([1, "S", 4], note="selective state space, in chunks", family="recurrence")
+def selective_chunks() -> nn.Module:
+    from tests.modules.scans import SelectiveChunks
+
+    return SelectiveChunks()
+
+
+@case([1, "S", 4], note="gated linear attention, in chunks", family="recurrence")
+def gated_chunks() -> nn.Module:
+    from tests.modules.scans import LinearAttention
+
+    return LinearAttention()
+
+
+@case([1, "S", 4], note="the delta rule, in chunks", family="recurrence")
+def delta_chunks() -> nn.Module:
+    from tests.modules.scans import Delta
+
+    return Delta()
+
+
+@case([1, "S", 3], note="a loop with a branch that every third turn takes", family="recurrence")
+def every_third_turn() -> nn.Module:
+    from tests.recurrence import scripted
+
+    return scripted.Alone(scripted.every_third)
+
+
+@case([1, "S", 3], note="a loop that squeezes every frame", family="recurrence")
+def squeezed_frames() -> nn.Module:
+    from tests.recurrence import scripted
+
+    return scripted.Alone(scripted.squeezed)
+
+
+@case([1, "S", 3], streamable=False, note="a loop that appends every second turn", family="recurrence")
+def appended_sometimes() -> nn.Module:
+    from tests.recurrence import scripted
+
+    return scripted.Alone(scripted.appended_sometimes)
+
+
 # ------------------------------------------- must be refused (no exact stream)
 @case([1, 16, "S"], streamable=False, note="softmax over time")
 def softmax_time() -> nn.Module:

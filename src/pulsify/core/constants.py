@@ -8,6 +8,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+CHOSEN_AS = {  # types that ONNX Runtime does not select from (Where), and those that hold all their values
+    ir.DataType.BOOL: ir.DataType.UINT8,
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT64,  # ONNX Runtime 1.25 does not
+    ir.DataType.UINT64: ir.DataType.INT64,
+    ir.DataType.BFLOAT16: ir.DataType.FLOAT,
+}
+
 
 def holding(name: str, tensor: ir.TensorProtocol) -> ir.Value:
     """An initializer that shares the tensor: what lies in a file stays there, and weights are not copied."""

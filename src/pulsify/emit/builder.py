@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.core.constants import elements, holding, of_array
-
-CHOSEN_AS = {  # types that ONNX Runtime does not select from (Where), and those that hold all their values
-    ir.DataType.BOOL: ir.DataType.UINT8,
-    ir.DataType.INT16: ir.DataType.INT32,
-    ir.DataType.UINT16: ir.DataType.INT32,
-    ir.DataType.UINT32: ir.DataType.INT64,  # ONNX Runtime 1.25 does not
-    ir.DataType.UINT64: ir.DataType.INT64,
-    ir.DataType.BFLOAT16: ir.DataType.FLOAT,
-}
+from pulsify.core.constants import CHOSEN_AS, elements, holding, of_array
 
 
 @dataclass(eq=False)

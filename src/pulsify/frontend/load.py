@@ -22,9 +22,11 @@ from pulsify.core.runner import given_out
 from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
 from pulsify.frontend.flat_index import pick_by_each_index
+from pulsify.frontend.log_sums import scan_log_sums
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.masked_writes import choose_by_mask
 from pulsify.frontend.model import Body, Dim, Model, Node, Port
+from pulsify.frontend.newer import is_newer, write_newer
 from pulsify.frontend.older import put_back, set_aside
 from pulsify.frontend.placing import before, constant_before, instead
 from pulsify.frontend.sequences import pick_pieces
@@ -36,6 +38,7 @@ DROPPED = {  # gone before any rule is asked, with what docs/operators.md says o
     "Compress": "a Gather of the places its mask shows, which must not depend on the data",
 }
 OLDEST_OPSET = 13
+HELD_TWICE = 256 << 20  # bytes of a model
 OLDEST_IR = 8  # before 4, a default (the stream's length) could not be overridden
 Source: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -67,6 +70,8 @@ def load(source: Source) -> Model:
         common.InlinePass(criteria=lambda f: (f.domain, f.name) not in WHOLE),
         _lift_constants,
         _constants_to_initializers,
+        write_newer,
+        _constants_to_initializers,
         pick_pieces,
         _constants_to_initializers,
         common.LiftSubgraphInitializersToMainGraphPass(),
@@ -75,6 +80,7 @@ def load(source: Source) -> Model:
         _compress_to_gather,
         choose_by_mask,
         pick_by_each_index,
+        scan_log_sums,
         loops_to_scans,
         _constants_to_initializers,
         _drop_identities,
@@ -126,7 +132,13 @@ def read(source: Source) -> ir.Model:
 
 
 def runnable(source: Source) -> Source:
-    """The model with the bodies of operators that were made known here, and that it does not bring itself."""
+    """The model with the bodies of operators that were made known here, and in an opset that ONNX Runtime opens."""
+    if _small(source) and is_newer(graph := read(source)):
+        source = graph
+        common.InlinePass()(source)
+        _lift_constants(source)
+        write_newer(source)
+        common.NameFixPass()(source)
     if not any(custom.body is not None for custom in CUSTOM.values()):
         return source
     graph = read(source)
@@ -138,12 +150,29 @@ def runnable(source: Source) -> Source:
     return graph
 
 
+def _small(source: Source) -> bool:
+    """May it be held twice for a moment, to look at it?"""
+    if isinstance(source, bytes):
+        return len(source) < HELD_TWICE
+    return not isinstance(source, (str, os.PathLike)) or os.path.getsize(source) < HELD_TWICE
+
+
 def undeclared(source: Source) -> ir.Model:
     """The model without the shapes that it declares for what its nodes make: exporters get some of them wrong."""
     graph = read(source)
     for node in graph.graph.all_nodes():
         for value in node.outputs:
             value.shape = None
+    return graph
+
+
+def with_log_sums(source: Source) -> ir.Model | None:
+    """The model as it is streamed where running sums of exponentials are scans; None if it has none."""
+    graph = read(source)
+    _lift_constants(graph)
+    if not scan_log_sums(graph):
+        return None
+    common.NameFixPass()(graph)
     return graph
 
 

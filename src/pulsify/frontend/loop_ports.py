@@ -82,6 +82,9 @@ def _check(node: Node, body: Body, nested: bool) -> None:
         hint = "loop over the frames of an input"
     elif body.nested and not nested:
         reason, hint = "there are loops or branches inside its body", "write them out"
+    elif nested and any(n.op_type == "SequenceInsert" for g in body.branches for n in g.all_nodes()):
+        reason = "a branch in its body appends to a list: how many frames it makes is decided turn by turn"
+        hint = "append one frame every turn; keep every second one, say, behind the loop"
     elif any("Sequence" in n.op for n in body.nodes):
         reason = "it carries a list that is not merely appended to and stacked"
         hint = "append one frame a turn to an empty list, and stack the list along time"

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.frontend.loop_branches import append_behind, lift_reads
+
 SAME_NUMBER = ("Identity", "Cast")  # of an iteration's number
 
 
@@ -36,7 +38,10 @@ def _settle(graph: ir.Graph, inside: bool) -> None:
         if node.op_type == "Loop":
             _settle_condition(graph, node, body, inside)
         if not inside:
-            _hoist(graph, node, body)
+            append_behind(body)
+            for _ in range(2):  # a frame of what is moved in front of the loop at first
+                _lift_out_of_branches(node, body)
+                _hoist(graph, node, body)
         if node.op_type == "Loop" and not inside:
             found = _Loop(node, body).read()
             if found is not None:
@@ -64,6 +69,28 @@ def _drop_identities(body: ir.Graph) -> None:
         if n.op_type == "Identity" and n.inputs[0] is not None and n.inputs[0] in inner:  # no outer value is an output
             n.outputs[0].replace_all_uses_with(n.inputs[0], replace_graph_outputs=True)
             body.remove(n, safe=True)
+
+
+def _lift_out_of_branches(node: ir.Node, body: ir.Graph) -> None:
+    """What branches read of the frame of an iteration, so that it is seen to be scanned."""
+    if node.op_type != "Loop":
+        lift_reads(body, lambda n: False, lambda n: False)
+        return
+    number = body.inputs[0]
+
+    def is_frame(n: ir.Node) -> bool:
+        if n.op_type == "Gather" and _ints(n.inputs[1]) == [0]:
+            return True
+        source = n.inputs[0] if n.inputs else None
+        producer = source.producer() if source is not None else None
+        if source is None or source in body.inputs or (producer is not None and producer.graph is body):
+            return False
+        if source.const_value is not None:  # a table may be read by the first turns only
+            return False
+        found = _picked(n, number)
+        return found is not None and found[2] == 0  # there is one for every iteration, whichever branch reads it
+
+    lift_reads(body, is_frame, lambda n: _numbered(n.outputs[0], number) is not None)
 
 
 def _hoist(main: ir.Graph, node: ir.Node, body: ir.Graph) -> None:

@@ -25,6 +25,11 @@ class Body:
     captured: tuple[str, ...]
 
     @property
+    def branches(self) -> tuple[ir.Graph, ...]:
+        """The graphs inside that are no loops' bodies."""
+        return tuple(a for n in self.nodes if n.body is None for a in n.attrs.values() if isinstance(a, ir.Graph))
+
+    @property
     def nested(self) -> bool:
         """There are bodies inside."""
         return any(isinstance(a, ir.Graph) for n in self.nodes for a in n.attrs.values())

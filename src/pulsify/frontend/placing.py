@@ -28,8 +28,22 @@ def constant_before(node: ir.Node, array: Array) -> ir.Value:
 
 def instead(node: ir.Node, made: ir.Value) -> None:
     """A value in the place of a node's only one, under its name. The node is gone."""
-    old = node.outputs[0]
+    replace_output(node, 0, made)
+    drop(node)
+
+
+def replace_output(node: ir.Node, i: int, made: ir.Value) -> None:
+    """A value in the place of one of several, under its name."""
+    old = node.outputs[i]
     made.name, old.name = old.name, None
     old.replace_all_uses_with(made, replace_graph_outputs=True)
+
+
+def is_read(node: ir.Node, i: int) -> bool:
+    """Does anything read output `i` of a node?"""
+    return i < len(node.outputs) and (bool(list(node.outputs[i].uses())) or node.outputs[i].is_graph_output())
+
+
+def drop(node: ir.Node) -> None:
     assert isinstance(node.graph, ir.Graph)
     node.graph.remove(node, safe=True)

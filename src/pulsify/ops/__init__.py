@@ -3,6 +3,7 @@
 from pulsify.ops import (  # noqa: F401
     arithmetic,
     axes,
+    cache,
     comparison,
     concat,
     conv,

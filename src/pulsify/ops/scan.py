@@ -17,8 +17,9 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Deferred, Window, Wire, emitted
 from pulsify.analysis.proof.decided import DECIDES
+from pulsify.core.constants import CHOSEN_AS
 from pulsify.core.refusal import Kind
-from pulsify.emit.builder import CHOSEN_AS, Builder, choose
+from pulsify.emit.builder import Builder, choose
 from pulsify.emit.carry import Carry, carry
 from pulsify.emit.frames import real_frames
 from pulsify.emit.state import Sizes

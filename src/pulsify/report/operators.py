@@ -10,6 +10,7 @@ from pulsify.core.facet import FACETS, Facet
 from pulsify.frontend.branches import BRANCHES
 from pulsify.frontend.fused import FUSED
 from pulsify.frontend.load import DROPPED
+from pulsify.frontend.newer import NEWER
 from pulsify.ops.registry import RULES, STREAM, Entry
 
 HEAD = """# Operators
@@ -43,7 +44,7 @@ same marks share a line.
 def without_rule() -> dict[str, str]:
     """Operators that no rule is asked about, and why."""
     fused = {f"{domain}::{op}" if domain else op: says for (domain, op), says in FUSED.items()}
-    return {**fused, **BRANCHES, **DROPPED}
+    return {**fused, **NEWER, **BRANCHES, **DROPPED}
 
 
 def markdown() -> str:

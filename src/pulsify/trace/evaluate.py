@@ -62,8 +62,16 @@ def iterations(node: Node, values: Mapping[str, Traced]) -> int:
     """How many times a Scan or a Loop turns at this length."""
     parts = looped(node, nested=True)
     if not parts.count:
-        along = parts.scanned[0]
-        return values[along.outer].dims[along.axis]
+        counts = {values[along.outer].dims[along.axis] for along in parts.scanned}
+        if len(counts) > 1:
+            raise NotStreamable(
+                f"its inputs have different numbers of frames, {' and '.join(map(str, sorted(counts)))}",
+                node=node.name,
+                op=node.op,
+                hint="let every turn read the frame of its own number, of inputs that are equally long",
+                kind=Kind.LENGTH,
+            )
+        return counts.pop()
     count = values[parts.count]
     if not count.known:
         raise NotStreamable(

@@ -17,7 +17,7 @@ from onnx import helper
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
-from pulsify.frontend.branches import branch, is_branch
+from pulsify.frontend.branches import branch, chosen, is_branch, may_fail, side
 from pulsify.frontend.columns import Columns, may_join
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
 from pulsify.frontend.in_place import as_joins, is_write, reading
@@ -202,7 +202,9 @@ class _Settling:
             self.decisions.append(_turned(node, count))
             return unrolled(node, count)
         if is_branch(node):
-            taken = _decide(node, values, self._by_turn(node.inputs[0], values))
+            if inside and not values[node.inputs[0]].known:
+                return self._both(node, values), {}
+            taken = _decide(node, values[node.inputs[0]])
             self.decisions.append(Decision(node.name, node.op, node.inputs[0], None, int(taken)))
             return branch(node, taken, self.model.opset_imports)
         if is_write(node):
@@ -228,6 +230,30 @@ class _Settling:
         types = [_type(values[i]) if i else onnx.TypeProto() for i in node.inputs]
         return written_out(node, types, self.model.opset_imports.get("", 0))
 
+    def _both(self, node: Node, values: dict[str, Traced]) -> list[Node]:
+        """Both branches of an If that the turns of a loop take or not, and a choice."""
+        by_turn, opsets = self._by_turn(node.inputs[0], values), self.model.opset_imports
+        nodes: list[Node] = []
+        for taken in (True, False):
+            inner, lifted = branch(side(node, taken), taken, opsets)
+            self.constants.update(lifted)
+            values.update(self.evaluator.lazy_constants(lifted))
+            try:
+                nodes += self.settle(inner, values, inside=True)
+            except CannotRun as problem:
+                raise _undecided(node, by_turn, f"one of its branches cannot run: {problem.reason}") from problem
+        for n in nodes:
+            if may_fail(n, lambda name: values[name].known, values[n.outputs[0]].dtype):
+                raise _undecided(node, by_turn, f"{n.op} in one of its branches may fail where that is not taken")
+        scalar = not values[node.inputs[0]].dims
+        for i, pair in enumerate(zip(*(side(node, taken).outputs for taken in (True, False)), strict=True)):
+            one, other = (values[name] for name in pair)
+            if (one.dtype, one.dims) != (other.dtype, other.dims):
+                shapes = f"{list(one.dims)} and {list(other.dims)}"
+                raise _undecided(node, by_turn, f"its branches make values of different shapes, {shapes}")
+            nodes += chosen(node, i, one.dtype, scalar, opsets.get("", 0))
+        return nodes
+
     def _by_turn(self, name: str, values: Mapping[str, Traced]) -> bool:
         """Is a value known but for the number of the turn?"""
         todo, seen = [name], set[str]()
@@ -247,7 +273,7 @@ class _Settling:
         parts = looped(node, nested=True)
         known = {along.inner for along in parts.scanned if values[along.outer].known}
         self.numbers |= known | ({parts.number} - {""})
-        inner = self.evaluator.inside(node, parts, values)
+        inner = values | self.evaluator.inside(node, parts, values)  # branches in it read what the body does not
         nodes = tuple(self.settle(body.nodes, inner, inside=True))
         values.update(self.evaluator.lazy_constants({n: t for n, t in self.constants.items() if n not in values}))
         made = {*body.inputs, *(o for n in nodes for o in n.outputs), ""}
@@ -298,16 +324,7 @@ def _turned(node: Node, count: int) -> Decision:
     return Decision(node.name, node.op, along.outer, along.axis, count)
 
 
-def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
-    condition = values[node.inputs[0]]
-    if by_turn:
-        raise NotStreamable(
-            "the condition depends on which turn of the loop it is, and branches are decided once for all turns",
-            node=node.name,
-            op=node.op,
-            hint="compute both branches and choose with torch.where, or do the first turns in front of the loop",
-            kind=Kind.DATA,
-        )
+def _decide(node: Node, condition: Traced) -> bool:
     if not condition.known:
         raise NotStreamable(
             "the condition depends on the data",
@@ -317,6 +334,18 @@ def _decide(node: Node, values: dict[str, Traced], by_turn: bool) -> bool:
             kind=Kind.DATA,
         )
     return bool(condition.array.reshape(-1)[0])
+
+
+def _undecided(node: Node, by_turn: bool, reason: str) -> NotStreamable:
+    """Why the branches of an If inside a loop are not both computed."""
+    what = "which turn of the loop it is" if by_turn else "the data"
+    return NotStreamable(
+        f"the condition depends on {what}, and {reason}",
+        node=node.name,
+        op=node.op,
+        hint="carry what is read of other turns as a state; compute both values every turn and choose with torch.where",
+        kind=Kind.DATA,
+    )
 
 
 def _type(value: Traced) -> onnx.TypeProto:

@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from pulsify.emit.builder import CHOSEN_AS, Builder, choose, read_by
+from pulsify.core.constants import CHOSEN_AS
+from pulsify.emit.builder import Builder, choose, read_by
 from tests.models import Array
 from tests.unit.convert.contexts import Steps, emitting, wire_model
 

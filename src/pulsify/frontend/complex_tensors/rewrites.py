@@ -66,9 +66,30 @@ def floor_divide_into(x: Any, y: Any) -> Any:
     return torch.div(torch.as_tensor(y, device=x.device), x, rounding_mode="floor")
 
 
+@rewrite("transpose", "swapaxes", "swapdims")
+def transpose(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """All axes are named: of what a scripted loop makes, the exporter does not know how many there are."""
+    given = [*args, *(kwargs[k] for k in ("dim0", "axis0", "dim1", "axis1") if k in kwargs)]
+    if len(given) != 2 or not all(isinstance(axis, int) for axis in given) or x.dim() < 2:
+        return torch.transpose(x, *args, **kwargs)
+    order = list(range(x.dim()))
+    one, other = (order[axis] for axis in given)
+    order[one], order[other] = other, one
+    return x.permute(order)
+
+
+@rewrite("movedim", "moveaxis")
+def movedim(x: Any, source: Any, destination: Any) -> Any:
+    moved, places = ([axes] if isinstance(axes, int) else list(axes) for axes in (source, destination))
+    own = list(range(x.dim()))
+    at = {own[to]: own[axis] for axis, to in zip(moved, places, strict=True)}
+    rest = iter(axis for axis in own if axis not in at.values())
+    return x.permute([at[to] if to in at else next(rest) for to in own])
+
+
 @rewrite("mT.get", "mH.get", "H.get", "adjoint")
 def transposed(x: Any) -> Any:
-    return x.transpose(-2, -1)
+    return transpose(x, -2, -1)
 
 
 @rewrite("diagonal")
@@ -120,11 +141,21 @@ def unfold(x: Any, *args: Any, **kwargs: Any) -> Any:
     """Tensor.unfold (windows along an axis) by a table of places; the function F.unfold is left as it is."""
     given = dict(zip(("dimension", "size", "step"), args, strict=False)) | kwargs
     if "step" not in given or not isinstance(given["dimension"], int):
-        return torch.nn.functional.unfold(x, *args, **kwargs)
+        return _unfolded_rows(x, *args, **kwargs)
     axis, size, step = given["dimension"] % x.dim(), given["size"], given["step"]
     count = (x.shape[axis] - size) // step + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     return x[(slice(None),) * axis + (places,)].movedim(axis + 1, -1)
+
+
+def _unfolded_rows(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """F.unfold; a kernel as wide as the picture (all frames) by rows, as the exporter takes no size that is traced."""
+    wide = isinstance(kernel_size, (tuple, list)) and isinstance(kernel_size[-1], torch.Tensor) and x.dim() == 4
+    plain = (dilation, padding) in ((1, 0), ((1, 1), (0, 0)))
+    if not wide or not plain or int(kernel_size[-1]) != int(x.shape[-1]):
+        return torch.nn.functional.unfold(x, kernel_size, dilation, padding, stride)
+    windows = unfold(x, 2, int(kernel_size[0]), stride if isinstance(stride, int) else stride[0])
+    return windows.permute(0, 1, 4, 3, 2).reshape(x.shape[0], -1, windows.shape[2])
 
 
 @rewrite("as_strided")
