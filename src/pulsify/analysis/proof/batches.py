@@ -179,6 +179,10 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
                         _refuse(ask, node, name, "it is no multiple of the batch size")
             elif name not in ask.streams_named and name and not (_of(node).anew and not ask.time_axes(name)):
                 _check_known(ask, node, name)
+    for name in ask.model.outputs:
+        maker = ask.model.producers.get(name)
+        if maker is not None and first[name].known and name not in ask.streams_named:
+            _check_known(ask, maker, name)
     for decision in ask.model.decisions:
         if by_batch(ask, decision.name) and decision.axis is None and not _everywhere(ask, decision):
             _refuse(ask, ask.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import onnx_ir as ir
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.native.library import compiler, library
 from pulsify.backends.native.render import Source, render
 from pulsify.backends.native.slots import Slots
@@ -64,6 +65,8 @@ class Executable:
     @cached_property
     def _combines(self) -> bool:
         """Does the batch model see how many streams there are, or what is beside one? Tried in ONNX Runtime."""
+        if counts_streams(self.program.general):
+            return True
         runner, warm = open_model(self.program.general), self.program.since * self.spec.pulse
         takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
 

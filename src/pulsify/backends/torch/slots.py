@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.grouping import alike, apart, at_most
 from pulsify.backends.neighbours import COUNT, OWN, Run, Scene, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.seam import Array, Rows, Which, joined, parted
@@ -270,6 +271,8 @@ def pooled(on: Executable, most: int) -> Slots | None:
 
 def _tried(on: Executable) -> tuple[bool, bool]:
     """Streams at the same place, streams anywhere."""
+    if counts_streams(on.program.general):
+        return False, False
     spec, program, forms, fewer = on.spec, on.program, on.forms(COUNT), on.forms(len(OWN))
     warm = program.since * spec.pulse if forms.steady is not None else 0
 
