@@ -138,3 +138,38 @@ def test_streams_that_are_combined_are_not_computed_one_by_one(name: str) -> Non
         stream.run(x, backend="native")
     alone: Array = np.asarray(stream.run(x[:1], backend="native"))
     assert np.allclose(alone, Batch(proto).run({"x": x[:1]})["y"], atol=1e-5)
+
+
+COUNT = [node("Shape", "x", "s"), node("Gather", "s zero", "b")]
+
+
+def test_frames_in_front_that_know_the_number_of_streams_are_no_constants() -> None:
+    nodes = [*COUNT, node("Cast", "b", "f", to=1), node("Pad", "x pads", "p"), node("Sub", "p f", "d")]
+    nodes += [node("Conv", "d w", "y")]
+    given = {**NUMBERS, "pads": np.array([0, 0, 2, 0, 0, 0]), "w": weights(2, 2, 3)}
+    exact(model(nodes, {"x": ["B", 2, "T"]}, ["y"], given), [1, 2, 5])
+
+
+def test_a_size_that_only_a_shape_reads_goes_with_the_batch_as_well() -> None:
+    """A remainder that is zero for the three streams of a trace."""
+    nodes = [*COUNT, node("Mod", "b three", "m"), node("Reshape", "m shape", "r")]
+    nodes += [node("Concat", "none none none none none r", "pads", axis=0), node("Pad", "x pads", "longer")]
+    nodes += [node("Shape", "longer", "like"), node("Expand", "value like", "y")]
+    given = {**NUMBERS, "three": np.array(3), "shape": np.array([1]), "none": np.array([0]), "value": weights(1, 1, 1)}
+    with pytest.raises(pulsify.NotStreamable, match="how many streams") as caught:
+        pulsify.stream(model(nodes, {"x": ["B", 2, "T"]}, ["y"], given), pulse=3)
+    assert caught.value.node == "longer"
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_what_follows_from_a_count_is_not_seen_by_streams_of_a_pool(backend: str) -> None:
+    """Five streams and two are alike to it, and all others are not."""
+    nodes = [*COUNT, node("Mod", "b three", "m"), node("Cast", "m", "f", to=1), node("Mul", "x f", "y")]
+    proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {**NUMBERS, "three": np.array(3)})
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=2, verify=False), 4, backend=backend)
+    x, lanes = weights(3, 2, 8), [pool.open() for _ in range(3)]
+    for lane, row in zip(lanes, x, strict=True):
+        lane.push(row[None])
+        lane.flush()
+    for result, row in zip(pool.run().values(), x, strict=True):
+        close(np.asarray(result), row[None])

@@ -170,9 +170,10 @@ def _shape(ctx: Context, node: Node) -> Deferred:
     """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
+    fixed = all(s >= 0 for s in sizes)
     if ctx.ask.dims(node.outputs[0]):
-        return Deferred(lambda: counted(ctx, sizes))
-    return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0))
+        return Deferred(lambda: counted(ctx, sizes), fixed=fixed)
+    return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0), fixed=fixed)
 
 
 def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
