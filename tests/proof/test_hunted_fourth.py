@@ -124,6 +124,7 @@ COMBINING = {
     "joined": [node("Neg", "x", "m"), node("Concat", "x m", "y", axis=0)],
     "counted": [*RANGE[:1], node("Gather", "s zero", "n"), node("Cast", "n", "f", to=1), node("Mul", "x f", "y")],
     "summed": [node("CumSum", "x zero", "y")],
+    "least": [node("ReduceMin", "x", "y", axes=[0], keepdims=0)],
 }  # fmt: skip
 
 
@@ -173,3 +174,23 @@ def test_what_follows_from_a_count_is_not_seen_by_streams_of_a_pool(backend: str
         lane.flush()
     for result, row in zip(pool.run().values(), x, strict=True):
         close(np.asarray(result), row[None])
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_channels_that_are_streams_are_no_free_batch(op: str) -> None:
+    nodes = [node("Transpose", "x", "turned", perm=[1, 0, 2]), node(op, "turned w", "y")]
+    proto = model(nodes, {"x": ["B", 1, "T"]}, ["y"], {"w": weights(2, 2, 3)})
+    with pytest.raises(pulsify.NotStreamable, match="3 channels, and its weights are for 2"):
+        pulsify.stream(proto, pulse=3)
+
+
+def test_a_mask_without_rows_at_the_longest_length_seen_is_refused() -> None:
+    nodes = [*RANGE, node("Less", "r two", "near"), node("Unsqueeze", "near first", "mask")]
+    nodes += [node("Mod", "n seven", "k"), node("Mod", "k four", "m"), node("Add", "m one", "rows")]
+    nodes += [node("Reshape", "rows single", "r1"), node("Concat", "r1 single", "times", axis=0)]
+    nodes += [node("Tile", "mask times", "all"), node("Slice", "all single end first", "y"), node("Tanh", "x", "t")]
+    given = {**NUMBERS, "seven": np.array(7), "four": np.array(4), "single": np.array([1]), "first": np.array([0])}
+    given["end"] = np.array([1 << 31])
+    proto = model(nodes, {"x": [1, 2, "T"]}, ["y", "t"], given, dtypes={"y": np.bool_})
+    with pytest.raises(pulsify.NotStreamable):
+        pulsify.stream(proto, pulse=3)

@@ -18,7 +18,7 @@ MEASURES = ("Shape", "Size")
 
 
 def counts_streams(model: ir.Model) -> bool:
-    """May an entry of what a step gives out be another one with more streams beside it? (What mixes rows is not seen.)"""
+    """May an entry be another one with more streams beside it? What mixes streams is not seen."""
     kinds: dict[ir.Value, Kind] = dict.fromkeys(model.graph.inputs, "data")
     for node in model.graph:
         read = [kinds.get(v, "constant") for i, v in enumerate(node.inputs) if v is not None and not _target(node, i)]

@@ -83,15 +83,16 @@ def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False
 
 
 def combined(run: Run, spec: Spec, places: Sequence[Place]) -> bool:
-    """Is a stream beside others another one than alone? Rows that share no axis are the same for all of them."""
+    """Is a stream beside others another one than alone? What has no axis of streams has to be the same."""
     ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in (*spec.inputs, *spec.statics)}
     kept = [s for s in spec.states if s.name != spec.position]
     ports |= {s.name: (s.shape, s.dtype) for s in kept}
     made = {s.after: s.shape for s in kept} | {o.name: o.dims for o in spec.outputs}
     shapes = made | {name: dims for name, (dims, _) in ports.items()}
     axes = {name: axis for name, dims in shapes.items() if (axis := stream_axis(dims)) is not None}
-    outputs = {n: axes[n] for n in made if n in axes}
-    return any(_tried_alone(run, run, spec, place, ports, outputs, axes) is False for place in places)
+    outputs = {n: axes.get(n) for n in made}
+    alike = [_tried_alone(run, run, spec, place, ports, outputs, axes) for place in places]
+    return False in alike or not any(alike)
 
 
 def _tried_alone(
@@ -100,7 +101,7 @@ def _tried_alone(
     spec: Spec,
     place: Place,
     ports: Mapping[str, tuple[Dims, np.dtype[Any]]],
-    made: Mapping[str, int],
+    made: Mapping[str, int | None],
     axes: Mapping[str, int],
 ) -> bool | None:
     """Two streams among five, and alone: alike but for rounding, which may differ by the size of a batch.
@@ -119,7 +120,7 @@ def _tried_alone(
     except Exception:  # runtimes have no common class for them
         return None
     there = [(all_of_them[n], alone[n], axis) for n, axis in made.items() if n in all_of_them]
-    return all(_near(_own(x, axis), y) for x, y, axis in there)
+    return all(_near(x if axis is None else _own(x, axis), y) for x, y, axis in there)
 
 
 def _own(rows: Array, axis: int) -> Array:

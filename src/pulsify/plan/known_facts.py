@@ -279,6 +279,8 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     others = [i for i, s in enumerate(sizes) if s > 1]
     if ctx.ask.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in sizes) or len(others) > 1:
         return None
+    if not all(run[name].array.size for run in (ctx.ask.traces.longest, *ctx.ask.traces.runs)):
+        return None
     first = _by_frame(ctx.ask.traces.longest[name].array, axis)[0]
     together = [_Ending(axis, slice(None), bool(first[0]))]
     apart = [_Ending(axis, slice(c, c + 1), bool(start)) for c, start in enumerate(first)]
