@@ -194,3 +194,18 @@ def test_a_mask_without_rows_at_the_longest_length_seen_is_refused() -> None:
     proto = model(nodes, {"x": [1, 2, "T"]}, ["y", "t"], given, dtypes={"y": np.bool_})
     with pytest.raises(pulsify.NotStreamable):
         pulsify.stream(proto, pulse=3)
+
+
+@pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
+@pytest.mark.parametrize("opset", [12, 13, 15, 18])
+def test_frames_are_compared_in_every_version(op: str, opset: int) -> None:
+    nodes = [node(op, "x zero", "c"), node("Cast", "c", "y", to=1)]
+    exact(model(nodes, {"x": [1, 2, "T"]}, ["y"], {"zero": np.zeros(1, np.float32)}, opset=opset), [1])
+
+
+def test_positions_of_what_is_quantised_and_not_read() -> None:
+    nodes = [node("QuantizeLinear", "x scale point", "q"), node("DequantizeLinear", "q scale point", "d")]
+    nodes += [node("Hardmax", "d", "m", axis=1), node("Shape", "m", "s"), node("Gather", "s two", "n")]
+    nodes += [node("Range", "zero n one", "r"), node("Mod", "r three", "k"), node("Tanh", "x", "t")]
+    given = {**NUMBERS, "scale": np.array(0.5, np.float32), "point": np.array(3, np.uint8), "three": np.array(3)}
+    exact(model(nodes, {"x": [1, 2, "T"]}, ["k", "t"], given, dtypes={"k": np.int64}), [1])
