@@ -209,3 +209,34 @@ def test_positions_of_what_is_quantised_and_not_read() -> None:
     nodes += [node("Range", "zero n one", "r"), node("Mod", "r three", "k"), node("Tanh", "x", "t")]
     given = {**NUMBERS, "scale": np.array(0.5, np.float32), "point": np.array(3, np.uint8), "three": np.array(3)}
     exact(model(nodes, {"x": [1, 2, "T"]}, ["k", "t"], given, dtypes={"k": np.int64}), [1])
+
+
+ACROSS = {
+    "cumsum": [node("CumSum", "p zero", "y")],
+    "softmax": [node("Softmax", "p", "y", axis=0)],
+    "norm": [node("LpNormalization", "p", "y", axis=0)],
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_padding_that_is_combined_across_streams_is_no_constant(name: str) -> None:
+    given = {**NUMBERS, "pads": np.array([0, 0, 3, 0, 0, 0]), "fill": np.array(1, np.float32), "w": weights(2, 2, 2)}
+    nodes = [node("Pad", "x pads fill", "p"), *ACROSS[name], node("Conv", "y w", "z")]
+    with pytest.raises(pulsify.NotStreamable, match="combines the streams") as caught:
+        pulsify.stream(model(nodes, {"x": ["B", 2, "T"]}, ["z"], given), pulse=3)
+    assert caught.value.node == "y"
+    exact(model(nodes, {"x": [3, 2, "T"]}, ["z"], given), [3])
+
+
+@pytest.mark.parametrize("backend", ["ort", "torch"])
+def test_streams_of_a_pool_are_alone_at_their_start_too(backend: str) -> None:
+    """The first frames only are summed up across streams."""
+    nodes = [*RANGE, node("Less", "r three", "early"), node("CumSum", "x zero", "c"), node("Where", "early c x", "y")]
+    proto = model(nodes, {"x": ["B", 2, "T"]}, ["y"], {**NUMBERS, "three": np.array(3)})
+    pool = pulsify.Pool(pulsify.stream(proto, pulse=2, verify=False), 4, backend=backend)
+    x, lanes = weights(3, 2, 8), [pool.open() for _ in range(3)]
+    for lane, row in zip(lanes, x, strict=True):
+        lane.push(row[None])
+        lane.flush()
+    for result, row in zip(pool.run().values(), x, strict=True):
+        close(np.asarray(result), Batch(proto).run({"x": row[None]})["y"])

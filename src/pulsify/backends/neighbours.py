@@ -78,7 +78,8 @@ def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False
     if len(axes) < len(shapes):
         return False
     outputs = {n: axes[n] for n in made}
-    alone = fewer is None or bool(_tried_alone(run, fewer, spec, scenes[0].own, ports, outputs, axes))
+    places = dict.fromkeys(scene.own for scene in scenes)
+    alone = fewer is None or all(_tried_alone(run, fewer, spec, place, ports, outputs, axes) for place in places)
     return alone and all(_tried(run, spec, scene, ports, outputs, axes) for scene in scenes)
 
 

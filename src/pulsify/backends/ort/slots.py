@@ -167,9 +167,9 @@ def _computed_apart(on: Executable) -> bool:
     if counts_streams(program.general):
         return False
     warm = program.since * spec.pulse if on.steady is not None else 0  # where all that is remembered matters
-    scenes = [same_place(warm, spec.unknown_length)]
-    steps = [partial(_outcome, r) for r in (on.runner, on.steady) if r is not None]
-    return all(kept_apart(step, spec, scenes, fewer=step) for step in steps)
+    begun, later = (same_place(at, spec.unknown_length) for at in (0, warm))
+    steps = [(on.runner, [begun, later]), *([(on.steady, [later])] if on.steady is not None else [])]
+    return all(kept_apart(partial(_outcome, r), spec, s, fewer=partial(_outcome, r)) for r, s in steps)
 
 
 def _outcome(runner: ort.InferenceSession, feeds: dict[str, Array]) -> dict[str, Array]:

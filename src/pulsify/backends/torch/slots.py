@@ -283,8 +283,9 @@ def _tried(on: Executable) -> tuple[bool, bool]:
         run = runs(form)
         return run is None or kept_apart(run, spec, scenes, last, runs(fewer))
 
-    alone = [same_place(warm, spec.unknown_length)]
-    if not (holds(forms.general, alone, fewer=fewer.general) and holds(forms.steady, alone, fewer=fewer.steady)):
+    begun, later = (same_place(at, spec.unknown_length) for at in (0, warm))
+    general = holds(forms.general, [begun, later], fewer=fewer.general)
+    if not (general and holds(forms.steady, [later], fewer=fewer.steady)):
         return False, False
     if spec.position is None and spec.length is None:
         return True, True
