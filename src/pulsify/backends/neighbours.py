@@ -85,7 +85,8 @@ def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False
 
 def combined(run: Run, spec: Spec, places: Sequence[Place]) -> bool:
     """Is a stream beside others another one than alone? What has no axis of streams has to be the same."""
-    ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in (*spec.inputs, *spec.statics)}
+    ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in spec.inputs}
+    ports |= {s.name: (s.dims, s.dtype) for s in spec.statics}
     kept = [s for s in spec.states if s.name != spec.position]
     ports |= {s.name: (s.shape, s.dtype) for s in kept}
     made = {s.after: s.shape for s in kept} | {o.name: o.dims for o in spec.outputs}

@@ -194,7 +194,8 @@ def common_length(wires: list[Wire]) -> Length | None:
 def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
     """The node itself, on other inputs."""
     if node.op == "Where" and (dtype := ctx.ask.dtype(node.outputs[0])) in CHOSEN_AS:  # written by a rewrite
-        return (choose(ctx.builder, *(i for i in inputs if i is not None), dtype=dtype),)
+        condition, x, y = (i for i in inputs if i is not None)
+        return (choose(ctx.builder, condition, x, y, dtype),)
     return ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
 
 
