@@ -240,3 +240,18 @@ def test_streams_of_a_pool_are_alone_at_their_start_too(backend: str) -> None:
         lane.flush()
     for result, row in zip(pool.run().values(), x, strict=True):
         close(np.asarray(result), Batch(proto).run({"x": row[None]})["y"])
+
+
+def test_a_branch_by_the_number_of_frames_of_all_streams() -> None:
+    """At the length of a trace all batches take one branch, and the shortest streams of three take it as well."""
+
+    def branch(op: str, name: str) -> onnx.GraphProto:
+        port = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        return onnx.helper.make_graph([node(op, "x half", name)], f"by_{name}", [], [port])
+
+    nodes = [node("Size", "x", "n"), node("Greater", "n limit", "c")]
+    nodes += [node("If", "c", "y", then_branch=branch("Mul", "a"), else_branch=branch("Add", "b"))]
+    given = {"limit": np.array(40), "half": np.array(0.5, np.float32)}
+    with pytest.raises(pulsify.NotStreamable, match="how many streams"):
+        pulsify.stream(model(nodes, {"x": ["B", 2, "T"]}, ["y"], given), pulse=3)
+    assert pulsify.stream(model(nodes, {"x": [6, 2, "T"]}, ["y"], given), pulse=3).spec.shortest == 4
