@@ -78,31 +78,51 @@ def kept_apart(run: Run, spec: Spec, scenes: Sequence[Scene], last: bool = False
     if len(axes) < len(shapes):
         return False
     outputs = {n: axes[n] for n in made}
-    alone = fewer is None or _tried_alone(run, fewer, spec, scenes[0], ports, outputs, axes)
+    places = dict.fromkeys(scene.own for scene in scenes)
+    alone = fewer is None or all(_tried_alone(run, fewer, spec, place, ports, outputs, axes) for place in places)
     return alone and all(_tried(run, spec, scene, ports, outputs, axes) for scene in scenes)
+
+
+def combined(run: Run, spec: Spec, places: Sequence[Place]) -> bool:
+    """Is a stream beside others another one than alone? What has no axis of streams has to be the same."""
+    ports: dict[str, tuple[Dims, np.dtype[Any]]] = {i.name: (i.dims, i.dtype) for i in spec.inputs}
+    ports |= {s.name: (s.dims, s.dtype) for s in spec.statics}
+    kept = [s for s in spec.states if s.name != spec.position]
+    ports |= {s.name: (s.shape, s.dtype) for s in kept}
+    made = {s.after: s.shape for s in kept} | {o.name: o.dims for o in spec.outputs}
+    shapes = made | {name: dims for name, (dims, _) in ports.items()}
+    axes = {name: axis for name, dims in shapes.items() if (axis := stream_axis(dims)) is not None}
+    outputs = {n: axes.get(n) for n in made}
+    alike = [_tried_alone(run, run, spec, place, ports, outputs, axes) for place in places]
+    return False in alike or not any(alike)
 
 
 def _tried_alone(
     run: Run,
     fewer: Run,
     spec: Spec,
-    scene: Scene,
+    place: Place,
     ports: Mapping[str, tuple[Dims, np.dtype[Any]]],
-    made: Mapping[str, int],
+    made: Mapping[str, int | None],
     axes: Mapping[str, int],
-) -> bool:
-    """Two streams among five, and alone: alike but for rounding, which may differ by the size of a batch."""
+) -> bool | None:
+    """Two streams among five, and alone: alike but for rounding, which may differ by the size of a batch.
+
+    None: the step does not run there.
+    """
     rng = np.random.default_rng(0)
-    five = dict(_clock(spec, scene.own, scene.own))
+    five = dict(_clock(spec, place, place))
     for name, (dims, dtype) in ports.items():
-        five[name] = np.concatenate([_numbers(concrete(dims, 1), dtype, rng, -1.0) for _ in range(COUNT)], axes[name])
-    two = {name: _own(rows, axes.get(name, 0)) for name, rows in five.items()}
+        rows = [_numbers(concrete(dims, 1), dtype, rng, -1.0) for _ in range(COUNT if name in axes else 1)]
+        five[name] = np.concatenate(rows, axes[name]) if name in axes else rows[0]
+    clock = (spec.position, spec.length)
+    two = {n: _own(rows, axes.get(n, 0)) if n in axes or n in clock else rows for n, rows in five.items()}
     try:
         all_of_them, alone = run(five), fewer(two)
     except Exception:  # runtimes have no common class for them
-        return False
+        return None
     there = [(all_of_them[n], alone[n], axis) for n, axis in made.items() if n in all_of_them]
-    return all(_near(_own(x, axis), y) for x, y, axis in there)
+    return all(_near(x if axis is None else _own(x, axis), y) for x, y, axis in there)
 
 
 def _own(rows: Array, axis: int) -> Array:

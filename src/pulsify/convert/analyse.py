@@ -147,7 +147,8 @@ def _applied(ctx: Context, time: TimeSpec) -> Outputs:
     for _, value in outputs:
         ctx.read(value.reads)
     check_decisions(ctx.ask)
-    check_batches(ctx.ask, nodes)
+    measured = _wanted(ctx.ask.model, measured=True)
+    check_batches(ctx.ask, [n for n in ctx.ask.model.nodes if n.name in measured and _is_data(ctx.ask.traces, n)])
     _check_limit(ctx)
     return outputs
 
@@ -172,8 +173,8 @@ def _check_limit(ctx: Context) -> None:
         ctx.ask.ledger.require(name, Length(), at_most=ctx.ask.ledger.limit)
 
 
-def _wanted(model: Model) -> set[str]:
-    """Nodes some output depends on. What only has its shape read is not computed."""
+def _wanted(model: Model, measured: bool = False) -> set[str]:
+    """Nodes some output depends on. What only has its shape read is not computed; measured: it counts all the same."""
     seen: set[str] = set()
     names, todo = set(), list(model.outputs)
     while todo:
@@ -184,7 +185,7 @@ def _wanted(model: Model) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.reads if i and not traits(node.op, node.domain).sizes)
+            todo.extend(i for i in node.reads if i and (measured or not traits(node.op, node.domain).sizes))
     return seen
 
 

@@ -114,7 +114,11 @@ TRAITS: dict[str, Traits] = {
     # ---- along an axis
     "Softmax": Traits(axes="same", keeps_cells=True, keeps_size=True, along=-1, range=(0.0, 1.0)),
     "LogSoftmax": Traits(axes="same", keeps_cells=True, keeps_size=True, along=-1),
-    **_all("BatchNormalization InstanceNormalization LRN LayerNormalization ReverseSequence", Traits(keeps_size=True)),
+    **_all(
+        "BatchNormalization CumProd CumSum GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization "
+        "LpNormalization MeanVarianceNormalization RMSNormalization ReverseSequence",
+        Traits(keeps_size=True),
+    ),
     **_all(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
         "ReduceSumSquare",
@@ -129,8 +133,9 @@ TRAITS: dict[str, Traits] = {
     **_all("LSTM GRU RNN", Traits(recurrent=True, single=True)),
     # ---- others
     **_all("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(random=True)),
-    **_all("QuantizeLinear DynamicQuantizeLinear", Traits(quantizes="to")),
-    "DequantizeLinear": Traits(quantizes="from"),
+    "QuantizeLinear": Traits(quantizes="to", keeps_size=True),
+    "DynamicQuantizeLinear": Traits(quantizes="to"),
+    "DequantizeLinear": Traits(quantizes="from", keeps_size=True),
     "SpaceToDepth": Traits(stacks=True),
     **_all("Resize Upsample", Traits(needs_sizes=True)),
 }

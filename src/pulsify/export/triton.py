@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.neighbours import COUNT, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.registry import backend
 from pulsify.backends.seam import Array, stream_axis
@@ -218,6 +219,8 @@ def rows_are_streams(model: ir.Model, spec: Spec) -> bool:
     """May any streams lie beside each other in one call? Tried on five: it must not show, to the last bit."""
     if spec.batch is None or any(stream_axis(dims) is None for dims in dims_by_port(spec).values()):
         return False  # of a port that is one for all streams, every request has its own
+    if counts_streams(model):
+        return False
     runner, rng = open_model(model), np.random.default_rng(3)
     fixed = {s.name: _noise(rng, concrete(s.dims, COUNT), s.dtype) for s in spec.statics}
     warm = backend("ort").lower(model, spec, 2).since * spec.pulse

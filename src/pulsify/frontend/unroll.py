@@ -69,7 +69,14 @@ def first_turn(node: Node, name: str) -> str:
 
 
 def _check(node: Node, body: Body, count: int) -> None:
-    if count < 1 or count * len(body.nodes) > MOST_NODES:
+    if count < 1 and any(along.outer for along in looped(node).collected):
+        raise NotStreamable(
+            "it turns 0 times, so that what it collects has no entries",
+            node=node.name,
+            op=node.op,
+            hint="leave it out",
+        )
+    if count * len(body.nodes) > MOST_NODES:
         raise NotStreamable(
             f"it turns {count} times, and {MOST_NODES} nodes are the most that is written out",
             node=node.name,

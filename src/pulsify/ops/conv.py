@@ -374,7 +374,23 @@ def conv_transpose(ctx: Context, node: Node) -> Plan | None:
 # ---- at one length
 @CHECK("Conv")
 def _kernel_fits(node: Node, ins: Inputs) -> None:
-    check_kernel(node, ins, ins[1].dims[2:] if ins[1] is not None else node.attr("kernel_shape"))
+    x, weights = ins[0], ins[1]
+    check_kernel(node, ins, weights.dims[2:] if weights is not None else node.attr("kernel_shape"))
+    if x is not None and weights is not None:
+        check_channels(node, x.dims[1], weights.dims[1] * int(node.attr("group", 1)))
+
+
+@CHECK("ConvTranspose")
+def _channels_fit(node: Node, ins: Inputs) -> None:
+    x, weights = ins[0], ins[1]
+    if x is not None and weights is not None and len(x.dims) > 1:
+        check_channels(node, x.dims[1], weights.dims[0])
+
+
+def check_channels(node: Node, given: int, taken: int) -> None:
+    """Inference does not look at them."""
+    if given != taken:
+        raise CannotRun(node, f"its input has {given} channels, and its weights are for {taken}")
 
 
 def check_kernel(node: Node, ins: Inputs, kernel: Sequence[int]) -> None:

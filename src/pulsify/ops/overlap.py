@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Layout, Window, Wire
 from pulsify.analysis.proof.claims import fixed_value, prove
 from pulsify.analysis.proof.numbers import length_of, measured, numbers
 from pulsify.analysis.unused import zero_entries
@@ -345,6 +345,7 @@ def _frame_by_frame(ctx: Context, node: Node, axis: int) -> Plan | None:
             "write into the frames that there are places for (x[..., 1:]), and join the others (torch.cat)",
         )
     target = next((w.layout for w in used if w.end is not None and w.layout.batch is not None), used[0].layout)
+    _require_all_streams(ctx, node, target)
     size, dtype = ctx.ask.dims(node.inputs[0])[axis], used[1].dtype
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
@@ -369,3 +370,17 @@ def _numbers_written(f: Follower, node: Node, ins: list[Value]) -> Value:
         raise Unsure("it combines entries")
     cells[index] = f.few(ins[2]).reshape(-1)
     return Few(cells)
+
+
+def _require_all_streams(ctx: Context, node: Node, target: Layout) -> None:
+    """Places for fewer streams than there are would be those of the first streams."""
+    other = ctx.ask.traces.other_batch
+    if target.batch is None or other is None:
+        return
+    if any(len({run[name].dims[target.batch] for name in node.inputs}) > 1 for run in (ctx.ask.traces.longest, other)):
+        ctx.ask.refuse(
+            node,
+            "it writes into some of the streams only",
+            (ctx.ask.fix_batch(), "list places for every stream: expand them to the size of the data"),
+            kind=Kind.BATCH,
+        )

@@ -16,7 +16,7 @@ from pulsify.analysis.proof.values import known_at
 from pulsify.analysis.rows.reaches import ROW_READS, in_pieces
 from pulsify.analysis.rows.wanted import RowRead, Wanted
 from pulsify.analysis.values.follow import VALUES, Follower, Value
-from pulsify.analysis.values.moves import numbers_in
+from pulsify.analysis.values.moves import numbers_in, sliced
 from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
@@ -31,12 +31,13 @@ from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill, mirrored_wire
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan, Read, settled
+from pulsify.plan.plan import Plan, Read, require_apart, settled
 from pulsify.trace.shapes import CHECK, Inputs
 from pulsify.trace.traced import CannotRun
 from pulsify.trace.usage import SIZED, Sized
 
 MODES = ("constant", "edge", "reflect")
+END = (1 << 31) - 1  # of a slice that goes to the end
 
 
 @rule("Pad", says="constant, edge and reflect, negative pads, amounts computed by the model")
@@ -59,6 +60,8 @@ def pad(ctx: Context, node: Node) -> Plan | None:
             "use zero, edge or reflect",
             kind=Kind.BACKWARDS,
         )
+    if mode != "constant":
+        require_apart(ctx, node, wire)
     wire = measured(ctx.ask, node, wire)
     length = _length(ctx, node, wire, before, back)
     if after is None and mode == "reflect":
@@ -198,12 +201,15 @@ def pad_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     v = f.spread(ins[0])
     pads = [int(p) for p in f.fixed(ins[1]).reshape(-1)]
     axes = [int(a) % v.rank for a in f.fixed(ins[3]).reshape(-1)] if len(ins) > 3 and ins[3] else list(range(v.rank))
-    if str(node.attr("mode", "constant")) != "constant" or min(pads) < 0:
+    if str(node.attr("mode", "constant")) != "constant" and max(pads) > 0:
         raise Unsure("it is padded with entries of its own")
     fill = float(f.fixed(ins[2]).reshape(-1)[0]) if len(ins) > 2 and ins[2] is not None else 0.0
     n = len(axes)
     for i, axis in enumerate(axes):
-        front, behind = pads[i], pads[i + n]
+        if min(pads[i], pads[i + n]) < 0:
+            first, last = (constant(edge, f.unit) for edge in (max(-pads[i], 0), min(pads[i + n], 0) or END))
+            v = f.spread(sliced(f, v, axis, first, last, 1))
+        front, behind = max(pads[i], 0), max(pads[i + n], 0)
         if not front and not behind:
             continue
         sizes = list(v.sizes)

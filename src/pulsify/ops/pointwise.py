@@ -27,7 +27,7 @@ from pulsify.analysis.facts import (
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import ELEMENTWISE
-from pulsify.emit.builder import Builder, choose
+from pulsify.emit.builder import CHOSEN_AS, Builder, choose
 from pulsify.emit.frames import aligned
 from pulsify.frontend.model import Node
 from pulsify.ops.registry import rule
@@ -193,6 +193,9 @@ def common_length(wires: list[Wire]) -> Length | None:
 
 def clone(ctx: Context, node: Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
     """The node itself, on other inputs."""
+    if node.op == "Where" and (dtype := ctx.ask.dtype(node.outputs[0])) in CHOSEN_AS:  # written by a rewrite
+        condition, x, y = (i for i in inputs if i is not None)
+        return (choose(ctx.builder, condition, x, y, dtype),)
     return ctx.builder.ops(node.op, inputs, node.attrs, outputs=len(node.outputs), domain=node.domain, name=node.name)
 
 

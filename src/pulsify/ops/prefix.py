@@ -11,7 +11,6 @@ from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.values.follow import VALUES, Follower, Value
 from pulsify.analysis.values.reductions import running_sum
-from pulsify.analysis.values.sizes import SIZES, same_size
 from pulsify.core.refusal import Kind
 from pulsify.emit.carry import carry
 from pulsify.emit.fold import SHORT
@@ -140,6 +139,3 @@ def running_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     if node.attr("reverse", 0) and axis in v.times:
         raise Unsure("it is a running sum of what grows")
     return running_sum(f, node, v, axis)
-
-
-SIZES("CumSum")(same_size)

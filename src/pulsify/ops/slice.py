@@ -419,7 +419,8 @@ def _split_size(ctx: Context, node: Node, own: Series, index: int) -> Series:
 def _split_part(ctx: Context, node: Node, wire: Wire, cut: Cut) -> None:
     from pulsify.plan.plan import execute
 
-    if not cut.start.constant and not any(node.outputs[0] in n.inputs for n in ctx.ask.model.nodes):
+    model, name = ctx.ask.model, node.outputs[0]
+    if not cut.start.constant and name not in model.outputs and not any(name in n.inputs for n in model.nodes):
         return  # nobody reads this part
     plan = _on_time(ctx, node, wire, cut, {})
     if plan is not None:

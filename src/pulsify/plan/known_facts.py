@@ -170,9 +170,10 @@ def _shape(ctx: Context, node: Node) -> Deferred:
     """The shape of a value, worked out from the number of streams. No entry but those that follow it can matter."""
     sizes = ctx.ask.sizes_static(node.inputs[0])
     sizes = sizes[node.attr("start", 0) : node.attr("end", len(sizes))]
+    fixed = all(s >= 0 for s in sizes)
     if ctx.ask.dims(node.outputs[0]):
-        return Deferred(lambda: counted(ctx, sizes))
-    return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0))
+        return Deferred(lambda: counted(ctx, sizes), fixed=fixed)
+    return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0), fixed=fixed)
 
 
 def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
@@ -277,6 +278,8 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
     sizes = ctx.ask.sizes(name, axis)
     others = [i for i, s in enumerate(sizes) if s > 1]
     if ctx.ask.dtype(name) != ir.DataType.BOOL or any(s < -1 for s in sizes) or len(others) > 1:
+        return None
+    if not all(run[name].array.size for run in (ctx.ask.traces.longest, *ctx.ask.traces.runs)):
         return None
     first = _by_frame(ctx.ask.traces.longest[name].array, axis)[0]
     together = [_Ending(axis, slice(None), bool(first[0]))]

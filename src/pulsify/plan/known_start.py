@@ -52,17 +52,18 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
     runner = open_model(_part(ctx, list(wanted)), optimize=False)
     used = {i.name for i in runner.get_inputs()}
     runs = []
-    for seed in (0, 1):
+    for seed, streams in ((0, 1), (1, 1), (2, 2))[: 3 if tracer.time.batch else 2]:
         rng = np.random.default_rng(seed)
         feeds = {
-            n: _noise(rng, v.dims, v.dtype) if not v.known else v.array for n, v in tracer.inputs(length, 1).items()
+            n: _noise(rng, v.dims, v.dtype) if not v.known else v.array
+            for n, v in tracer.inputs(length, streams).items()
         }
         runs.append(run_model(runner, {n: a for n, a in feeds.items() if n in used}))
     found = {}
     axes = {stored.wire: stored.layout.axis for stored in ctx.stored.values()}
     for name, frames in wanted.items():
         axis = axes[name]
-        first, again = (run[name].take(range(frames), axis) for run in runs)
+        first, again, *beside = (run[name].take(range(frames), axis) for run in runs)
         if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
             node = ctx.ask.model.producers[name]
             raise NotStreamable(
@@ -72,8 +73,23 @@ def frames_of(ctx: Context, wanted: dict[str, int]) -> dict[str, Array]:
                 hint="please report this model: pulsify has misread it",
                 kind=Kind.BUG,
             )
+        if beside and not _alike(first, beside[0]):
+            ctx.ask.refuse(
+                ctx.ask.model.producers[name],
+                f"it combines the streams of a batch, so that the first frames of '{name}' differ by stream",
+                ctx.ask.fix_batch(),
+                kind=Kind.BATCH,
+            )
         found[name] = first
     return found
+
+
+def _alike(one: Array, several: Array) -> bool:
+    """Has every stream these frames? But for rounding, which goes with the size of a batch."""
+    if one.dtype.kind not in "fc":
+        return bool((one == several).all())
+    far = 1e-3 * np.abs(one[np.isfinite(one)]).max(initial=0)
+    return np.allclose(one, several, rtol=0, atol=far, equal_nan=True)
 
 
 def _taken(ctx: Context) -> int:

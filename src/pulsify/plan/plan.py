@@ -79,16 +79,22 @@ class Plan:
     check: Callable[[Window], None] | None = None  # refuses windows that cannot be made
 
 
+def require_apart(ctx: Context, node: Node, wire: Wire) -> None:
+    """Whoever reads across time reads one stream: none is folded in front of time."""
+    if wire.layout.folded:
+        ctx.ask.refuse(
+            node,
+            "it reads across time where time is merged with another axis (B*T, say)",
+            "apply it before the reshape, or with time on an axis of its own",
+            kind=Kind.AXES,
+        )
+
+
 def execute(ctx: Context, node: Node, plan: Plan) -> None:
     """Choose the latest window the data allow, plan the node for it, and file its outputs as wires."""
     for read in plan.reads:
-        if read.wire.layout.folded and not read.reach.pointwise and not plan.regroups:
-            ctx.ask.refuse(
-                node,
-                "it reads across time where time is merged with another axis (B*T, say)",
-                "apply it before the reshape, or with time on an axis of its own",
-                kind=Kind.AXES,
-            )
+        if not read.reach.pointwise and not plan.regroups:
+            require_apart(ctx, node, read.wire)
     if _alike(plan):
         alike = [r.wire.constant_frame for r in plan.reads if r.wire.constant_frame is not None]
         frames = made_in(ctx, node, plan, alike, Window(1, 0, 1))

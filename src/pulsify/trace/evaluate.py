@@ -294,6 +294,9 @@ class Evaluator:
         own = own_shape(node, ins)
         if own is not None and ins[0] is not None:
             return {name: (ins[0].dtype, own) for name in node.outputs if name}
+        if traits(node.op, node.domain).compares:  # of some versions inference knows nothing
+            dims = np.broadcast_shapes(*(v.dims for v in ins if v is not None))
+            return dict.fromkeys(node.outputs, (ir.DataType.BOOL, dims))
         inferred = _infer_types(self.model, node, types, data)
         out: dict[str, tuple[ir.DataType, tuple[int, ...]]] = {}
         for name in node.outputs:

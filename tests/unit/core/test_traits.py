@@ -18,11 +18,9 @@ LATEST = onnx.defs.onnx_opset_version()
 BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 # With a rule of their own, and of no kind that anybody else asks about.
 OF_THEIR_OWN = {
-    "Col2Im", "ConstantOfShape", "ConvInteger", "ConvTranspose", "CumProd", "CumSum", "DFT", "DepthToSpace",
-    "EyeLike", "Gemm", "GlobalAveragePool", "GlobalLpPool",
-    "GlobalMaxPool", "GroupNormalization", "Hardmax", "Loop", "LpNormalization", "MatMulInteger",
-    "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "RMSNormalization", "Range",
-    "Scan", "ScatterElements", "ScatterND",
+    "Col2Im", "ConstantOfShape", "ConvInteger", "ConvTranspose", "DFT", "DepthToSpace", "EyeLike", "Gemm",
+    "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Loop", "MatMulInteger", "NonZero", "OneHot", "QLinearConv",
+    "QLinearMatMul", "Range", "Scan", "ScatterElements", "ScatterND",
 }  # fmt: skip
 
 

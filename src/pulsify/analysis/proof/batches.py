@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from pulsify.analysis.proof.numbers import shortest_taken
 from pulsify.analysis.values.follow import VALUES, Few, Fixed, Follower, Value
 from pulsify.analysis.values.moves import COLUMNS
 from pulsify.core.errors import NotStreamable
@@ -20,7 +21,9 @@ from pulsify.core.traits import traits
 from pulsify.lengths.affine_array import FAR, Spread
 from pulsify.lengths.series import Series, Unsure, constant
 from pulsify.lengths.sizes import alike
-from pulsify.trace.traced import Traced
+from pulsify.trace.evaluate import Trace
+from pulsify.trace.lengths import BATCHES
+from pulsify.trace.traced import CannotRun, Traced
 
 if TYPE_CHECKING:
     from pulsify.analysis.questions import Questions
@@ -47,24 +50,28 @@ def _of(node: Node) -> Batch:
 def _follower(ask: Questions) -> Follower:
     """As `proof.follower`, with the batch size in place of the stream's length."""
     if ask.batch_follower is None:
-        traces, other = ask.traces, ask.traces.other_batch
-        assert other is not None
-        first = traces.runs[0]
-
-        def sizes(name: str) -> tuple[Series, ...]:
-            pairs = zip(first[name].dims, other[name].dims, strict=True)
-            return tuple(_line(x, y, first.batch, other.batch) for x, y in pairs)
-
-        ask.batch_follower = Follower(
-            ask.model,
-            traces.tracer.evaluator,
-            1,
-            sizes,
-            lambda name, batch: traces.tracer.at(first.length, batch)[name],
-            first=lambda name: first[name],
-            _found={n: _filled(first[n], sizes(n)) for n in (*traces.tracer.time.bound, *traces.tracer.time.filled)},
-        )
+        assert ask.traces.other_batch is not None
+        ask.batch_follower = _followed(ask, ask.traces.runs[0], ask.traces.other_batch)
     return ask.batch_follower
+
+
+def _followed(ask: Questions, first: Trace, other: Trace) -> Follower:
+    """At one length, from two batch sizes."""
+    tracer = ask.traces.tracer
+
+    def sizes(name: str) -> tuple[Series, ...]:
+        pairs = zip(first[name].dims, other[name].dims, strict=True)
+        return tuple(_line(x, y, first.batch, other.batch) for x, y in pairs)
+
+    return Follower(
+        ask.model,
+        tracer.evaluator,
+        1,
+        sizes,
+        lambda name, batch: tracer.at(first.length, batch)[name],
+        first=lambda name: first[name],
+        _found={n: _filled(first[n], sizes(n)) for n in (*tracer.time.bound, *tracer.time.filled)},
+    )
 
 
 def _filled(value: Traced, sizes: tuple[Series, ...]) -> Value:
@@ -179,9 +186,28 @@ def check_batches(ask: Questions, nodes: list[Node]) -> None:
                         _refuse(ask, node, name, "it is no multiple of the batch size")
             elif name not in ask.streams_named and name and not (_of(node).anew and not ask.time_axes(name)):
                 _check_known(ask, node, name)
+    for name in ask.model.outputs:
+        maker = ask.model.producers.get(name)
+        if maker is not None and first[name].known and name not in ask.streams_named:
+            _check_known(ask, maker, name)
     for decision in ask.model.decisions:
-        if by_batch(ask, decision.name) and decision.axis is None and not _everywhere(ask, decision):
+        if decision.axis is not None or _everywhere(ask, decision):
+            continue
+        if by_batch(ask, decision.name) or not _same_when_short(ask, decision):
             _refuse(ask, ask.model.producers.get(decision.name), decision.name, "a branch or a loop is decided by it")
+
+
+def _same_when_short(ask: Questions, decision: Decision) -> bool:
+    """Is the shortest stream decided alike in every batch? What follows from both may change at either end."""
+    tracer, shortest, step = ask.traces.tracer, shortest_taken(ask), ask.traces.tracer.time.step
+    for length in range(shortest, ask.traces.runs[0].length + 1, step):
+        try:
+            return isinstance(_followed(ask, *(tracer.at(length, n) for n in BATCHES)).value(decision.name), Fixed)
+        except CannotRun:
+            continue
+        except Unsure:
+            return False
+    return True
 
 
 def _everywhere(ask: Questions, decision: Decision) -> bool:

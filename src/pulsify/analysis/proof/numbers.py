@@ -30,6 +30,7 @@ from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.as_length import as_length, as_series
 from pulsify.lengths.series import LONGEST, Series, TooFar, Unsure, constant
 from pulsify.trace.evaluate import Trace
+from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 
 if TYPE_CHECKING:
@@ -260,7 +261,10 @@ def measured(ask: Questions, node: Node, wire: Wire) -> Wire:
     """A known wire with its length, for those who look beyond its ends: all ones, but none behind the last frame."""
     if wire.length is not None:
         return wire
-    return replace(wire, length=size_length(ask, node, wire.name, wire.layout.axis, wire.layout.outer[0]))
+    axis, other, first = wire.layout.axis, ask.traces.other_batch, ask.traces.runs[0]
+    apart = other is None or first[wire.name].dims[axis] == other[wire.name].dims[axis]
+    outer = 1 if apart and wire.layout.outer == BATCHES else wire.layout.outer[0]  # a clock of each stream's own
+    return replace(wire, length=size_length(ask, node, wire.name, axis, outer))
 
 
 def check_target(ask: Questions, node: Node, target: str, expected: Mapping[int, Series]) -> None:

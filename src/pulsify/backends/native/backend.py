@@ -5,16 +5,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx_ir as ir
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.native.library import compiler, library
 from pulsify.backends.native.render import Source, render
 from pulsify.backends.native.slots import Slots
 from pulsify.backends.native.source import Written, written
 from pulsify.backends.native.step import FIXED, Step, Steps, address, aligned
 from pulsify.backends.native.views import FLOATING
+from pulsify.backends.neighbours import combined
 from pulsify.backends.seam import Array, Backend, Careful, Options, Settling, SlotStepper, StepProgram, Writing, plain
+from pulsify.core.errors import NotSupported
+from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec
 from pulsify.optimize.steady import steady_form
 
@@ -48,7 +53,27 @@ class Executable:
     _held: list[Array] = field(default_factory=list)
 
     def stepper(self, batch: int, statics: Mapping[str, Array]) -> Step | Steps:
-        return Step(self, statics) if batch == 1 else Steps(self, batch, statics)
+        if batch == 1:
+            return Step(self, statics)
+        if self._combines:
+            raise NotSupported(
+                "the model combines the streams of a batch, and as C each is computed alone",
+                hint="backend='ort' or 'torch', or one session for each stream",
+            )
+        return Steps(self, batch, statics)
+
+    @cached_property
+    def _combines(self) -> bool:
+        """Does the batch model see how many streams there are, or what is beside one? Tried in ONNX Runtime."""
+        if counts_streams(self.program.general):
+            return True
+        runner, warm = open_model(self.program.general), self.program.since * self.spec.pulse
+        takes = {i.name for i in (*runner.get_inputs(), *runner.get_overridable_initializers())}
+
+        def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+            return run_model(runner, {n: v for n, v in feeds.items() if n in takes})
+
+        return combined(run, self.spec, [(at, self.spec.unknown_length) for at in dict.fromkeys((0, warm))])
 
     def slots(self, most: int) -> SlotStepper | None:
         return Slots(self, most)

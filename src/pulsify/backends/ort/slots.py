@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.grouping import alike, apart
 from pulsify.backends.neighbours import kept_apart, same_place
 from pulsify.backends.ort.step import attach
@@ -163,10 +164,12 @@ def _take(rows: Array, slots: Array, into: Array) -> None:
 def _computed_apart(on: Executable) -> bool:
     """Streams at the same place, their end not in sight."""
     spec, program = on.spec, on.program
+    if counts_streams(program.general):
+        return False
     warm = program.since * spec.pulse if on.steady is not None else 0  # where all that is remembered matters
-    scenes = [same_place(warm, spec.unknown_length)]
-    steps = [partial(_outcome, r) for r in (on.runner, on.steady) if r is not None]
-    return all(kept_apart(step, spec, scenes, fewer=step) for step in steps)
+    begun, later = (same_place(at, spec.unknown_length) for at in (0, warm))
+    steps = [(on.runner, [begun, later]), *([(on.steady, [later])] if on.steady is not None else [])]
+    return all(kept_apart(partial(_outcome, r), spec, s, fewer=partial(_outcome, r)) for r, s in steps)
 
 
 def _outcome(runner: ort.InferenceSession, feeds: dict[str, Array]) -> dict[str, Array]:

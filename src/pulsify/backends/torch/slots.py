@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pulsify.backends.counting import counts_streams
 from pulsify.backends.grouping import alike, apart, at_most
 from pulsify.backends.neighbours import COUNT, OWN, Run, Scene, kept_apart, mixed_places, same_place, warm_places
 from pulsify.backends.seam import Array, Rows, Which, joined, parted
@@ -270,6 +271,8 @@ def pooled(on: Executable, most: int) -> Slots | None:
 
 def _tried(on: Executable) -> tuple[bool, bool]:
     """Streams at the same place, streams anywhere."""
+    if counts_streams(on.program.general):
+        return False, False
     spec, program, forms, fewer = on.spec, on.program, on.forms(COUNT), on.forms(len(OWN))
     warm = program.since * spec.pulse if forms.steady is not None else 0
 
@@ -280,8 +283,9 @@ def _tried(on: Executable) -> tuple[bool, bool]:
         run = runs(form)
         return run is None or kept_apart(run, spec, scenes, last, runs(fewer))
 
-    alone = [same_place(warm, spec.unknown_length)]
-    if not (holds(forms.general, alone, fewer=fewer.general) and holds(forms.steady, alone, fewer=fewer.steady)):
+    begun, later = (same_place(at, spec.unknown_length) for at in (0, warm))
+    general = holds(forms.general, [begun, later], fewer=fewer.general)
+    if not (general and holds(forms.steady, [later], fewer=fewer.steady)):
         return False, False
     if spec.position is None and spec.length is None:
         return True, True
