@@ -24,10 +24,11 @@ from pulsify.analysis.facts import (
     deferred_all,
     emitted,
 )
+from pulsify.core.constants import CHOSEN_AS
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import ELEMENTWISE
-from pulsify.emit.builder import CHOSEN_AS, Builder, choose
+from pulsify.emit.builder import Builder, choose
 from pulsify.emit.frames import aligned
 from pulsify.frontend.model import Node
 from pulsify.ops.registry import rule
