@@ -193,7 +193,7 @@ class Evaluator:
         if SHAPED_BY.of(node) is None and self._large(node, ins):
             kept, depth = list(ins), 1 + max(v.depth for v in ins if v is not None)
             if depth > MOST_DEPTH:
-                raise too_deep(node.name, node.op)
+                raise too_deep(node.name, node.op, self.model.exporter)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
                 values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i], depth)  # type: ignore[misc]
                 if traits(node.op, node.domain).elementwise and not node.domain:

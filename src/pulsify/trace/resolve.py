@@ -29,8 +29,9 @@ from pulsify.frontend.unroll import first_turn, unrolled
 from pulsify.frontend.write_joins import Reading
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import BATCHES, RESIDUES, SCALES, Tracer
-from pulsify.trace.tied import tied, without_entries
+from pulsify.trace.tied import Run, tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
+from pulsify.trace.window import windowed
 
 
 def resolve(model: Model, time: TimeSpec) -> Model:
@@ -80,10 +81,11 @@ def _first_walk(
             return _walk(model, time, length, unroll, places, batch, sizes)
         except CannotRun as error:
             problems.append(error)
-        if not tries and (
-            refusal := tied(lambda n, _: _walk(model, time, n, unroll, places, batch, None), time.step, (1,))
-        ):
-            raise refusal
+        if not tries:
+            run: Run = lambda n, _: _walk(model, time, n, unroll, places, batch, None)  # noqa: E731
+            refusal = windowed(run, model, time) or tied(run, time.step, (1,), exporter=model.exporter)
+            if refusal is not None:
+                raise refusal
     if (refusal := without_entries(*problems)) is not None:
         raise refusal
     problem = problems[-1]

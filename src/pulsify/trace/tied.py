@@ -17,26 +17,33 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import Kind, fix_batch
 from pulsify.core.traits import traits
+from pulsify.frontend.model import Exporter
 from pulsify.trace.traced import CannotRun, Empty
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
 CANDIDATES = 24  # lengths that are tried
 NUMBERS = 16  # entries of a known value that may be sizes
-HINT = (
-    "export it again without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): "
-    "use x.shape and torch.arange, or torch.onnx.export(..., dynamo=True, dynamic_shapes=...)"
+SIZES = (
+    "without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): use x.shape and "
+    "torch.arange"
 )
+HINTS: dict[Exporter, str] = {
+    "torch.jit": f"export it again {SIZES}, or torch.onnx.export(..., dynamo=True, dynamic_shapes=...)",
+    "torch.export": f"export it again {SIZES}",
+    "torch.nn": f"write it {SIZES}",
+    "": "export it again with sizes that follow from the length (a dynamic time axis)",
+}
 Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
 
 
-def too_deep(node: str, op: str) -> NotStreamable:
+def too_deep(node: str, op: str, exporter: Exporter) -> NotStreamable:
     """The refusal of a value that is made of another, that of another, and so on, further than can be followed."""
     return NotStreamable(
         "a value that follows from the length is made by a longer chain of nodes than can be followed: a loop in "
         "Python was written out when the model was exported",
         node=node,
         op=op,
-        hint=HINT,
+        hint=HINTS[exporter],
         kind=Kind.EXPORT,
     )
 
@@ -55,21 +62,23 @@ def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
     )
 
 
-def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None) -> NotStreamable | None:
+def tied(
+    run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None, exporter: Exporter = ""
+) -> NotStreamable | None:
     """The refusal of a model that takes one length, or one number of streams; None if it is not certain that it does.
 
     step: lengths are multiples of this; batches: numbers of streams to try, the first of which the caller needs.
-    batch_symbol: the model's own name of its batch dimension.
+    batch_symbol: the model's own name of its batch dimension. exporter: what wrote the model.
     """
     for scale in SCALES:
         first, second = (-(-(n * scale + 3) // step) * step for n in (1, 2))
         problem: CannotRun | None = None
         for batch in batches:
-            problems = [_problem(run, n, batch) for n in (first, second)]
+            problems = [problem_at(run, n, batch) for n in (first, second)]
             if None in problems and batch == batches[0]:
                 return None
             if problems == [None, None]:
-                return _one_batch(run, first, batches[0], batch_symbol)
+                return one_batch(run, first, batches[0], batch_symbol)
             a, b = problems
             problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
@@ -78,13 +87,15 @@ def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None
             for length, size, width in _candidates(a, b, first, second, step):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
-                    return _refusal(a, (length, width), size, batch if _problem(run, length, batches[0]) else None)
+                    alone = batch if problem_at(run, length, batches[0]) else None
+                    return _refusal(a, (length, width), size, alone, exporter)
         if problem is None or not traits(problem.node.op, problem.node.domain).windowed:  # it is not too short there
             break
     return None
 
 
-def _problem(run: Run, length: int, batch: int) -> CannotRun | None:
+def problem_at(run: Run, length: int, batch: int) -> CannotRun | None:
+    """Why it does not run."""
     try:
         run(length, batch)
     except CannotRun as problem:
@@ -131,10 +142,12 @@ def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
     """
     others = dict.fromkeys([length - further[0], *(length + n for n in further)])
     told = (n for n in others if further[0] < n != length)
-    return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in told)
+    return problem_at(run, length, batch) is None and all(problem_at(run, n, batch) for n in told)
 
 
-def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | None) -> NotStreamable:
+def _refusal(
+    problem: CannotRun, at: tuple[int, int], size: int, batch: int | None, exporter: Exporter
+) -> NotStreamable:
     streams = f" of {batch} streams" if batch is not None else ""
     near = f"within {at[1]} of " if at[1] > 1 else ""
     return NotStreamable(
@@ -142,13 +155,14 @@ def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | No
         f"size ({size}) that should go with the length is written into it here",
         node=problem.node.name,
         op=problem.node.op,
-        hint=HINT,
+        hint=HINTS[exporter],
         kind=Kind.EXPORT,
     )
 
 
-def _one_batch(run: Run, length: int, batch: int, symbol: str | None) -> NotStreamable | None:
-    problem = _problem(run, length, batch)
+def one_batch(run: Run, length: int, batch: int, symbol: str | None) -> NotStreamable | None:
+    """The refusal of a model that does not take so many streams."""
+    problem = problem_at(run, length, batch)
     if problem is None:
         return None
     return NotStreamable(

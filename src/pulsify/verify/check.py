@@ -34,6 +34,7 @@ REJECTED = "the module itself rejects {} frames ({}), where the stream gives a r
 SEVERAL = 3  # streams, where their number is free: checked once
 SEVERAL_TEXT = f"{SEVERAL} streams side by side"
 UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
+OTHER_LENGTHS = "the batch model declares a fixed length: it was run at others, with that axis dynamic"
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
@@ -197,7 +198,7 @@ def _runs(
     source: Any, stream: Subject, wished: list[int], rng: np.random.Generator
 ) -> tuple[Any, list[Run], tuple[str, ...]]:
     """The batch model's own results; without the shapes it declares inside, if it fails for those."""
-    from pulsify.frontend.load import undeclared
+    from pulsify.frontend.load import dynamic, undeclared
 
     rejected: list[str] = []
     try:
@@ -206,8 +207,10 @@ def _runs(
         if isinstance(source, Judge):
             raise
         try:
-            bare = undeclared(source)
-            return bare, _batch_runs(bare, stream, wished, rng), (UNDECLARED,)
+            time = {i.name: i.axis for i in stream.spec.inputs}
+            note = UNDECLARED if dynamic(source, time) else OTHER_LENGTHS
+            bare = undeclared(source, time)
+            return bare, _batch_runs(bare, stream, wished, rng), (note,)
         except InvalidModel:
             raise problem from None
 
