@@ -139,7 +139,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         filled=filled_of(time, lambda name: ctx.ask.dtype(name).numpy()),
         bindings=bindings,
     )
-    check_time(spec, time, ctx.ask.model)
+    check_time(spec, time, ctx.ask.model.inputs)
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()

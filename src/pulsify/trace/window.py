@@ -46,10 +46,14 @@ def windowed(run: Run, model: Model, time: TimeSpec) -> NotStreamable | None:
 
 def _reading(problem: CannotRun) -> str:
     """What a node was given, a frame too many among it."""
-    read = [
-        v.array.tolist() if v.known and len(v.dims) < 2 and v.dtype.is_integer() else list(v.dims) for v in problem.read
-    ]
+    read = [_shown(v) for v in problem.read]
     return f"cannot take another: {' and '.join(map(str, read))} do not fit" if len(read) > 1 else "takes no other"
+
+
+def _shown(value: Traced) -> list[int]:
+    """A shape that is an input, or the shape of an input."""
+    shape = value.known and len(value.dims) == 1 and value.dtype.is_integer() and value.dims[0] <= 8
+    return [int(n) for n in value.array] if shape else list(value.dims)
 
 
 def _others(model: Model, time: TimeSpec) -> Remedy | str:
