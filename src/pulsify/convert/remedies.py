@@ -1,0 +1,69 @@
+"""What a refusal offers is tried before it is offered: arguments that would be refused as well are left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pulsify.core.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable
+from pulsify.core.refusal import Remedy
+
+Convert = Callable[[Mapping[str, Any]], object]  # with further arguments of `pulsify.stream`
+LONG = 1.5  # CPU seconds of a refused conversion, above which no other is tried
+LIMIT = 2.0  # CPU seconds for all of them, after which no further one is begun
+
+
+def offer_what_works(refusal: NotStreamable, convert: Convert, seconds: float) -> None:
+    """Leave out the remedies that do not help. seconds: of CPU time that the refused conversion took."""
+    end = time.process_time() + (LIMIT if seconds <= LONG else 0)
+    found: dict[Remedy, None] = {}
+    for remedy in refusal.remedies:
+        if not remedy.options or remedy.tried:
+            found[remedy] = None
+        elif time.process_time() >= end:
+            found[replace(remedy, text=f"{remedy.text} (not tried)")] = None
+        elif (works := _working(remedy, convert, end)) is not None:
+            found[works] = None
+    refusal.remedies = tuple(found)
+
+
+def _working(remedy: Remedy, convert: Convert, end: float, alone: bool = True) -> Remedy | None:
+    """The remedy, together with another one if both are needed; None if it does not help."""
+    try:
+        convert(remedy.options)
+    except InvalidPulse:  # which says the pulse that fits
+        return replace(remedy, tried=True)
+    except (NotStreamable, InvalidArgument, Mismatch) as problem:
+        more = problem.remedies if isinstance(problem, NotStreamable) and alone else ()
+        for other in more:
+            both = _both(remedy, other)
+            if both is not None and time.process_time() < end and (found := _working(both, convert, end, alone=False)):
+                return found
+        return None
+    return replace(remedy, tried=True)
+
+
+def _both(one: Remedy, other: Remedy) -> Remedy | None:
+    """Two remedies as one, if they are arguments that go together."""
+    options = joined(one.options, other.options)
+    if not other.options or options is None:
+        return None
+    return Remedy(f"{one.text}, and {other.text}", options)
+
+
+def joined(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments of both; None if they contradict each other."""
+    out = dict(given)
+    for key, value in more.items():
+        old = out.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            if any(k in old and old[k] != v for k, v in value.items()):
+                return None
+            out[key] = {**old, **value}
+        elif key in out and old != value:
+            return None
+        else:
+            out[key] = value
+    return out
