@@ -13,7 +13,7 @@ import numpy as np
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.progress import tell
-from pulsify.core.refusal import Kind, declare
+from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
@@ -266,10 +266,7 @@ def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
             f"{max(tracer.failed)} frames: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
-            hint=(
-                "check that the model runs in ONNX Runtime with a dynamic time axis",
-                declare(tracer.time.symbol, "8*n", "if it takes only multiples of some number, declare them"),
-            ),
+            hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
             kind=Kind.EXPORT,
         )
     return NotStreamable(

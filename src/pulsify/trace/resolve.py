@@ -93,7 +93,7 @@ def _first_walk(
         f"the model runs at no length tried: {problem.reason}",
         node=problem.node.name,
         op=problem.node.op,
-        hint="check that the model runs in ONNX Runtime with a dynamic time axis",
+        hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
         kind=Kind.EXPORT,
     )
 

@@ -21,7 +21,8 @@ from pulsify.frontend.model import Exporter
 from pulsify.trace.traced import CannotRun, Empty
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
-CANDIDATES = 24  # lengths that are tried
+CANDIDATES = 24  # lengths that are tried, and what is near them where several share a size
+GUESSES = 6  # to find each of those
 NUMBERS = 16  # entries of a known value that may be sizes
 SIZES = (
     "without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): use x.shape and "
@@ -84,7 +85,7 @@ def tied(
             if a is None or b is None or a.node.name != b.node.name:
                 continue
             fixed = sorted({x for x, y in zip(sizes_read(a), sizes_read(b), strict=False) if x == y <= LONGEST})
-            for length, size, width in _candidates(a, b, first, second, step):
+            for length, size, width in _candidates(run, a, b, first, second, step, batch):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
                     alone = batch if problem_at(run, length, batches[0]) else None
@@ -103,25 +104,44 @@ def problem_at(run: Run, length: int, batch: int) -> CannotRun | None:
     return None
 
 
-def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) -> Iterator[tuple[int, int, int]]:
+def _candidates(
+    run: Run, a: CannotRun, b: CannotRun, first: int, second: int, step: int, batch: int
+) -> Iterator[tuple[int, int, int]]:
     """(length, size, lengths that share it): where what goes with the length would be a size that does not."""
     pairs = list(zip(sizes_read(a), sizes_read(b), strict=False))
-    found: Counter[tuple[int, int, int]] = Counter()
-    for x, y in pairs:
+    found: list[tuple[int, int, int, int]] = []
+    for index, (x, y) in enumerate(pairs):
         if x == y or x < 0 or y < 0:
             continue
         width = math.ceil((second - first) / abs(y - x))
         for size in {u for u, v in pairs if u == v > 1}:
             middle = first + (size - x) * (second - first) / (y - x)
-            for off in {0, width // 2, width, -(width // 2), -width} if width > 1 else {0}:
-                length = round(middle + off) // step * step
-                if 0 < length <= LONGEST:
-                    found[length, size, width] += 1
+            found.append((round(middle), size, width, index))
+    count = Counter((length, size, width) for length, size, width, _ in found)
+    guesses = {(length, size, width): index for length, size, width, index in found}
     seen: set[int] = set()
-    for (length, size, width), _ in sorted(found.items(), key=lambda item: (-item[1], item[0][2])):
-        if length not in seen and len(seen) < CANDIDATES:
-            seen.add(length)
-            yield length, size, width
+    for (length, size, width), index in sorted(guesses.items(), key=lambda g: (-count[g[0]], g[0][2]))[:CANDIDATES]:
+        near = {0}
+        if width > 1:
+            length = _nearer(run, a, length, size, width, index, batch)
+            near = {0, width // 2, width, -(width // 2), -width}
+        for at in ((length + off) // step * step for off in near):
+            if 0 < at <= LONGEST and at not in seen:
+                seen.add(at)
+                yield at, size, width
+
+
+def _nearer(run: Run, a: CannotRun, length: int, size: int, width: int, index: int, batch: int) -> int:
+    """Where a number that grows by one in about so many frames is nearly this size: a few rounds of guesses."""
+    for _ in range(GUESSES):
+        problem = problem_at(run, length, batch) if 0 < length <= LONGEST else None
+        if problem is None or problem.node.name != a.node.name:
+            break
+        sizes = sizes_read(problem)
+        if index >= len(sizes) or abs(off := size - sizes[index]) <= 1:
+            break
+        length += off * width
+    return length
 
 
 def sizes_read(problem: CannotRun) -> list[int]:
