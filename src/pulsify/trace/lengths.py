@@ -19,7 +19,7 @@ from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
 from pulsify.trace.tied import one_batch, sizes_read, tied, without_entries
-from pulsify.trace.traced import RECENT, CannotRun, Traced, known
+from pulsify.trace.traced import RECENT, CannotRun, Empty, Traced, known
 from pulsify.trace.window import windowed
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
@@ -129,6 +129,10 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     near = [s for s in scales if s <= 16 * scales[0]]
     if not tracer.works(lengths.next(scales[0] + 3)):
+        if isinstance(problem := tracer.problem(lengths.next(scales[0] + 3)), Empty):
+            refusal = without_entries(problem, tracer.problem(lengths.next(SCALES[-2] + 3)))
+            if refusal is not None:
+                raise refusal
         batches = (*BATCHES, 1) if tracer.time.batch else (1,)
         refusal = windowed(tracer.at, tracer.model, tracer.time) or tied(
             tracer.at, given, batches, tracer.time.batch, tracer.model.exporter

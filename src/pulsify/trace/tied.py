@@ -52,7 +52,7 @@ def too_deep(node: str, op: str, exporter: Exporter) -> NotStreamable:
 def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
     """The refusal of a value that has no entries at any of the lengths tried: the model may well run."""
     first = problems[0]
-    if not isinstance(first, Empty) or any(not isinstance(p, Empty) or p.dims != first.dims for p in problems):
+    if not isinstance(first, Empty) or any(not isinstance(p, Empty) or _none(p) != _none(first) for p in problems):
         return None
     return NotStreamable(
         f"its output has no entries, whatever the length (shape {list(first.dims)}), and such values are not followed",
@@ -61,6 +61,11 @@ def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
         hint="begin with the first frame instead of with an empty tensor, or collect frames in a list",
         kind=Kind.EXPORT,
     )
+
+
+def _none(problem: Empty) -> tuple[str, tuple[int, ...]]:
+    """The node, and the axes that have no entries."""
+    return problem.node.name, tuple(i for i, d in enumerate(problem.dims) if not d)
 
 
 def tied(
