@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pulsify.core.errors import InvalidArgument, InvalidPulse, Mismatch, NotStreamable
+from pulsify.core.errors import InvalidArgument, InvalidModel, InvalidPulse, Mismatch, NotStreamable
 from pulsify.core.refusal import Remedy
 
 Convert = Callable[[Mapping[str, Any]], object]  # with further arguments of `pulsify.stream`
@@ -19,30 +19,33 @@ def offer_what_works(refusal: NotStreamable, convert: Convert, seconds: float) -
     """Leave out the remedies that do not help. seconds: of CPU time that the refused conversion took."""
     end = time.process_time() + (LIMIT if seconds <= LONG else 0)
     found: dict[Remedy, None] = {}
+    pairs: list[Remedy] = []
     for remedy in refusal.remedies:
         if not remedy.options or remedy.tried:
             found[remedy] = None
         elif time.process_time() >= end:
             found[replace(remedy, text=f"{remedy.text} (not tried)")] = None
-        elif (works := _working(remedy, convert, end)) is not None:
-            found[works] = None
+        else:
+            works, needed = _tried(remedy, convert)
+            found |= dict.fromkeys([replace(remedy, tried=True)] if works else [])
+            pairs += [both for other in needed if (both := _both(remedy, other)) is not None]
+    if not any(r.options for r in found):
+        both = next((b for b in pairs if time.process_time() < end and _tried(b, convert)[0]), None)
+        found |= dict.fromkeys([replace(both, tried=True)] if both is not None else [])
     refusal.remedies = tuple(found)
 
 
-def _working(remedy: Remedy, convert: Convert, end: float, alone: bool = True) -> Remedy | None:
-    """The remedy, together with another one if both are needed; None if it does not help."""
+def _tried(remedy: Remedy, convert: Convert) -> tuple[bool, tuple[Remedy, ...]]:
+    """Does it help? If not, what is offered then."""
     try:
         convert(remedy.options)
     except InvalidPulse:  # which says the pulse that fits
-        return replace(remedy, tried=True)
-    except (NotStreamable, InvalidArgument, Mismatch) as problem:
-        more = problem.remedies if isinstance(problem, NotStreamable) and alone else ()
-        for other in more:
-            both = _both(remedy, other)
-            if both is not None and time.process_time() < end and (found := _working(both, convert, end, alone=False)):
-                return found
-        return None
-    return replace(remedy, tried=True)
+        return True, ()
+    except NotStreamable as problem:
+        return False, problem.remedies
+    except (InvalidArgument, InvalidModel, Mismatch):
+        return False, ()
+    return True, ()
 
 
 def _both(one: Remedy, other: Remedy) -> Remedy | None:
