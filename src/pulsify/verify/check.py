@@ -35,6 +35,7 @@ SEVERAL = 3  # streams, where their number is free: checked once
 SEVERAL_TEXT = f"{SEVERAL} streams side by side"
 UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
 OTHER_LENGTHS = "the batch model declares a fixed length: it was run at others, with that axis dynamic"
+NEARBY = 32  # lengths behind one at which the batch model fails, at which it may run
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
@@ -302,6 +303,18 @@ def _open_batch(source: Any, optimize: bool) -> Any:
         ) from error
 
 
+def _longer(batch: Any, stream: Subject, length: int) -> str:
+    """What to declare, if the batch model runs at lengths soon after this one."""
+    for start in range(length + 1, length + NEARBY):
+        try:
+            for near in range(start, start + 3):
+                _run_finite(batch, make_inputs(batch, stream, near, np.random.default_rng(0)))
+        except Exception:  # ONNX Runtime has no common class for them
+            continue
+        return f'; it runs from {start} frames on: declare that with set={{"{stream.spec.time}": "{start}+n"}}'
+    return ""
+
+
 def _batch_runs(
     source: Any, stream: Subject, wished: list[int], rng: np.random.Generator, rejected: list[str] | None = None
 ) -> list[Run]:
@@ -326,8 +339,8 @@ def _batch_runs(
                 rejected.append(REJECTED.format(length, error_text(error).partition("\n")[0]))
                 continue
             raise InvalidModel(
-                f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
-                "if it takes only some lengths, declare them with set={...}"
+                f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}"
+                + _longer(batch, stream, length)
             ) from error
     if runs and _free(stream) is not None:
         length = runs[-1].length
