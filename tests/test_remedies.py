@@ -99,6 +99,48 @@ def test_arguments_that_do_not_help_are_not_offered() -> None:
     assert refused.value.hint and not any(r.options for r in refused.value.remedies)
 
 
+def first_of(op: str, *nodes: onnx.NodeProto, **values: Any) -> tuple[str, onnx.ModelProto]:
+    arrays = {name: np.array(v) for name, v in values.items()}
+    return op, model(list(nodes), {"x": [1, "T", 4]}, ["y"], arrays)
+
+
+TEXTS = {  # what is refused, part of the hint, and the same model changed as it says
+    "a sort": (
+        first_of("TopK", node("Shape", "x", "k", start=1, end=2), node("TopK", "x k", "y i", axis=1)),
+        "a fixed number",
+        first_of("", node("TopK", "x k", "y i", axis=1), k=[3]),
+    ),
+    "halves side by side": (
+        first_of("Reshape", node("Reshape", "x s", "a"), node("ReduceSum", "a ax", "y", keepdims=0),
+                 s=[1, 2, -1, 4], ax=[1]),
+        "not to [n, T/n, C]",
+        first_of("", node("Reshape", "x s", "a"), node("ReduceSum", "a ax", "y", keepdims=0), s=[1, -1, 2, 4], ax=[2]),
+    ),
+    "another size": (
+        first_of("Resize", node("Resize", "x _ _ sizes", "y", mode="nearest"), sizes=[1, 50, 4]),
+        "a fixed factor",
+        first_of("", node("Resize", "x _ scales", "y", mode="nearest"), scales=np.float32([1, 2, 1])),
+    ),
+    "the loudest of all streams": (
+        first_of("ReduceMax", node("ReduceMax", "x", "m", keepdims=1), node("Div", "x m", "y")),
+        "give it out",
+        first_of("", node("ReduceMax", "x", "y", keepdims=1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_model_that_is_changed_as_the_hint_says_streams(name: str) -> None:
+    (op, refused), says, (_, changed) = TEXTS[name]
+    with pytest.raises(pulsify.NotStreamable) as error:
+        pulsify.stream(refused)
+    if name != "the loudest of all streams":
+        assert error.value.op == op
+    assert says in error.value.hint
+    stream = pulsify.stream(changed)
+    assert stream.verification is not None and not stream.verification.wrong
+
+
 def refusal(*remedies: str | Remedy) -> pulsify.NotStreamable:
     return pulsify.NotStreamable("it goes wrong", node="n", op="Add", hint=remedies)
 

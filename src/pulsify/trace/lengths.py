@@ -13,14 +13,14 @@ import numpy as np
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.progress import tell
-from pulsify.core.refusal import Kind
+from pulsify.core.refusal import Kind, as_remedies
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
 from pulsify.trace.tied import one_batch, sizes_read, tied, without_entries
 from pulsify.trace.traced import RECENT, CannotRun, Empty, Traced, known
-from pulsify.trace.window import windowed
+from pulsify.trace.window import export_again, windowed
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 MOST_NODES = 60_000  # that are evaluated in vain to find a length that the model takes
@@ -138,6 +138,8 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             tracer.at, given, batches, tracer.time.batch, tracer.model.exporter
         )
         if refusal is not None:
+            if tracer.time.window is not None and refusal.kind is Kind.EXPORT:
+                refusal.remedies = as_remedies(export_again(tracer.model, tracer.time))
             raise refusal
     for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
         start = lengths.next(scale + 3)

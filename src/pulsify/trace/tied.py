@@ -166,7 +166,7 @@ def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
     A stream of a single frame says nothing: sizes of one are broadcast against any other.
     """
     others = dict.fromkeys([length - further[0], *(length + n for n in further)])
-    told = (n for n in others if further[0] < n != length)
+    told = (n for n in others if further[0] < n <= LONGEST and n != length)
     return problem_at(run, length, batch) is None and all(problem_at(run, n, batch) for n in told)
 
 
