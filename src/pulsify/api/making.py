@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import process_time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pulsify.convert.convert import Converted
     from pulsify.convert.pulses import Natural
+    from pulsify.convert.remedies import Meaning
     from pulsify.frontend.torch import Exported
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -80,7 +81,7 @@ def stream(
         unbounded = whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     check_rate(sample_rate)
     source = onnx_of(source)
-    meaning = {"bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
+    meaning: Meaning = {"bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         from pulsify.frontend.torch import export
 
@@ -91,7 +92,7 @@ def stream(
     )
 
 
-def _offering(convert: Callable[[dict[str, Any], bool], Stream], meaning: dict[str, Any], verify: bool) -> Stream:
+def _offering(convert: Callable[[Meaning, bool], Stream], meaning: Meaning, verify: bool) -> Stream:
     """A conversion; if it is refused, what that offers was tried."""
     began = process_time()
     try:
@@ -102,19 +103,18 @@ def _offering(convert: Callable[[dict[str, Any], bool], Stream], meaning: dict[s
 
 
 def _try_remedies(
-    refusal: NotStreamable, convert: Callable[[dict[str, Any], bool], Stream], meaning: dict[str, Any], seconds: float
+    refusal: NotStreamable, convert: Callable[[Meaning, bool], Stream], meaning: Meaning, seconds: float
 ) -> None:
     """What was sampled is checked, too: a sample may mislead."""
-    from pulsify.convert.remedies import offer_what_works
+    from pulsify.convert.remedies import offer_what_works, with_more
 
-    def attempt(more: Mapping[str, Any]) -> None:
-        merged = {k: {**(meaning[k] or {}), **v} if k in ("set", "bind") else v for k, v in more.items()}
-        convert(meaning | merged, "proof" in more)
+    def attempt(more: Mapping[str, object]) -> None:
+        convert(with_more(meaning, more), "proof" in more)
 
     offer_what_works(refusal, attempt, seconds)
 
 
-def _streamed(source: Model, pulse: int | None, meaning: dict[str, Any], rate: float | None, verify: bool) -> Stream:
+def _streamed(source: Model, pulse: int | None, meaning: Meaning, rate: float | None, verify: bool) -> Stream:
     """The stream of an ONNX model. meaning: arguments of `stream` that say what it means."""
     from pulsify.analysis.options import Options
     from pulsify.convert.bindings import check_place
@@ -178,18 +178,16 @@ def _made(
     )
 
 
-def _of_module(
-    exported: Exported, pulse: int | None, meaning: dict[str, Any], rate: float | None, verify: bool
-) -> Stream:
+def _of_module(exported: Exported, pulse: int | None, meaning: Meaning, rate: float | None, verify: bool) -> Stream:
     """The stream of an exported module: of several streams at once or, if these are refused, of one."""
     from pulsify.analysis.questions import Undecided
 
-    meaning = {"time": exported.time} | meaning
+    meaning = {"time": exported.time, **meaning}
 
-    def convert(more: dict[str, Any], check: bool) -> Stream:
+    def convert(more: Meaning, check: bool) -> Stream:
         return _checked(_streamed(exported.model, pulse, more, rate, False), exported, check)
 
-    declared = dict(meaning["set"] or {})
+    declared: dict[str, int | str] = dict(meaning["set"] or {})
     free = exported.batch if exported.batch not in declared else None
     if free is None:
         return _offering(convert, meaning, verify)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pulsify.core.errors import InvalidArgument, InvalidModel, InvalidPulse, Mismatch, NotStreamable
 from pulsify.core.refusal import Remedy
 
-Convert = Callable[[Mapping[str, Any]], object]  # with further arguments of `pulsify.stream`
+Meaning: TypeAlias = dict[str, Any]  # arguments of `pulsify.stream` that say what a model means
+Convert = Callable[[Mapping[str, Any]], object]  # with further ones
 LONG = 1.5  # CPU seconds of a refused conversion, above which no other is tried
 LIMIT = 2.0  # CPU seconds for all of them, after which no further one is begun
 
@@ -54,6 +55,11 @@ def _both(one: Remedy, other: Remedy) -> Remedy | None:
     if not other.options or options is None:
         return None
     return Remedy(f"{one.text}, and {other.text}", options)
+
+
+def with_more(given: Meaning, more: Mapping[str, Any]) -> Meaning:
+    """Arguments, and others that go before them."""
+    return given | {k: {**(given.get(k) or {}), **v} if k in ("set", "bind") else v for k, v in more.items()}
 
 
 def joined(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -134,9 +134,10 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
             if refusal is not None:
                 raise refusal
         batches = (*BATCHES, 1) if tracer.time.batch else (1,)
-        refusal = windowed(tracer.at, tracer.model, tracer.time) or tied(
-            tracer.at, given, batches, tracer.time.batch, tracer.model.exporter
-        )
+        refusal = windowed(tracer.at, tracer.model, tracer.time)
+        if refusal is not None:
+            raise refusal
+        refusal = tied(tracer.at, given, batches, tracer.time.batch, tracer.model.exporter)
         if refusal is not None:
             if tracer.time.window is not None and refusal.kind is Kind.EXPORT:
                 refusal.remedies = as_remedies(export_again(tracer.model, tracer.time))
