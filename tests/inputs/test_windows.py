@@ -150,3 +150,16 @@ def test_a_window_beside_a_dimension_called_as_time_is() -> None:
     stream = pulsify.stream(model([node("Relu", "x", "a"), node("Conv", "a w", "y")], {"x": ["T", 2, 60]}, ["y"],
                                   {"w": weights(3, 2, 3)}), time={"x": 2})  # fmt: skip
     assert stream.inputs[0].axis == 2 and stream.spec.batch == "T"
+
+
+def test_a_window_behind_a_start_that_is_worked_out() -> None:
+    """Frames in front that are the same in every stream are computed by running a part of the model."""
+    proto = model(
+        [node("CumSum", "x axis", "c"), node("Pad", "c pads", "p"), node("Conv", "p w", "y")],
+        {"x": [1, 2, 60]},
+        ["y"],
+        {"pads": np.array([0, 0, 20, 0, 0, 0]), "axis": np.array(2), "w": weights(3, 2, 3)},
+    )
+    stream = pulsify.stream(proto, time={"x": 2})
+    x = np.random.default_rng(0).normal(size=(1, 2, 60)).astype(np.float32)
+    np.testing.assert_allclose(stream.run(x), run_batch(proto, {"x": x})["y"], rtol=1e-5, atol=1e-5)
