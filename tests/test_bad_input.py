@@ -226,7 +226,7 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "time no input": ({"time": {"z": 2}}, r"no input 'z'; its inputs are \['x'\]"),
     "time nothing": ({"time": {}}, "names no input"),
     "set unknown": ({"set": {"Z": 1}}, r"no input has a dimension 'Z'.*\['T'\]"),
-    "set time": ({"set": {"T": 5}}, "length is baked in"),
+    "set time": ({"set": {"T": 5}}, "so its length is fixed"),
     "set zero": ({"set": {"T": 0}}, r"positive number, a multiple such as '8\*n'"),
     "set no multiple": ({"set": {"T": "0*n"}}, "positive number"),
     "set no product": ({"set": {"T": "n"}}, "positive number"),

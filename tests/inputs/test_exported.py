@@ -265,3 +265,45 @@ def test_a_table_of_offsets_ends(dynamo: bool, tmp_path: Path) -> None:
     """The newer exporter picks by GatherND: lengths that the table has no rows for were tried, and it was refused."""
     proto = exported(Offsets(300), ("B", "T", 4), tmp_path / "m.onnx", dynamo)
     check(proto, 4, [1, 2, 9, 299, 300, 301], batch=2)
+
+
+class Strided(torch.nn.Module):
+    """Ten samples a frame, whose number is written down behind two strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv1d(1, 8, 10, 5), torch.nn.Conv1d(8, 8, 3, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.second(torch.relu(self.first(x[:, None]))).transpose(1, 2)
+        return y.reshape(int(y.shape[1]), 2, 4).sum(1)
+
+
+def test_a_length_that_is_written_down_behind_strides(tmp_path: Path) -> None:
+    """4,000 samples are 399 frames, as are 4,009: how many samples make a frame shows at two lengths only nearly."""
+    path = tmp_path / "m.onnx"
+    torch.onnx.export(
+        Strided(), (torch.randn(1, 4000),), path, dynamo=False, input_names=["x"], dynamic_axes={"x": {1: "T"}}
+    )
+    with pytest.raises(pulsify.NotStreamable, match=r"within 10 of 40\d\d frames and at no other") as refused:
+        pulsify.stream(onnx.load(path))
+    assert refused.value.op == "Reshape" and "(399)" in refused.value.reason
+
+
+class Decibels(torch.nn.Module):
+    """As the spectrograms of music libraries are cut: 80 dB below the loudest of all."""
+
+    def forward(self, x: Any) -> Any:
+        loud = 10 * torch.log10(x.abs().clamp(min=1e-10))
+        most = loud.reshape(x.shape[0], -1).max(1)[0].reshape(-1, 1, 1)
+        return torch.maximum(loud, most - 80)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["torch.jit", "torch.export"])
+def test_the_loudest_of_all_frames_is_known_at_the_end(dynamo: bool, tmp_path: Path) -> None:
+    """Whatever axes are merged: what is in the way is that frames are compared with it."""
+    proto = exported(Decibels(), ("B", "T", 16), tmp_path / "m.onnx", dynamo=dynamo)
+    for options in ({}, {"set": {"B": 1}}):
+        with pytest.raises(pulsify.NotStreamable, match="known only when the stream has ended") as refused:
+            pulsify.stream(proto, **options)
+        assert refused.value.kind == "whole-stream" and "reshape" not in refused.value.hint

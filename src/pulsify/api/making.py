@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from time import process_time
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from pulsify.convert.convert import Converted
     from pulsify.convert.pulses import Natural
+    from pulsify.convert.remedies import Meaning
     from pulsify.frontend.torch import Exported
 
     Model: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -71,6 +73,49 @@ def stream(
     time is said in ms too. verify: check against the batch model before returning.
     quiet: show no progress (a line in terminals and notebooks, after two seconds; elsewhere there is none).
     """
+    if pulse is not None:
+        pulse = whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
+    if proof not in ("proven", "sampled"):
+        raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
+    if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
+        unbounded = whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
+    check_rate(sample_rate)
+    source = onnx_of(source)
+    meaning: Meaning = {"bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
+    if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
+        from pulsify.frontend.torch import export
+
+        exported = export(source, example, time, bind)
+        return _of_module(exported, pulse, meaning, sample_rate, verify)
+    return _offering(
+        lambda more, check: _streamed(source, pulse, more, sample_rate, check), {"time": time} | meaning, verify
+    )
+
+
+def _offering(convert: Callable[[Meaning, bool], Stream], meaning: Meaning, verify: bool) -> Stream:
+    """A conversion; if it is refused, what that offers was tried."""
+    began = process_time()
+    try:
+        return convert(meaning, verify)
+    except NotStreamable as refusal:
+        _try_remedies(refusal, convert, meaning, process_time() - began)
+        raise
+
+
+def _try_remedies(
+    refusal: NotStreamable, convert: Callable[[Meaning, bool], Stream], meaning: Meaning, seconds: float
+) -> None:
+    """What was sampled is checked, too: a sample may mislead."""
+    from pulsify.convert.remedies import offer_what_works, with_more
+
+    def attempt(more: Mapping[str, object]) -> None:
+        convert(with_more(meaning, more), "proof" in more)
+
+    offer_what_works(refusal, attempt, seconds)
+
+
+def _streamed(source: Model, pulse: int | None, meaning: Meaning, rate: float | None, verify: bool) -> Stream:
+    """The stream of an ONNX model. meaning: arguments of `stream` that say what it means."""
     from pulsify.analysis.options import Options
     from pulsify.convert.bindings import check_place
     from pulsify.convert.convert import convert
@@ -79,36 +124,19 @@ def stream(
     from pulsify.frontend.load import load as load_onnx
     from pulsify.trace.roles import settle
 
-    if pulse is not None:
-        pulse = whole(pulse, f"pulse={pulse!r}: expected a whole number of frames, from 1 to {LONGEST_PULSE}")
-    if proof not in ("proven", "sampled"):
-        raise InvalidArgument(f"proof={proof!r}: expected 'proven' or 'sampled'")
-    if unbounded not in ("refuse", "grow") or isinstance(unbounded, bool):
-        unbounded = whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
-    source = onnx_of(source)
-    if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
-        from pulsify.frontend.torch import export
-
-        exported = export(source, example, time, bind)
-        convert_with = partial(
-            stream, exported.model, pulse, time=exported.time, bind=bind, unbounded=unbounded, proof=proof,
-            opening=opening, sample_rate=sample_rate, quiet=quiet, verify=False,
-        )  # fmt: skip
-        return _of_module(exported, convert_with, dict(set or {}), verify)
-    check_rate(sample_rate)
-    options = Options(unbounded, proof, opening)
+    time, bind, given = (meaning[k] for k in ("time", "bind", "set"))
+    options = Options(meaning["unbounded"], meaning["proof"], meaning["opening"])
     with naming_lines(source), _blaming(source):
-        tracer = settle(load_onnx(source), time, bind, set)
+        tracer = settle(load_onnx(source), time, bind, given)
         converted = convert(tracer, pulse, options)
-        alone = {**(set or {}), tracer.time.symbol: 1}
+        alone = {**(given or {}), tracer.time.symbol: 1}
         check_place(
             converted.spec,
             tracer.time,
             lambda other: convert(settle(load_onnx(source), other, bind, alone), None, options).spec,
         )
     find_natural = partial(natural, tracer, options)
-    made = _made(converted, source_hash(source), sample_rate, tracer.model.bodies, find_natural)
-    meaning = {"time": time, "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
+    made = _made(converted, source_hash(source), rate, tracer.model.bodies, find_natural)
     made.origin = Origin(source, meaning)
     if verify:
         from pulsify.verify.check import quick
@@ -150,20 +178,28 @@ def _made(
     )
 
 
-def _of_module(
-    exported: Exported, convert_with: Callable[..., Stream], declared: dict[str, int | str], verify: bool
-) -> Stream:
+def _of_module(exported: Exported, pulse: int | None, meaning: Meaning, rate: float | None, verify: bool) -> Stream:
     """The stream of an exported module: of several streams at once or, if these are refused, of one."""
     from pulsify.analysis.questions import Undecided
 
+    meaning = {"time": exported.time, **meaning}
+
+    def convert(more: Meaning, check: bool) -> Stream:
+        return _checked(_streamed(exported.model, pulse, more, rate, False), exported, check)
+
+    declared: dict[str, int | str] = dict(meaning["set"] or {})
     free = exported.batch if exported.batch not in declared else None
+    if free is None:
+        return _offering(convert, meaning, verify)
+    began = process_time()
     try:
-        return _checked(convert_with(set=declared), exported, verify)
+        return convert(meaning, verify)
     except (NotStreamable, Mismatch) as reason:
-        late = isinstance(reason.__cause__, Undecided) and reason.__cause__.change  # a mask's, of one stream as well
-        if free is None or late:
+        if isinstance(reason.__cause__, Undecided) and reason.__cause__.change:  # a mask's, of one stream as well
+            if isinstance(reason, NotStreamable):
+                _try_remedies(reason, convert, meaning, process_time() - began)
             raise
-        one = _checked(convert_with(set={**declared, free: 1}), exported, verify)
+        one = _offering(convert, meaning | {"set": {**declared, free: 1}}, verify)
         one.notes += (f"one stream at a time, because several are refused: {str(reason).splitlines()[0]}",)
         return one
 

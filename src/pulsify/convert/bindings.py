@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,8 +11,8 @@ import numpy as np
 from pulsify.core.errors import InvalidArgument, NotStreamable
 from pulsify.core.refusal import Kind, Remedy
 from pulsify.core.spec import Binding, Filled, Proof, Spec
-from pulsify.frontend.model import Model
-from pulsify.frontend.time import FILLS, TimeSpec
+from pulsify.frontend.model import Model, Port
+from pulsify.frontend.time import FILLS, TimeSpec, name_the_axis
 
 VALUES = {value: word for word, value in FILLS.items()}
 
@@ -63,14 +63,14 @@ def _behind(model: Model, name: str) -> set[str]:
     return found
 
 
-def check_time(spec: Spec, time: TimeSpec) -> None:
+def check_time(spec: Spec, time: TimeSpec, ports: Sequence[Port]) -> None:
     """A single open dimension that may be the batch is the batch if its entries never meet each other."""
     if not time.lone or entries_meet(spec):
         return
     inputs = ", ".join(f"axis {axis} of '{name}'" for name, (axis, _) in time.streams.items())
     raise InvalidArgument(
         f"the only symbolic dimension is '{time.symbol}' ({inputs}), and no entry along it depends on another, so it "
-        "looks like the batch. If time is a fixed axis, export the model with that axis dynamic; if "
+        f"looks like the batch: {name_the_axis([p for p in ports if p.name in time.streams])}; if "
         f"'{time.symbol}' is time, pass time={time.symbol!r}"
     )
 

@@ -56,7 +56,7 @@ def convert(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Co
         except (Misaligned, OutOfStep) as problem:
             raise unfitting(tracer, pulse, problem, options) from None
     except RecursionError as error:
-        raise too_deep(*node_of(error)) from None
+        raise too_deep(*node_of(error), tracer.model.exporter) from None
     except Undecided as problem:
         refusal = declared(tracer, problem, lambda t: convert(t, pulse, options))
         raise with_free(refusal, tracer.model, tracer.time) from problem
@@ -139,7 +139,7 @@ def _built(time: TimeSpec, ctx: Context, outputs: Outputs) -> Converted:
         filled=filled_of(time, lambda name: ctx.ask.dtype(name).numpy()),
         bindings=bindings,
     )
-    check_time(spec, time)
+    check_time(spec, time, ctx.ask.model.inputs)
     model = ir.Model(graph, ir_version=ctx.ask.model.ir_version, producer_name="pulsify")
     made = Converted(model, spec, probes(ctx), course=course(ctx, outputs))
     ctx.release()

@@ -49,7 +49,7 @@ def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], obj
             convert(shorter)
             reason += f"; up to {most} frames it does"
             remedies = (
-                declare(time.symbol, f"<={most}", "declare that streams are no longer"),
+                replace(declare(time.symbol, f"<={most}", "declare that streams are no longer"), tried=True),
                 *(problem.otherwise or problem.remedies),
             )
     return NotStreamable(reason, node=problem.node, op=problem.op, hint=remedies, kind=problem.kind)

@@ -28,10 +28,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that helps. `options` are arguments of `pulsify.stream`; a remedy that has some can be tried."""
+    """A change that helps. `options` are arguments of `pulsify.stream`; `tried`: with them it converts."""
 
     text: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tried: bool = field(default=False, compare=False)
 
 
 Remedies = str | Remedy | Iterable[str | Remedy]

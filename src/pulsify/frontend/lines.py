@@ -17,6 +17,11 @@ def keep_lines(model: ir.Model, lines: Mapping[str, object]) -> None:
     model.meta[KEY] = lines
 
 
+def from_module(model: ir.Model) -> bool:
+    """Was the model exported here, from a module?"""
+    return KEY in model.meta
+
+
 def line_of(name: str, lines: Mapping[str, object]) -> str:
     """Of a node, or of the one that it was written out of ('Loop_3/Slice' of 'Loop_3'); empty if unknown."""
     while name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,11 @@ from pulsify.core.runner import given_out
 from pulsify.core.spec import is_streaming
 from pulsify.core.weights import check_places
 from pulsify.frontend.flat_index import pick_by_each_index
+from pulsify.frontend.lines import from_module
 from pulsify.frontend.log_sums import scan_log_sums
 from pulsify.frontend.loops import loops_to_scans
 from pulsify.frontend.masked_writes import choose_by_mask
-from pulsify.frontend.model import Body, Dim, Model, Node, Port
+from pulsify.frontend.model import Body, Dim, Exporter, Model, Node, Port
 from pulsify.frontend.newer import is_newer, write_newer
 from pulsify.frontend.older import put_back, set_aside
 from pulsify.frontend.placing import before, constant_before, instead
@@ -157,9 +158,28 @@ def _small(source: Source) -> bool:
     return not isinstance(source, (str, os.PathLike)) or os.path.getsize(source) < HELD_TWICE
 
 
-def undeclared(source: Source) -> ir.Model:
-    """The model without the shapes that it declares for what its nodes make: exporters get some of them wrong."""
+def dynamic(source: Source, time: Mapping[str, int]) -> bool:
+    """Does the model declare no fixed size for these axes of its inputs?"""
+    return not any(_fixed_axes(read(source), time))
+
+
+def _fixed_axes(graph: ir.Model, time: Mapping[str, int]) -> Iterator[tuple[ir.Value, int]]:
+    for value in graph.graph.inputs:
+        axis = time.get(str(value.name))
+        if axis is not None and value.shape is not None and isinstance(value.shape[axis], int):
+            yield value, axis
+
+
+def undeclared(source: Source, time: Mapping[str, int] | None = None) -> ir.Model:
+    """The model without the shapes that it declares for what its nodes make: exporters get some of them wrong.
+
+    time: axes by input that are made symbolic, if they are fixed.
+    """
     graph = read(source)
+    for value, axis in _fixed_axes(graph, time or {}):
+        dims = list(value.shape or ())
+        dims[axis] = ir.SymbolicDim(f"{value.name}.time")
+        value.shape = ir.Shape(dims)
     for node in graph.graph.all_nodes():
         for value in node.outputs:
             value.shape = None
@@ -300,7 +320,18 @@ def flatten(graph: ir.Model, source: Any, functions: Bodies | None = None) -> Mo
         ir_version=max(graph.ir_version or 10, OLDEST_IR),
         source=source,
         bodies=functions or {},
+        exporter=_exporter(graph),
     )
+
+
+def _exporter(graph: ir.Model) -> Exporter:
+    if from_module(graph):
+        return "torch.nn"
+    if graph.producer_name != "pytorch":
+        return ""
+    newer = any(key.startswith("pkg.torch") for key in graph.graph.metadata_props)
+    newer = newer or any("namespace" in node.metadata_props for node in graph.graph)
+    return "torch.export" if newer else "torch.jit"
 
 
 def plain_node(n: ir.Node, version: int, rename: dict[str, str] | None = None) -> Node:

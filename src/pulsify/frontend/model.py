@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import onnx
 import onnx_ir as ir
@@ -13,6 +13,7 @@ import onnx_ir as ir
 from pulsify.core.custom import Bodies
 
 Dim = int | str | None  # a size, the name of a symbolic size, or an unnamed unknown
+Exporter = Literal["torch.jit", "torch.export", "torch.nn", ""]  # torch's older one, its newer one, pulsify, others
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,7 @@ class Model:
     bodies: Bodies = field(default_factory=dict)  # of operators of other domains that stay whole
     decisions: tuple[Decision, ...] = ()  # what was decided at one length, and must be so at every length
     producers: dict[str, Node] = field(default_factory=dict)
+    exporter: Exporter = ""
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[tuple[Node, int]]]:

@@ -96,7 +96,8 @@ def _check_equal(model: ir.Model, program: Any, name: str) -> None:
     for value, ours, theirs in zip(model.graph.outputs, got, wanted, strict=True):
         if np.shape(ours) != tuple(theirs.shape) or not close(ours, as_array(theirs)):
             raise InvalidModel(
-                f"output '{value.name}' of the export is not the program's own; export it to ONNX yourself"
+                f"output '{value.name}' of the export is not the program's own; convert the module, for "
+                "which another exporter is tried: pulsify.stream(module, example=...)"
             )
     if kwargs or any(not isinstance(a, torch.Tensor) for a in args):
         return

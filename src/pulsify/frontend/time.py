@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -54,6 +54,7 @@ class TimeSpec:
     it is free; lengths: those that are declared. guessed: of the bound and the filled those that nobody named; reasons:
     what shows that they are (`trace/roles.py`). lone: the only open dimension, not named by the user, that may be
     the batch by its place or its name. others: dimensions that were not taken for time because of their places alone.
+    window: of a time axis that the model declares as fixed, its size in units of S.
     """
 
     symbol: str
@@ -67,6 +68,7 @@ class TimeSpec:
     reasons: Mapping[str, str] = field(default_factory=dict)
     lone: bool = False
     others: tuple[str, ...] = ()
+    window: int | None = None
 
     @property
     def step(self) -> int:
@@ -143,15 +145,16 @@ def _settled(
     set: Mapping[str, int | str] | None,
 ) -> TimeSpec:
     fixed, declared = _fixed(set or {})
+    window: int | None = None
     filled = _filled(model, bind)
     bound = tuple(n for n in _bound(model, bind) if n not in filled)
     ports = [p for p in model.inputs if p.name not in bound and p.name not in filled]
     where = _symbols(ports, fixed)
     _check_fixed(where, fixed, declared, ports)
     if isinstance(time, Mapping):
-        symbol, streams = _from_axes(ports, time)
+        symbol, streams, window = _from_axes(ports, time, fixed)
     else:
-        symbol = _guess(where) if time is None else _check_symbol(time, where)
+        symbol = _guess(where, ports) if time is None else _check_symbol(time, where)
         streams = {
             p.name: (axis, split_product(d)[0])
             for p in ports
@@ -170,7 +173,7 @@ def _settled(
     lone = lone and all(_may_be_batch(symbol, p, streams[p.name][0]) for p in streamed)
     others = tuple(s for s in _nameless(where) if s != symbol) if time is None else ()
     lengths = declared.get(symbol, Lengths())
-    return TimeSpec(symbol, streams, bound, batch, fixed, lengths, masks, guessed, {}, lone, others)
+    return TimeSpec(symbol, streams, bound, batch, fixed, lengths, masks, guessed, {}, lone, others, window)
 
 
 def _may_be_batch(symbol: str, port: Port, axis: int) -> bool:
@@ -331,22 +334,36 @@ def _check_fixed(
             raise InvalidArgument(f"set: no input has a dimension '{symbol}'; the symbolic ones are {sorted(symbols)}")
 
 
-def _from_axes(ports: list[Port], time: Mapping[str, int]) -> tuple[str, dict[str, tuple[int, int]]]:
+def _from_axes(
+    ports: list[Port], time: Mapping[str, int], fixed: Container[str]
+) -> tuple[str, dict[str, tuple[int, int]], int | None]:
+    """The symbol of time, its axes, and how many units of it the model declares, if they are fixed."""
     by_name = {p.name: p for p in ports}
-    streams: dict[str, tuple[int, int]] = {}
-    symbol = ""
+    found: dict[str, tuple[int, int | str]] = {}
     for name, axis in time.items():
         if name not in by_name:
             raise InvalidArgument(f"time: the model has no input '{name}'; its inputs are {list(by_name)}")
         dims = named_dims(by_name[name])
         if isinstance(axis, bool) or not isinstance(axis, int) or not -len(dims) <= axis < len(dims):
             raise InvalidArgument(f"time: input '{name}' has {len(dims)} axes, there is no axis {axis!r}")
-        factor, own = split_product(str(dims[axis])) if isinstance(dims[axis], str) else (1, "T")
-        symbol = symbol or own
-        streams[name] = (axis % len(dims), factor)
-    if not streams:
+        found[name] = axis % len(dims), dims[axis]
+    if not found:
         raise InvalidArgument('time={} names no input; pass for example time={"x": 2}')
-    return symbol, streams
+    sizes = {name: dim for name, (_, dim) in found.items() if isinstance(dim, int)}
+    named = [split_product(dim)[1] for _, dim in found.values() if isinstance(dim, str)]
+    window = min(sizes.values()) if sizes and not named else None
+    if window is not None and (apart := next((n for n, size in sizes.items() if size % max(window, 1)), None)):
+        raise InvalidArgument(
+            f"time: the axes have {', '.join(map(str, sizes.values()))} frames, and {sizes[apart]} is no multiple of "
+            f"{window}: export the model with dynamic axes, which say how they follow from each other"
+        )
+    taken = {split_product(d)[1] for p in ports for d in named_dims(p) if isinstance(d, str)}
+    symbol = named[0] if named else next(s for s in ("T", "time", "T_time") if s not in taken and s not in fixed)
+    streams = {
+        name: (axis, split_product(dim)[0] if isinstance(dim, str) else dim // window if window else 1)
+        for name, (axis, dim) in found.items()
+    }
+    return symbol, streams, window
 
 
 def _check_symbol(time: str, where: Mapping[str, list[tuple[str, int]]]) -> str:
@@ -355,18 +372,25 @@ def _check_symbol(time: str, where: Mapping[str, list[tuple[str, int]]]) -> str:
     return time
 
 
-def _guess(where: Mapping[str, list[tuple[str, int]]]) -> str:
+def name_the_axis(ports: Sequence[Port]) -> str:
+    """What to do if time is an axis of fixed size: the largest of them is named."""
+    sizes = [(dim, p.name, axis) for p in ports for axis, dim in enumerate(p.dims) if isinstance(dim, int) and dim > 1]
+    if not sizes:
+        return "export the model with a dynamic time axis"
+    size, name, axis = max(sizes, key=lambda s: s[0])
+    example = f'time={{"{name}": {axis}}} if it is the one of {size} entries'
+    return f"if time is an axis of fixed size, name it ({example}), or export the model with that axis dynamic"
+
+
+def _guess(where: Mapping[str, list[tuple[str, int]]], ports: Sequence[Port]) -> str:
     if not where:
-        raise InvalidArgument(
-            "no input has a symbolic dimension, so the length is baked in: export the model with a dynamic time "
-            'axis, or try time={"x": 2} to name the axis'
-        )
+        raise InvalidArgument(f"no input has a symbolic dimension, so its length is fixed: {name_the_axis(ports)}")
     if len(where) == 1:
         (symbol,) = where
         if BATCH_NAMES.fullmatch(symbol) and all(axis == 0 for _, axis in where[symbol]):
             raise InvalidArgument(
-                f"the only symbolic dimension is {_listing(where)}, which looks like the batch: export the model "
-                f"with a dynamic time axis, or say time={symbol!r} if it is time"
+                f"the only symbolic dimension is {_listing(where)}, which looks like the batch: "
+                f"{name_the_axis(ports)}; if '{symbol}' is time, pass time={symbol!r}"
             )
         return symbol
     rest = _nameless(where)

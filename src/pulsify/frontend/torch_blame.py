@@ -23,7 +23,7 @@ from pulsify.frontend.torch_time import other_lengths, resized
 if TYPE_CHECKING:
     from pulsify.frontend.complex_tensors.sites import Fixed, Site
 
-EXPORT_YOURSELF = "export it to ONNX yourself and pass the file"
+EXPORTABLE = "change what is named until torch.onnx.export takes it, with dynamo=True or dynamo=False"
 LOOP = (
     "{site} is a loop over time: exported, it is unrolled ({counts}). Put the loop into a function decorated with "
     "@torch.jit.script, which is exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
@@ -121,7 +121,7 @@ def blamed(cause: Cause, axes: str, attempts: list[Attempt]) -> InvalidModel:
     """The error that says what is in the way."""
     log = "\n".join(f"---- {a.exporter}\n{a.trace.log.getvalue()}\n{_trail(a.error)}" for a in attempts)
     told = "; ".join(dict.fromkeys(_told(a) for a in attempts))
-    text = cause.text or f"{told}; {EXPORT_YOURSELF}{keep_log(log)}"
+    text = cause.text or f"{told}; {EXPORTABLE}{keep_log(log)}"
     error = InvalidModel(f"torch could not export the module with {axes} as a dynamic time axis: {text}")
     error.log = log
     error.__cause__ = attempts[-1].error if attempts else None

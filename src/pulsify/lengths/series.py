@@ -341,10 +341,24 @@ def divide(a: Series, b: Series) -> Series:
         values = np.sign(s.values) * np.sign(by) * (np.abs(s.values) // abs(by))
         return _made(values, s.horizon, s.growth / by, s, b)
     if a.growth or b.growth:
-        raise Unsure("it is divided by a number that changes with the length")
+        if (times := _times(a, b)) is None:
+            raise Unsure("it is divided by a number that changes with the length")
+        return _made(np.array([times]), 0, Fraction(0), a, b)
     horizon, _, (x, y) = aligned(a, b)
     safe = np.where(y == 0, 1, y)
     return _made(np.sign(x) * np.sign(safe) * (np.abs(x) // np.abs(safe)), horizon, Fraction(0), a, b)
+
+
+def _times(a: Series, b: Series) -> int | None:
+    """The whole number that a is times b, at every length (B*n // B); None if it is not the same one."""
+    if not b.growth:
+        return None
+    times = a.growth * b.period / (b.growth * a.period)
+    if times.denominator > 1:
+        return None
+    left = subtract(a, multiply(b, constant(int(times), b.unit)))
+    grown = signed(b)
+    return int(times) if left.constant and not left.item and grown.values.all() else None
 
 
 def remainder(a: Series, b: Series, towards_zero: bool = False) -> Series:

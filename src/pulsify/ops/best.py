@@ -41,6 +41,14 @@ def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
             "cast them to 32 bits first",
             kind=Kind.WHOLE_STREAM,
         )
+    counts = ctx.ask.known(node.inputs[1])
+    if counts is not None and len({int(c.reshape(-1)[0]) for c in counts}) > 1:
+        ctx.ask.refuse(
+            node,
+            "it sorts all frames of the stream: the first of them is known only when the stream has ended",
+            "take a fixed number of the best frames, which come out at the end",
+            kind=Kind.WHOLE_STREAM,
+        )
     k = int(fixed_value(ctx.ask, node, node.inputs[1], "number of frames").reshape(-1)[0])
     axis = wire.layout.axis
     worst = -np.inf if node.attr("largest", 1) else np.inf

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
+from pulsify.analysis.questions import JOINED
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import Builder
 from pulsify.emit.carry import per_stream
@@ -33,6 +34,7 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
     """
     for wire in wires:
         if wire.layout.folded:
+            check_joined(ctx, node)
             ctx.ask.refuse(
                 node,
                 "it reduces over time where time is merged with another axis (B*T, say)",
@@ -53,6 +55,30 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
     return Plan(reads, (None,) * len(node.outputs), length, emit, exact=True, merges=True, whole=whole)
 
 
+def check_joined(ctx: Context, node: Node) -> None:
+    """Refuse a result that frames are joined with, whatever else stands in the way of it: nothing else would help."""
+    joins = joined_by(ctx, node)
+    if joins is not None:
+        ctx.ask.refuse(
+            node,
+            f"it reduces over the whole stream, and {joins.op} '{joins.name}' joins the result with frames: it is "
+            "known only when the stream has ended",
+            JOINED,
+            kind=Kind.WHOLE_STREAM,
+        )
+
+
+def joined_by(ctx: Context, node: Node) -> Node | None:
+    """The first node behind it that makes frames of its result."""
+    reached = set(node.outputs)
+    for other in ctx.ask.model.nodes:
+        if reached.intersection(other.reads):
+            if any(o and ctx.ask.time_axes(o) for o in other.outputs):
+                return other
+            reached.update(other.outputs)
+    return None
+
+
 def sizes_of(layout: Layout, axes: set[int], frames: int = 1) -> Sizes:
     """Of what is left when these axes, time among them, have a single entry."""
     return tuple(frames if i == layout.axis else 1 if i in axes else s for i, s in enumerate(layout.sizes))
@@ -60,6 +86,7 @@ def sizes_of(layout: Layout, axes: set[int], frames: int = 1) -> Sizes:
 
 def check_axes(ctx: Context, node: Node, wire: Wire, axes: set[int]) -> None:
     if any(wire.layout.sizes[a] < 0 for a in axes):
+        check_joined(ctx, node)
         ctx.ask.refuse(node, "it reduces over the streams of a batch too", ctx.ask.fix_batch(), kind=Kind.BATCH)
 
 

@@ -179,8 +179,9 @@ def _outer(ctx: Context, node: Node, wire: Wire, name: str, axis: int) -> Outer:
         if kept == 0 or ahead % kept:
             ctx.ask.refuse(
                 node,
-                f"time cannot be followed through this {node.op}: its axis is split up",
-                "transpose first",
+                f"this {node.op} splits the time axis so that neighbouring frames part: where they go depends on how "
+                "long the stream is",
+                "split it so that the frames of a part follow each other: [T, C] to [T/n, n, C], not to [n, T/n, C]",
                 kind=Kind.AXES,
             )
         out.append(ahead // kept)

@@ -118,8 +118,10 @@ def _part(ctx: Context, names: list[str]) -> onnx.ModelProto:
             todo += node.reads
     graph = onnx.GraphProto(name="start")
     graph.node.extend(n.proto for n in model.nodes if n in nodes)
-    graph.input.extend(
-        onnx.helper.make_tensor_value_info(p.name, int(p.dtype), p.dims) for p in model.inputs if p.name in read
+    graph.input.extend(  # of any size: a time axis may be declared as fixed
+        onnx.helper.make_tensor_value_info(p.name, int(p.dtype), [None] * len(p.dims))
+        for p in model.inputs
+        if p.name in read
     )
     graph.initializer.extend(_named(n, t) for n, t in model.constants.items() if n in read)
     graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)

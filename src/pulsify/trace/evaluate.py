@@ -7,7 +7,7 @@ is ever computed: a node whose inputs are known is executed, of any other only t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -109,6 +109,7 @@ class Evaluator:
     """Executes known nodes and infers the shapes of the others; what it builds per node is kept for other lengths."""
 
     model: Model
+    may_be_empty: Container[str] = ()  # values without entries that are followed all the same
     steps: int = 0  # nodes that were looked at, at all lengths together
     _runners: dict[tuple[Any, ...], Callable[[list[Array | None]], list[Array]]] = field(default_factory=dict)
     _constants: dict[str, Traced] = field(default_factory=dict)
@@ -201,7 +202,7 @@ class Evaluator:
         if SHAPED_BY.of(node) is None and self._large(node, ins):
             kept, depth = list(ins), 1 + max(v.depth for v in ins if v is not None)
             if depth > MOST_DEPTH:
-                raise too_deep(node.name, node.op)
+                raise too_deep(node.name, node.op, self.model.exporter)
             for i, (name, (dtype, dims)) in enumerate(self._infer(node, ins).items()):
                 values[name] = lazy(dtype, dims, lambda i=i: self.run(node, kept)[i], depth)  # type: ignore[misc]
                 if traits(node.op, node.domain).elementwise and not node.domain:
@@ -322,7 +323,7 @@ class Evaluator:
             dims = corrected(node, ins, dims)
             if min(dims, default=1) < 0:
                 raise CannotRun(node, f"the output would have shape {list(dims)}")
-            if 0 in dims and not self._idle(name):
+            if 0 in dims and name not in self.may_be_empty and not self._idle(name):
                 raise Empty(node, dims)
             out[name] = (ir.DataType(t.elem_type), dims)
         return out

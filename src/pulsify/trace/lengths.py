@@ -13,13 +13,14 @@ import numpy as np
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.progress import tell
-from pulsify.core.refusal import Kind, declare
+from pulsify.core.refusal import Kind, as_remedies
 from pulsify.frontend.model import Model
 from pulsify.frontend.time import TimeSpec
 from pulsify.trace.evaluate import Evaluator, Trace
 from pulsify.trace.made import Made
-from pulsify.trace.tied import sizes_read, tied, without_entries
-from pulsify.trace.traced import RECENT, CannotRun, Traced, known
+from pulsify.trace.tied import one_batch, sizes_read, tied, without_entries
+from pulsify.trace.traced import RECENT, CannotRun, Empty, Traced, known
+from pulsify.trace.window import export_again, windowed
 
 SCALES = (64, 256, 1024, 8192, 65536, 1 << 20)
 MOST_NODES = 60_000  # that are evaluated in vain to find a length that the model takes
@@ -128,8 +129,18 @@ def choose(tracer: Tracer, at_least: int = 0) -> Traces:
     scales = [max(at_least, SCALES[0]), *scales] if at_least > SCALES[0] or not scales else scales
     near = [s for s in scales if s <= 16 * scales[0]]
     if not tracer.works(lengths.next(scales[0] + 3)):
-        refusal = tied(tracer.at, given, (*BATCHES, 1) if tracer.time.batch else (1,), tracer.time.batch)
+        if isinstance(problem := tracer.problem(lengths.next(scales[0] + 3)), Empty):
+            refusal = without_entries(problem, tracer.problem(lengths.next(SCALES[-2] + 3)))
+            if refusal is not None:
+                raise refusal
+        batches = (*BATCHES, 1) if tracer.time.batch else (1,)
+        refusal = windowed(tracer.at, tracer.model, tracer.time)
         if refusal is not None:
+            raise refusal
+        refusal = tied(tracer.at, given, batches, tracer.time.batch, tracer.model.exporter)
+        if refusal is not None:
+            if tracer.time.window is not None and refusal.kind is Kind.EXPORT:
+                refusal.remedies = as_remedies(export_again(tracer.model, tracer.time))
             raise refusal
     for scale in [*near, *_shorter(scales[0]), *scales[len(near) :]]:
         start = lengths.next(scale + 3)
@@ -215,7 +226,7 @@ def nearly_longest(traces: Traces) -> Traces | None:
     base, far = (low - max(low // 5, 2)) * step + rest, low * step + rest
     if base <= traces.lengths[0] or not all(tracer.works(s) for s in (base, base + step)):
         return None
-    other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
+    other = _other_batch(tracer, base)
     lengths = (base, base + step, far)
     found = Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
     return found if all(_grows(found, n) == _grows(traces, n) for n in traces.runs[0].values) else None
@@ -238,8 +249,18 @@ def _far(base: int, step: int) -> int:
 
 def _traces(tracer: Tracer, base: int, step: int) -> Traces:
     lengths = (base, base + step, _far(base, step))
-    other = tracer.at(base, BATCHES[1]) if tracer.time.batch else None
+    other = _other_batch(tracer, base)
     return Traces(tracer, lengths, step, tuple(tracer.at(s) for s in lengths), other)
+
+
+def _other_batch(tracer: Tracer, length: int) -> Trace | None:
+    """At another number of streams, if that is free."""
+    symbol = tracer.time.batch
+    if symbol is None:
+        return None
+    if (refusal := one_batch(tracer.at, length, BATCHES[1], symbol)) is not None:
+        raise refusal
+    return tracer.at(length, BATCHES[1])
 
 
 def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
@@ -252,10 +273,7 @@ def _no_length(tracer: Tracer, scale: int) -> NotStreamable:
             f"{max(tracer.failed)} frames: {problem.reason}",
             node=problem.node.name,
             op=problem.node.op,
-            hint=(
-                "check that the model runs in ONNX Runtime with a dynamic time axis",
-                declare(tracer.time.symbol, "8*n", "if it takes only multiples of some number, declare them"),
-            ),
+            hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
             kind=Kind.EXPORT,
         )
     return NotStreamable(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -19,6 +20,7 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.refusal import Kind
 from pulsify.frontend.branches import branch, chosen, is_branch, may_fail, side
 from pulsify.frontend.columns import Columns, may_join
+from pulsify.frontend.empty_parts import cut_parts, is_left_out, without_parts
 from pulsify.frontend.fused import only_of_data, stands_for_others, written_out
 from pulsify.frontend.in_place import as_joins, is_write, reading
 from pulsify.frontend.joined_parts import part_read, reads_a_part
@@ -29,12 +31,14 @@ from pulsify.frontend.unroll import first_turn, unrolled
 from pulsify.frontend.write_joins import Reading
 from pulsify.trace.evaluate import Evaluator, iterations
 from pulsify.trace.lengths import BATCHES, RESIDUES, SCALES, Tracer
-from pulsify.trace.tied import tied, without_entries
+from pulsify.trace.tied import Run, tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
+from pulsify.trace.window import windowed
 
 
 def resolve(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
+    model = _without_empty_parts(model, time)
     if not any(_stands_for_others(n) for n in model.nodes) and not may_join(model.nodes):
         return model
     first = _first_walk(model, time, SCALES)
@@ -44,7 +48,29 @@ def resolve(model: Model, time: TimeSpec) -> Model:
         same = frozenset(n for n, count in first.iterations.items() if turns.get(n) == count)
         sizes = other.sizes if first.joins else None
         first = _first_walk(model, time, (first.length,), same, other.places, sizes=sizes)
-    return dataclasses.replace(first.model, decisions=first.decisions, producers={})
+    return dataclasses.replace(first.model, decisions=(*model.decisions, *first.decisions), producers={})
+
+
+def _without_empty_parts(model: Model, time: TimeSpec) -> Model:
+    """Joins without the parts that have no entries at a first length; that it is so at every length is proven later."""
+    parts = cut_parts(model)
+    if not parts:
+        return model
+    evaluator = Evaluator(model, parts)
+    values = dict(Tracer(model, time).inputs(time.lengths.next(SCALES[0] + 3), BATCHES[0]))
+    values.update(evaluator.constants())
+    with suppress(CannotRun, NotStreamable):  # whatever else is in the way is said where the model is run
+        for node in model.nodes:
+            evaluator.step(node, values)
+    empty = {p: js for p, js in parts.items() if p in values and all(is_left_out(j, values[p].dims) for j in js)}
+    if not empty:
+        return model
+    makers = {p: model.producers[p] for p in empty}
+    decisions = (
+        Decision(n.name, n.op, p, js[0].attr("axis", 0) % len(values[p].dims), 0)
+        for (p, js), n in zip(empty.items(), makers.values(), strict=True)
+    )
+    return dataclasses.replace(without_parts(model, empty), decisions=(*model.decisions, *decisions), producers={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +106,11 @@ def _first_walk(
             return _walk(model, time, length, unroll, places, batch, sizes)
         except CannotRun as error:
             problems.append(error)
-        if not tries and (
-            refusal := tied(lambda n, _: _walk(model, time, n, unroll, places, batch, None), time.step, (1,))
-        ):
-            raise refusal
+        if not tries:
+            run: Run = lambda n, _: _walk(model, time, n, unroll, places, batch, None)  # noqa: E731
+            refusal = windowed(run, model, time) or tied(run, time.step, (1,), exporter=model.exporter)
+            if refusal is not None:
+                raise refusal
     if (refusal := without_entries(*problems)) is not None:
         raise refusal
     problem = problems[-1]
@@ -91,7 +118,7 @@ def _first_walk(
         f"the model runs at no length tried: {problem.reason}",
         node=problem.node.name,
         op=problem.node.op,
-        hint="check that the model runs in ONNX Runtime with a dynamic time axis",
+        hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
         kind=Kind.EXPORT,
     )
 

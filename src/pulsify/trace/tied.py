@@ -17,26 +17,34 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import Kind, fix_batch
 from pulsify.core.traits import traits
+from pulsify.frontend.model import Exporter
 from pulsify.trace.traced import CannotRun, Empty
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
-CANDIDATES = 24  # lengths that are tried
+CANDIDATES = 24  # lengths that are tried, and what is near them where several share a size
+GUESSES = 6  # to find each of those
 NUMBERS = 16  # entries of a known value that may be sizes
-HINT = (
-    "export it again without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): "
-    "use x.shape and torch.arange, or torch.onnx.export(..., dynamo=True, dynamic_shapes=...)"
+SIZES = (
+    "without Python numbers made of sizes (int(x.shape[1]), loops over frames, masks from numpy): use x.shape and "
+    "torch.arange"
 )
+HINTS: dict[Exporter, str] = {
+    "torch.jit": f"export it again {SIZES}, or torch.onnx.export(..., dynamo=True, dynamic_shapes=...)",
+    "torch.export": f"export it again {SIZES}",
+    "torch.nn": f"write it {SIZES}",
+    "": "export it again with sizes that follow from the length (a dynamic time axis)",
+}
 Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
 
 
-def too_deep(node: str, op: str) -> NotStreamable:
+def too_deep(node: str, op: str, exporter: Exporter) -> NotStreamable:
     """The refusal of a value that is made of another, that of another, and so on, further than can be followed."""
     return NotStreamable(
         "a value that follows from the length is made by a longer chain of nodes than can be followed: a loop in "
         "Python was written out when the model was exported",
         node=node,
         op=op,
-        hint=HINT,
+        hint=HINTS[exporter],
         kind=Kind.EXPORT,
     )
 
@@ -44,7 +52,7 @@ def too_deep(node: str, op: str) -> NotStreamable:
 def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
     """The refusal of a value that has no entries at any of the lengths tried: the model may well run."""
     first = problems[0]
-    if not isinstance(first, Empty) or any(not isinstance(p, Empty) or p.dims != first.dims for p in problems):
+    if not isinstance(first, Empty) or any(not isinstance(p, Empty) or _none(p) != _none(first) for p in problems):
         return None
     return NotStreamable(
         f"its output has no entries, whatever the length (shape {list(first.dims)}), and such values are not followed",
@@ -55,36 +63,45 @@ def without_entries(*problems: CannotRun | None) -> NotStreamable | None:
     )
 
 
-def tied(run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None) -> NotStreamable | None:
+def _none(problem: Empty) -> tuple[str, tuple[int, ...]]:
+    """The node, and the axes that have no entries."""
+    return problem.node.name, tuple(i for i, d in enumerate(problem.dims) if not d)
+
+
+def tied(
+    run: Run, step: int, batches: tuple[int, ...], batch_symbol: str | None = None, exporter: Exporter = ""
+) -> NotStreamable | None:
     """The refusal of a model that takes one length, or one number of streams; None if it is not certain that it does.
 
     step: lengths are multiples of this; batches: numbers of streams to try, the first of which the caller needs.
-    batch_symbol: the model's own name of its batch dimension.
+    batch_symbol: the model's own name of its batch dimension. exporter: what wrote the model.
     """
     for scale in SCALES:
         first, second = (-(-(n * scale + 3) // step) * step for n in (1, 2))
         problem: CannotRun | None = None
         for batch in batches:
-            problems = [_problem(run, n, batch) for n in (first, second)]
+            problems = [problem_at(run, n, batch) for n in (first, second)]
             if None in problems and batch == batches[0]:
                 return None
             if problems == [None, None]:
-                return _one_batch(run, first, batches[0], batch_symbol)
+                return one_batch(run, first, batches[0], batch_symbol)
             a, b = problems
             problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
                 continue
             fixed = sorted({x for x, y in zip(sizes_read(a), sizes_read(b), strict=False) if x == y <= LONGEST})
-            for length, size, width in _candidates(a, b, first, second, step):
+            for length, size, width in _candidates(run, a, b, first, second, step, batch):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
                 if _only(run, length, further, batch):
-                    return _refusal(a, (length, width), size, batch if _problem(run, length, batches[0]) else None)
+                    alone = batch if problem_at(run, length, batches[0]) else None
+                    return _refusal(a, (length, width), size, alone, exporter)
         if problem is None or not traits(problem.node.op, problem.node.domain).windowed:  # it is not too short there
             break
     return None
 
 
-def _problem(run: Run, length: int, batch: int) -> CannotRun | None:
+def problem_at(run: Run, length: int, batch: int) -> CannotRun | None:
+    """Why it does not run."""
     try:
         run(length, batch)
     except CannotRun as problem:
@@ -92,25 +109,44 @@ def _problem(run: Run, length: int, batch: int) -> CannotRun | None:
     return None
 
 
-def _candidates(a: CannotRun, b: CannotRun, first: int, second: int, step: int) -> Iterator[tuple[int, int, int]]:
+def _candidates(
+    run: Run, a: CannotRun, b: CannotRun, first: int, second: int, step: int, batch: int
+) -> Iterator[tuple[int, int, int]]:
     """(length, size, lengths that share it): where what goes with the length would be a size that does not."""
     pairs = list(zip(sizes_read(a), sizes_read(b), strict=False))
-    found: Counter[tuple[int, int, int]] = Counter()
-    for x, y in pairs:
+    found: list[tuple[int, int, int, int]] = []
+    for index, (x, y) in enumerate(pairs):
         if x == y or x < 0 or y < 0:
             continue
         width = math.ceil((second - first) / abs(y - x))
         for size in {u for u, v in pairs if u == v > 1}:
             middle = first + (size - x) * (second - first) / (y - x)
-            for off in {0, width // 2, width, -(width // 2), -width} if width > 1 else {0}:
-                length = round(middle + off) // step * step
-                if 0 < length <= LONGEST:
-                    found[length, size, width] += 1
+            found.append((round(middle), size, width, index))
+    count = Counter((length, size, width) for length, size, width, _ in found)
+    guesses = {(length, size, width): index for length, size, width, index in found}
     seen: set[int] = set()
-    for (length, size, width), _ in sorted(found.items(), key=lambda item: (-item[1], item[0][2])):
-        if length not in seen and len(seen) < CANDIDATES:
-            seen.add(length)
-            yield length, size, width
+    for (length, size, width), index in sorted(guesses.items(), key=lambda g: (-count[g[0]], g[0][2]))[:CANDIDATES]:
+        near = {0}
+        if width > 1:
+            length = _nearer(run, a, length, size, width, index, batch)
+            near = {0, width // 2, width, -(width // 2), -width}
+        for at in ((length + off) // step * step for off in near):
+            if 0 < at <= LONGEST and at not in seen:
+                seen.add(at)
+                yield at, size, width
+
+
+def _nearer(run: Run, a: CannotRun, length: int, size: int, width: int, index: int, batch: int) -> int:
+    """Where a number that grows by one in about so many frames is nearly this size: a few rounds of guesses."""
+    for _ in range(GUESSES):
+        problem = problem_at(run, length, batch) if 0 < length <= LONGEST else None
+        if problem is None or problem.node.name != a.node.name:
+            break
+        sizes = sizes_read(problem)
+        if index >= len(sizes) or abs(off := size - sizes[index]) <= 1:
+            break
+        length += off * width
+    return length
 
 
 def sizes_read(problem: CannotRun) -> list[int]:
@@ -130,11 +166,13 @@ def _only(run: Run, length: int, further: list[int], batch: int) -> bool:
     A stream of a single frame says nothing: sizes of one are broadcast against any other.
     """
     others = dict.fromkeys([length - further[0], *(length + n for n in further)])
-    told = (n for n in others if further[0] < n != length)
-    return _problem(run, length, batch) is None and all(_problem(run, n, batch) for n in told)
+    told = (n for n in others if further[0] < n <= LONGEST and n != length)
+    return problem_at(run, length, batch) is None and all(problem_at(run, n, batch) for n in told)
 
 
-def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | None) -> NotStreamable:
+def _refusal(
+    problem: CannotRun, at: tuple[int, int], size: int, batch: int | None, exporter: Exporter
+) -> NotStreamable:
     streams = f" of {batch} streams" if batch is not None else ""
     near = f"within {at[1]} of " if at[1] > 1 else ""
     return NotStreamable(
@@ -142,13 +180,14 @@ def _refusal(problem: CannotRun, at: tuple[int, int], size: int, batch: int | No
         f"size ({size}) that should go with the length is written into it here",
         node=problem.node.name,
         op=problem.node.op,
-        hint=HINT,
+        hint=HINTS[exporter],
         kind=Kind.EXPORT,
     )
 
 
-def _one_batch(run: Run, length: int, batch: int, symbol: str | None) -> NotStreamable | None:
-    problem = _problem(run, length, batch)
+def one_batch(run: Run, length: int, batch: int, symbol: str | None) -> NotStreamable | None:
+    """The refusal of a model that does not take so many streams."""
+    problem = problem_at(run, length, batch)
     if problem is None:
         return None
     return NotStreamable(

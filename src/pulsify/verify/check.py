@@ -34,6 +34,8 @@ REJECTED = "the module itself rejects {} frames ({}), where the stream gives a r
 SEVERAL = 3  # streams, where their number is free: checked once
 SEVERAL_TEXT = f"{SEVERAL} streams side by side"
 UNDECLARED = "the shapes that the batch model declares inside contradict it: it was run without them"
+OTHER_LENGTHS = "the batch model declares a fixed length: it was run at others, with that axis dynamic"
+NEARBY = 32  # lengths behind one at which the batch model fails, at which it may run
 FARTHEST = 1 << 14  # frames: of the lengths that the proof names as critical, those that are run
 WARM = 4096  # frames: a steady step that begins later is not looked at
 HELD_TWICE = 256 << 20  # bytes of weights up to which two forms may be open at once
@@ -205,7 +207,7 @@ def _runs(
     source: Any, stream: Subject, wished: list[int], rng: np.random.Generator
 ) -> tuple[Any, list[Run], tuple[str, ...]]:
     """The batch model's own results; without the shapes it declares inside, if it fails for those."""
-    from pulsify.frontend.load import undeclared
+    from pulsify.frontend.load import dynamic, undeclared
 
     rejected: list[str] = []
     try:
@@ -214,8 +216,10 @@ def _runs(
         if isinstance(source, Judge):
             raise
         try:
-            bare = undeclared(source)
-            return bare, _batch_runs(bare, stream, wished, rng), (UNDECLARED,)
+            time = {i.name: i.axis for i in stream.spec.inputs}
+            note = UNDECLARED if dynamic(source, time) else OTHER_LENGTHS
+            bare = undeclared(source, time)
+            return bare, _batch_runs(bare, stream, wished, rng), (note,)
         except InvalidModel:
             raise problem from None
 
@@ -307,6 +311,18 @@ def _open_batch(source: Any, optimize: bool) -> Any:
         ) from error
 
 
+def _longer(batch: Any, stream: Subject, length: int) -> str:
+    """What to declare, if the batch model runs at lengths soon after this one."""
+    for start in range(length + 1, length + NEARBY):
+        try:
+            for near in range(start, start + 3):
+                _run_finite(batch, make_inputs(batch, stream, near, np.random.default_rng(0)))
+        except Exception:  # ONNX Runtime has no common class for them
+            continue
+        return f'; it runs from {start} frames on: declare that with set={{"{stream.spec.time}": "{start}+n"}}'
+    return ""
+
+
 def _batch_runs(
     source: Any, stream: Subject, wished: list[int], rng: np.random.Generator, rejected: list[str] | None = None
 ) -> list[Run]:
@@ -331,8 +347,8 @@ def _batch_runs(
                 rejected.append(REJECTED.format(length, error_text(error).partition("\n")[0]))
                 continue
             raise InvalidModel(
-                f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}; "
-                "if it takes only some lengths, declare them with set={...}"
+                f"the batch model itself fails in ONNX Runtime at {length} frames: {error_text(error)}"
+                + _longer(batch, stream, length)
             ) from error
     if runs and _free(stream) is not None:
         length = runs[-1].length

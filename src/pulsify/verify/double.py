@@ -76,6 +76,9 @@ def _text(error: Exception) -> str:
     return error_text(error).splitlines()[0][:160]
 
 
+TOO_LARGE = "it is too large to be opened in float64 as well"
+
+
 class _Narrow(Exception):
     """Why a model cannot be had in double."""
 
@@ -89,7 +92,7 @@ def _widened(source: Any, single: Container[str]) -> tuple[onnx.ModelProto, set[
     proto = _proto(source)
     proto = inline_local_functions(proto) if proto.functions else proto
     if proto.ByteSize() > LARGEST:
-        raise _Narrow("it is too large to be opened in float64 as well")
+        raise _Narrow(TOO_LARGE)
     if not any(o.type.tensor_type.elem_type == FLOAT for o in proto.graph.output):
         raise _Narrow("no output of it is float32")
     widening = _Widening(_types(onnx.shape_inference.infer_shapes(proto).graph), single)
@@ -113,8 +116,10 @@ def _proto(source: Any) -> onnx.ModelProto:
         return onnx.load(source)
     if isinstance(source, bytes):
         return onnx.load_from_string(source)
+    if sum(t.nbytes for v in source.graph.initializers.values() if (t := v.const_value) is not None) > LARGEST:
+        raise _Narrow(TOO_LARGE)
     proto = onnx.ModelProto()
-    proto.CopyFrom(ir.to_proto(source))
+    proto.CopyFrom(ir.to_proto(ir.external_data.load_to_model(source.clone())))  # weights may be in a file of their own
     return proto
 
 

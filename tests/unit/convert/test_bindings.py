@@ -34,10 +34,10 @@ def test_a_lone_first_axis_is_time_if_entries_meet() -> None:
     split = a_stream(states=(), outputs=(an_output(rate=2),))
     for apart in (alone, split):
         with pytest.raises(InvalidArgument, match="pass time='s0'"):
-            check_time(apart, lone)
-        check_time(apart, replace(lone, lone=False))
+            check_time(apart, lone, ())
+        check_time(apart, replace(lone, lone=False), ())
     for meets in (
         a_stream(states=(a_state(),), outputs=(an_output(rate=1),)),
         a_stream(states=(), outputs=(an_output(rate=1),), granularity=4),
     ):
-        check_time(meets, lone)
+        check_time(meets, lone, ())

@@ -22,3 +22,19 @@ def test_the_largest_number_there_is_is_no_size_to_try() -> None:
 
     assert tied(run, 1, (1,)) is None
     assert 5000 in lengths and max(lengths) <= LONGEST
+
+
+def test_lengths_that_say_whether_it_is_tied_are_lengths() -> None:
+    """Many frames share a size, and another size is large: so many times that is more than any stream has."""
+    lengths = []
+
+    def run(length: int, batch: int) -> None:
+        lengths.append(length)
+        if 256 <= length < 320:
+            return
+        problem = CannotRun(make_node("Reshape", ["x", "shape"], "y", 17), "it does not fit")
+        problem.read = [known(np.zeros((1, length // 64), np.float32)), known(np.array([4, 1 << 29]))]
+        raise problem
+
+    tied(run, 1, (1,))
+    assert max(lengths) <= LONGEST

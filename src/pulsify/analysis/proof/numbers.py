@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
 T = TypeVar("T")
-ARITHMETIC = "make it of arithmetic, comparisons and positions"
+ARITHMETIC = "make it of sums, constant multiples, comparisons and positions"
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
 
 
