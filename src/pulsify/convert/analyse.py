@@ -22,7 +22,7 @@ from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
-from pulsify.ops.latch import latched
+from pulsify.ops.fold import as_value
 from pulsify.ops.registry import apply_rule
 from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.plan.known_facts import known_fact
@@ -125,7 +125,7 @@ def _at_its_end(
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
     ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
     ctx = Context(ask, pulse, tracer.time.batch, apply_rule)
-    ask.latch = lambda name: latched(ctx, name)
+    ask.as_value = lambda name: as_value(ctx, name)
     return ctx
 
 

@@ -1,7 +1,8 @@
-"""The Fold: a reduction over the whole stream, carried from pulse to pulse, right once the stream has ended.
+"""The Fold: a value without time that is made of frames as they come, and carried from pulse to pulse.
 
     frames    . . | 0 1 2 3 | 4 5 6 7 | 8 9 . . |        each frame is seen once, those outside the stream never
-    fold            f(0..3) ─▶ f(0..7) ─▶ f(0..9)
+    fold            f(0..3) ─▶ f(0..7) ─▶ f(0..9)        right when the last one it is made of has come
+    first 6         0 1 2 3    0 .. 5     0 .. 5         from the second pulse on
 
 What is summed up is summed within a pulse as the model does it, and from pulse to pulse in double precision: a million
 pulses are as exact as one.
@@ -17,6 +18,7 @@ import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.core.length import Length
+from pulsify.core.spec import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.carry import Carry, carry, per_stream
 from pulsify.emit.emission import Graph
@@ -67,13 +69,15 @@ class Fold:
 
     # ---- what is carried
 
-    def running(self, what: str, dtype: ir.DataType, sizes: Sizes, start: float | None = None) -> Carry:
+    def running(
+        self, what: str, dtype: ir.DataType, sizes: Sizes, start: float | None = None, kind: Kind = "fold"
+    ) -> Carry:
         """A carried value that starts at zero, or at `start`."""
         b = self.ctx.builder
         initial = None
         if start is not None:
             initial = b.constant(np.full([1] * len(sizes), start, dtype.numpy()), "start")
-        return carry(self.ctx, f"{self.node.name}_{what}", dtype, sizes, initial, self.window, "fold")
+        return carry(self.ctx, f"{self.node.name}_{what}", dtype, sizes, initial, self.window, kind)
 
     def total(
         self, what: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes, by: ir.Value | None = None
@@ -111,6 +115,20 @@ class Fold:
             here = self.reduced("ReduceSum", b.op("Cast", self.real(), to=int(DOUBLE)), [1])
             counts[key] = self.total("count", here, DOUBLE, (-1 if self.ctx.batch else 1, 1))
         return per_stream(self.ctx, counts[key], sizes)
+
+    def first(self, x: ir.Value, layout: Layout, dtype: ir.DataType, frames: int) -> ir.Value:
+        """The first frames of the stream: of those that came before this pulse what was kept, the others from here."""
+        ctx, b = self.ctx, self.ctx.builder
+        sizes = tuple(frames if i == layout.axis else s for i, s in enumerate(layout.sizes))
+        so_far = self.running("first", dtype, sizes, kind="latch")
+        first = ctx.clock.frames(Window(self.window.p, self.window.start, self.window.start + 1))
+        place = b.op("Sub", b.constant(np.arange(frames, dtype=np.int32)[None], "offsets"), first)
+        none, last = (b.constant(np.array(v, np.int32), "int") for v in (0, self.window.frames - 1))
+        new = gather_frames(ctx, x, b.op("Min", b.op("Max", place, none), last), layout, frames)
+        before = along(ctx, b.op("Less", place, none), layout, frames)
+        after = choose(b, before, so_far.value, new, dtype)
+        so_far.keep(after)
+        return after
 
     def last(self, x: ir.Value, layout: Layout, dtype: ir.DataType, frames: int) -> ir.Value:
         """The last frames of the stream: those before this pulse and those in it, up to where the stream ends."""

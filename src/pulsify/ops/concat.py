@@ -215,8 +215,8 @@ def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = N
     frames = ctx.ask.dims(name)[axis]
     if isinstance(fact, Prefix):
         return Part(name, frames, fact)
-    if ahead is not None and isinstance(fact, Static) and fact.final is not None and not fact.first:
-        ends = [_end(ctx, length, window, ahead) for length, window in fact.final.waits]
+    if ahead is not None and isinstance(fact, Static) and fact.late and not fact.early:
+        ends = [_end(ctx, w.length, w.window, ahead) for w in fact.late if w.window is not None]
         if all(end is not None for end in ends):
             return Part(name, frames, ends=tuple(end for end in ends if end is not None))
     ctx.ask.operand(node, name)  # refuses what is neither constant nor static

@@ -1,6 +1,8 @@
-"""Reductions over the whole stream: plans that show every frame once, and give their result when the stream has ended.
+"""Values without time that are made of frames: plans that show every frame once, right when the last one has come.
 
-All operators that reduce over time come here: Reduce*, global pools, ArgMax, the last frames, sums of products.
+All operators that reduce over time come here: Reduce*, global pools, ArgMax, first and last frames, sums of products.
+Whoever reads first frames beside frames of the stream waits until they are there (`plan.execute`); if they come with
+the first pulse anyway, nobody waits.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Static, Window, Wire, emitted
+from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import Builder
@@ -21,15 +23,24 @@ from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
 from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan, Read, Whole
+from pulsify.plan.plan import Plan, Read, Whole, execute
 
 Make = Callable[[Fold, list[ir.Value]], Sequence[ir.Value]]
+Cut = Callable[[ir.Value], ir.Value]
 
 
-def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside: Sequence[Static] = ()) -> Plan:
+def over_all(
+    ctx: Context,
+    node: Node,
+    wires: Sequence[Wire],
+    make: Make,
+    beside: Sequence[Static] = (),
+    first: int | None = None,
+) -> Plan:
     """A plan whose results are right when the stream has ended. make: gets each frame of the wires once.
 
-    beside: values that go into the results too, and have to be waited for.
+    beside: values that go into the results too, and have to be waited for. first: they are made of so many first frames
+    alone, and right when those have come.
     """
     for wire in wires:
         if wire.layout.folded:
@@ -44,12 +55,12 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
     if all(w.end is None for w in known):  # any window can be had: the frames of the pulse, those that are sure
         most = min(ctx.frames(length.rate), length.latest_end(ctx.pulse))
         known = [replace(w, end=most) for w in known]
-    ctx.ask.ledger.require(node.name, length, at_least=1)
+    ctx.ask.ledger.require(node.name, length, at_least=first or 1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return make(Fold(ctx, node, length, window), values)
 
-    reads, whole = tuple(Read(w) for w in known), Whole(beside=tuple(beside))
+    reads, whole = tuple(Read(w) for w in known), Whole(first, tuple(beside))
     return Plan(reads, (None,) * len(node.outputs), length, emit, exact=True, merges=True, whole=whole)
 
 
@@ -191,10 +202,40 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
     return over_all(ctx, node, (wire,), make)
 
 
-def last_frames(
-    ctx: Context, node: Node, wire: Wire, frames: int, cut: Callable[[ir.Value], ir.Value] = lambda x: x
-) -> Plan:
-    """The last frames of a wire as a value. Streams that have fewer are turned down. cut: what is taken of them."""
+def as_value(ctx: Context, name: str) -> Static:
+    """The first frames of a wire, filed as such so far, as a value."""
+    fact, node = ctx.ask.facts[name], ctx.ask.model.producers[name]
+    assert isinstance(fact, Prefix)
+    axis, part = fact.wire.layout.axis, replace(node, outputs=(name,))
+
+    def cut(x: ir.Value) -> ir.Value:
+        return ctx.builder.op("Squeeze", x, ctx.builder.ints(axis)) if fact.bare else x
+
+    execute(ctx, part, first_frames(ctx, part, fact.wire, fact.count, cut))
+    value = ctx.ask.facts[name]
+    assert isinstance(value, Static)
+    return value
+
+
+def first_frames(ctx: Context, node: Node, wire: Wire, frames: int, cut: Cut) -> Plan:
+    """The first frames of a wire as a value. Streams that have fewer are rejected. cut: what is taken of them."""
+    if wire.layout.folded or wire.end is None or wire.length is None:
+        ctx.ask.refuse(
+            node,
+            "the first frames are used as a value of their own where time is merged with another axis (B*T, say), "
+            "or of no data",
+            "cut before the reshape, or feed them as a separate input without a time axis",
+            kind=Kind.AXES,
+        )
+
+    def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
+        return (cut(fold.first(values[0], wire.layout, wire.dtype, frames)),)
+
+    return over_all(ctx, node, (wire,), make, first=frames)
+
+
+def last_frames(ctx: Context, node: Node, wire: Wire, frames: int, cut: Cut = lambda x: x) -> Plan:
+    """The last frames of a wire as a value. Streams that have fewer are rejected. cut: what is taken of them."""
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
         return (cut(fold.last(values[0], wire.layout, wire.dtype, frames)),)

@@ -100,7 +100,7 @@ def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
     """
     assert window.grows
     own = Window(window.p, window.end - window.p, window.end)
-    plain = wire.mirror is None and wire.end == window.end and not wire.first
+    plain = wire.mirror is None and wire.end == window.end and not wire.waits
     if plain and (wire.copies or ctx.windows.get(wire.name) == own):
         return wire
     name = f"{wire.name}#all"

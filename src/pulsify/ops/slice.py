@@ -50,8 +50,7 @@ from pulsify.lengths.series import (
     subtract,
 )
 from pulsify.lengths.sizes import Sizes, bounds, whole_item
-from pulsify.ops.fold import last_frames
-from pulsify.ops.latch import first_frames
+from pulsify.ops.fold import first_frames, last_frames
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context

@@ -13,7 +13,7 @@ from pulsify.analysis.facts import Deferred, Late, Layout, Prefix, Static, Varyi
 from pulsify.analysis.proof.batches import by_streams
 from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.core.errors import NotStreamable
-from pulsify.core.length import Length, constant
+from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Input, Output
@@ -131,7 +131,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, Deferre
         length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
     end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
-    end = after_first(ctx, wire.first, p, end)
+    end = after_first(ctx, wire.waits, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
     window = Window(p, end - p, end)
@@ -209,8 +209,7 @@ def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:
 
     Of several wires, the stream's own frames with a delay that is enough for all of them.
     """
-    waits = [] if fact.final is None else list(fact.final.waits)
-    waits += [(constant(f.count), f.window) for f in fact.first]
+    waits = [(w.length, w.window) for w in fact.waits if w.window is not None]
     if len(waits) <= 1:
         return waits[0] if waits else None
     delay = max(_behind(ctx, length, window) for length, window in waits)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Static, Window, Wire
 from pulsify.convert.pulses import Planned
 from pulsify.core.reach import Reach
 from pulsify.emit.buffer import history_of, others
@@ -76,6 +76,9 @@ def _step(ctx: Context, step: Step) -> Iterator[str]:
     yield from (f"    {_frames(r, f' {_interval(r.window)}')}" for r in step.reads)
     if step.exact:
         yield "    carries a state"
+    for name in step.outputs:
+        if isinstance(fact := ctx.ask.facts.get(name), Static):
+            yield f"    {name} is right {_right(fact)}"
     for stored in step.stored:
         windows = ctx.demands.get(stored.name, ())
         if stored.known:
@@ -86,6 +89,13 @@ def _step(ctx: Context, step: Step) -> Iterator[str]:
             yield f"    keeps {past} past frame{'s' * (past > 1)}"
         if any(w.grows for w in others(stored, windows)):
             yield "    keeps all past frames"
+
+
+def _right(value: Static) -> str:
+    """When all is there that a value without time is made of."""
+    last = "when the stream has ended" if value.late else ""
+    first = [f"once {w.length.at(0)} frames have come" for w in value.early]
+    return ", and ".join(filter(None, (last, *first)))
 
 
 def _waits(ctx: Context, step: Step) -> str:

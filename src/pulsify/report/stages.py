@@ -163,9 +163,9 @@ def _up_to(tracer: Tracer, name: str) -> Tracer:
 
 
 def _kind(fact: Fact) -> str:
-    if isinstance(fact, Static) and fact.final is not None:
+    if isinstance(fact, Static) and fact.late:
         return "fold"
-    if isinstance(fact, Static) and fact.first:
+    if isinstance(fact, Static) and fact.early:
         return "latch"
     return KINDS.get(type(fact), type(fact).__name__.lower())
 

@@ -97,8 +97,8 @@ def test_frames_found_from_the_end_are_refused() -> None:
 def test_single_frames_from_either_end_are_values(nodes: list[onnx.NodeProto], frames: int) -> None:
     ctx = converting(by_table(nodes))
     fact = ctx.ask.facts["y"]
-    assert isinstance(fact, Static) and (fact.final is None) == (frames > 0)
-    assert [f.count for f in fact.first] == ([frames] if frames > 0 else [])
+    assert isinstance(fact, Static) and (not fact.late) == (frames > 0)
+    assert [w.length.at(0) for w in fact.early] == ([frames] if frames > 0 else [])
     assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == abs(frames)
 
 

@@ -77,7 +77,7 @@ def test_the_final_state_is_right_once_the_stream_has_ended() -> None:
     ctx, plan = planned(proto)
     execute(ctx, made_by(ctx, "y"), plan)
     last = ctx.ask.facts["last"]
-    assert isinstance(last, Static) and last.final is not None and last.final.waits[0][1] == ctx.windows["y"]
+    assert isinstance(last, Static) and last.late[0].window == ctx.windows["y"]
     steps = Steps(ctx, {"last": last.made})
     x = frames(6, 1, 3)
     steps.step({"x": x[:4]})

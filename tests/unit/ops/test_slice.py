@@ -76,8 +76,8 @@ def test_the_first_frames_are_a_value_of_their_own() -> None:
 def test_a_few_frames_from_either_end_are_values(start: int, stop: int, step: int, frames: int) -> None:
     ctx = converting(cut(start, stop, step=step))
     fact = ctx.ask.facts["y"]
-    assert isinstance(fact, Static) and (fact.final is None) == (start >= 0)
-    assert [f.count for f in fact.first] == ([frames] if start >= 0 else [])
+    assert isinstance(fact, Static) and (not fact.late) == (start >= 0)
+    assert [w.length.at(0) for w in fact.early] == ([frames] if start >= 0 else [])
     assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == frames, "shorter streams have fewer"
     assert [c.kind for c in emit(ctx).carries] == ["latch" if start >= 0 else "fold"]
 

@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, int | None, dict[str, Any]]] = {
                   2, {}),
     "cumulative": (chain(node("CumSum", "x two", "y"), two=2), 4, {}),
     "fold": (chain(node("ReduceMax", "x", "y", axes=[2], keepdims=0)), 4, {}),
-    "latch": (chain(node("Slice", "x a b c", "h"), node("ReduceSum", "h c", "s"), node("Sub", "x s", "y"),
+    "first_frames": (chain(node("Slice", "x a b c", "h"), node("ReduceSum", "h c", "s"), node("Sub", "x s", "y"),
                     a=[0], b=[6], c=[2]), 4, {}),
     "late": (chain(node("ReduceMean", "x", "m", axes=[2]), node("Sub", "x m", "d"), node("Mul", "d d", "q"),
                    node("ReduceMean", "q", "y", axes=[2])), 4, {}),

@@ -49,7 +49,7 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if run[name].known:
         return known_at(ask, name, s)
     fact = ask.facts.get(name)
-    shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.first)  # fewer, if the stream has no more
+    shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.early)  # fewer, if the stream has no more
     if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
         return run[name]
     dims = list(run[name].dims)
