@@ -18,7 +18,6 @@ from pulsify.core.length import LONGEST
 from pulsify.core.progress import counted
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Output
-from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
@@ -27,6 +26,7 @@ from pulsify.ops.registry import apply_rule
 from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.plan.known_facts import known_fact
 from pulsify.plan.ports import file_inputs, output
+from pulsify.trace.evaluate import measures
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
@@ -179,7 +179,7 @@ def _wanted(model: Model) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.reads if i and not traits(node.op, node.domain).sizes)
+            todo.extend(i for i in node.reads if i and not measures(node))
     return seen
 
 

@@ -15,9 +15,9 @@ from pulsify.analysis.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.series import Series, Unsure
+from pulsify.trace.evaluate import measures
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
@@ -52,7 +52,7 @@ def told(ctx: Context, name: str) -> Length | None:
 
 def _copied(ctx: Context, node: Node, name: str) -> Static:
     """As the model works it out, from numbers that are known when the stream has ended."""
-    if traits(node.op, node.domain).sizes or node.body is not None:
+    if measures(node) or node.body is not None:
         _refuse(node, name)
     inputs: list[Deferred | None] = []
     for i in node.inputs:

@@ -22,7 +22,7 @@ OF_THEIR_OWN = {
     "EyeLike", "Gemm", "GlobalAveragePool", "GlobalLpPool",
     "GlobalMaxPool", "GroupNormalization", "Hardmax", "Loop", "LpNormalization", "MatMulInteger",
     "MeanVarianceNormalization", "NonZero", "OneHot", "QLinearConv", "QLinearMatMul", "RMSNormalization", "Range",
-    "Scan", "ScatterElements", "ScatterND",
+    "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
 }  # fmt: skip
 
 

@@ -18,10 +18,10 @@ from pulsify.analysis.values.follow import LOOKS, Few, Fixed, Value
 from pulsify.analysis.values.sampled import every, sample
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread, exactly, ragged, reps
 from pulsify.lengths.series import LONGEST, Series, TooFar, Unsure
+from pulsify.trace.evaluate import measures
 from pulsify.trace.traced import Array, CannotRun, TooLarge, same
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:
             found.extend(c for c in value.cells.flat if not c.constant)
             continue
         node = ask.model.producers.get(name)
-        if node is None or traits(node.op, node.domain).sizes:
+        if node is None or measures(node):
             found.append(one.length_itself(ask.traces.tracer.time.step, 1, longest(ask)))
             continue
         todo.extend(node.inputs)

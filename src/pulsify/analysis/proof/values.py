@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pulsify.analysis.facts import Field, Prefix, Static, Wire
 from pulsify.core.traits import traits
+from pulsify.trace.evaluate import measures
 from pulsify.trace.traced import CannotRun, Traced
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     if node is None:
         return tracer.inputs(s, ask.traces.runs[0].batch)[name]
     values: dict[str, Traced] = {}
-    shape_only = traits(node.op, node.domain).sizes
+    shape_only = measures(node)
     for i in node.inputs:
         if i:
             values[i] = perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)

@@ -11,24 +11,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.core.facet import Facet
-from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
 from pulsify.lengths.curves import Number
 from pulsify.lengths.float_limits import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
 from pulsify.lengths.series import Series, Unsure, constant
-from pulsify.trace.traced import CannotRun
-
-if TYPE_CHECKING:
-    from pulsify.trace.evaluate import Evaluator
-    from pulsify.trace.traced import Traced
+from pulsify.trace.evaluate import Evaluator, measures
+from pulsify.trace.traced import CannotRun, Traced
 
 Array = np.ndarray[Any, Any]
 FEW = 64  # numbers that are followed one by one
@@ -107,7 +103,7 @@ class Follower:
         node = self.model.producers.get(name)
         if node is None:
             raise Unsure(f"'{name}' is an input")
-        if traits(node.op, node.domain).sizes:
+        if measures(node):
             return self._settled(node, name, _law(node)(self, node, []))
         inputs = [self.value(i) if i else None for i in node.inputs]
         if all(v is None or isinstance(v, Fixed) for v in inputs):
