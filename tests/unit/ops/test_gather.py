@@ -114,13 +114,6 @@ def test_the_first_frame_is_a_value_of_its_own() -> None:
     assert plan is None and isinstance(fact, Prefix) and fact.bare and fact.count == 1
 
 
-def test_channels_are_chosen_frame_by_frame() -> None:
-    proto = model([node("Gather", "x rows", "y", axis=1)], {"x": [1, 4, "T"]}, ["y"], {"rows": np.array([3, 0])})
-    _, plan = planned(proto)
-    assert plan.reads[0].reach.pointwise
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 2, 0)
-
-
 def test_an_embedding_is_looked_up_frame_by_frame() -> None:
     proto = model([node("Gather", "table x", "y", axis=0)], {"x": [1, "T"]}, ["y"], {"table": weights(7, 3)},
                   dtypes={"x": np.int64})  # fmt: skip

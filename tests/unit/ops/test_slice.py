@@ -57,12 +57,6 @@ def test_a_cut_that_ends_somewhere_is_capped() -> None:
     assert ctx.ask.ledger.horizon >= 300_000
 
 
-def test_channels_are_cut_frame_by_frame() -> None:
-    _, plan = planned(cut(1, 3, axis=1))
-    assert plan.reads[0].reach.pointwise
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 2, 0)
-
-
 def test_the_first_frames_are_a_value_of_their_own() -> None:
     ctx, plan = asked_rule(cut(0, 3))
     fact = ctx.ask.facts["y"]
@@ -126,12 +120,6 @@ def split(sizes: list[int] | None, outputs: str = "y z", axis: int = 2, **attrs:
     given = {} if sizes is None else {"sizes": np.array(sizes)}
     nodes = [node("Split", "x sizes" if given else "x", outputs, axis=axis, **attrs)]
     return model(nodes, {"x": [1, 4, "T"]}, outputs.split(), given, opset=18)
-
-
-def test_a_split_across_time_is_frame_by_frame() -> None:
-    _, plan = planned(split([1, 3], axis=1))
-    assert plan.reads[0].reach.pointwise
-    assert [p.sizes for p in plan.layouts if p] == [(1, 1, 0), (1, 3, 0)]
 
 
 def test_a_split_in_equal_parts_of_the_stream_is_refused() -> None:
