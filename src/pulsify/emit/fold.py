@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
@@ -60,7 +61,7 @@ class Fold:
     def reduced(self, op: str, x: ir.Value, axes: Iterable[int]) -> ir.Value:
         """Over these axes, which stay with a size of one."""
         b, axes = self.ctx.builder, sorted(axes)
-        if op == "ReduceSum" or self.ctx.opset >= 18:
+        if len(onnx.defs.get_schema(op, self.ctx.opset).inputs) > 1:  # of older opsets axes are an attribute
             return b.op(op, x, b.ints(*axes), keepdims=1)
         return b.op(op, x, axes=axes, keepdims=1)
 
@@ -97,10 +98,15 @@ class Fold:
         so_far.keep(after)
         return after
 
-    def extreme(self, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes) -> tuple[ir.Value, ir.Value]:
-        """The largest (op Max) or smallest (Min) before this pulse, and with it; in a type that can be compared."""
+    def extreme(
+        self, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes, start: float
+    ) -> tuple[ir.Value, ir.Value]:
+        """The largest (op Max) or smallest (Min) before this pulse, and with it; in a type that can be compared.
+
+        start: what it is before the first.
+        """
         to = COMPARED_AS.get(dtype, dtype)
-        so_far = self.running(op.lower(), to, sizes, neutral(op, to))
+        so_far = self.running(op.lower(), to, sizes, start)
         after = self.ctx.builder.op(op, so_far.value, self.cast(part, dtype, to))
         so_far.keep(after)
         return so_far.value, after
@@ -144,13 +150,3 @@ class Fold:
         after = gather_frames(ctx, both, place, layout, frames)
         so_far.keep(after)
         return after
-
-
-def neutral(op: str, dtype: ir.DataType) -> float:
-    """What no value is larger than (op Min), or smaller (Max)."""
-    kind = dtype.numpy()
-    if kind.kind in "iu":
-        return np.iinfo(kind).min if op == "Max" else np.iinfo(kind).max
-    if kind.kind == "b":
-        return op == "Min"
-    return -np.inf if op == "Max" else np.inf

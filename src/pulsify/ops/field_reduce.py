@@ -23,9 +23,9 @@ from pulsify.analysis.proof.claims import fixed_value
 from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.emit.carry import per_stream
-from pulsify.emit.fold import neutral
 from pulsify.frontend.model import Node
 from pulsify.ops.field_view import Over, certain, over, read_by_field, seen_rows, shown, trail_of, view_of
+from pulsify.ops.fold import neutral
 from pulsify.ops.pointwise import clone
 from pulsify.plan.attention_view import View
 from pulsify.plan.context import Context, Step

@@ -19,7 +19,7 @@ from pulsify.analysis.proof.numbers import measured
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import Builder
 from pulsify.emit.carry import per_stream
-from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
+from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold
 from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
 from pulsify.plan.context import Context
@@ -106,7 +106,7 @@ def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op
         if op in ("ReduceMax", "ReduceMin"):
             how = op.removeprefix("Reduce")
             part = fold.reduced(op, fold.only(x, wire.layout, dtype, neutral(how, dtype)), axes)
-            return (finished(ctx, node, fold.extreme(how, part, dtype, sizes)[1], _compared(dtype), axes, keep),)
+            return (finished(ctx, node, extreme(fold, how, part, dtype, sizes)[1], _compared(dtype), axes, keep),)
         held = DOUBLE if floats else INT64
         if op == "ReduceLogSumExp":
             found = scores(fold, x, wire.layout, dtype, axes)
@@ -125,6 +125,21 @@ def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op
 
 def _compared(dtype: ir.DataType) -> ir.DataType:
     return COMPARED_AS.get(dtype, dtype)
+
+
+def neutral(op: str, dtype: ir.DataType) -> float:
+    """What no value is larger than (op Min), or smaller (Max)."""
+    kind = dtype.numpy()
+    if kind.kind in "iu":
+        return np.iinfo(kind).min if op == "Max" else np.iinfo(kind).max
+    if kind.kind == "b":
+        return op == "Min"
+    return -np.inf if op == "Max" else np.inf
+
+
+def extreme(fold: Fold, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes) -> tuple[ir.Value, ir.Value]:
+    """`Fold.extreme`, from what no value is larger than, or smaller."""
+    return fold.extreme(op, part, dtype, sizes, neutral(op, _compared(dtype)))
 
 
 def _summed(
@@ -166,7 +181,7 @@ class Scores:
 def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: set[int]) -> Scores:
     b, sizes = fold.ctx.builder, sizes_of(layout, axes)
     x = fold.only(x, layout, dtype, -np.inf)
-    before, now = fold.extreme("Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
+    before, now = extreme(fold, "Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
     far, zero = (b.constant(np.array(v, dtype.numpy()), "far") for v in (np.inf, 0))
     top = b.op("Where", b.op("Equal", b.op("Abs", now), far), zero, now)  # infinite: its exponential is zero, or that
     worth = b.op("Exp", b.op("Sub", before, top))
@@ -187,7 +202,7 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
         b, dtype = ctx.builder, COMPARED_AS.get(wire.dtype, wire.dtype)
         x = fold.only(fold.cast(values[0], wire.dtype, dtype), wire.layout, dtype, neutral(how, dtype))
         here = fold.reduced(f"Reduce{how}", x, axes)
-        best, _ = fold.extreme(how, here, dtype, sizes)
+        best, _ = extreme(fold, how, here, dtype, sizes)
         inside = b.op(node.op, x, axis=wire.layout.axis, keepdims=1, select_last_index=int(last))
         first = ctx.clock.positions(Window(fold.window.p, fold.window.start, fold.window.start + 1))
         at = b.op("Add", inside, per_stream(ctx, b.op("Cast", first, to=int(INT64)), sizes))

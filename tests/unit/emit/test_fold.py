@@ -7,7 +7,8 @@ import pytest
 
 from pulsify.analysis.facts import Awaited, Window
 from pulsify.core.length import constant
-from pulsify.emit.fold import DOUBLE, Fold, neutral
+from pulsify.emit.fold import DOUBLE, Fold
+from pulsify.ops.fold import extreme, neutral
 from pulsify.plan.boundary import after_first
 from tests.models import frames
 from tests.unit.convert.contexts import Steps, emitting, made_by, opened, wire_model, wire_of, written
@@ -41,8 +42,8 @@ def test_frames_outside_the_stream_count_for_nothing(length: int) -> None:
         "sum": fold.total(
             "sum", fold.reduced("ReduceSum", fold.only(x, wire.layout, wire.dtype, 0), [2]), wire.dtype, sizes
         ),
-        "max": fold.extreme("Max", fold.reduced("ReduceMax", real["Max"], [2]), wire.dtype, sizes)[1],
-        "min": fold.extreme("Min", fold.reduced("ReduceMin", real["Min"], [2]), wire.dtype, sizes)[1],
+        "max": extreme(fold, "Max", fold.reduced("ReduceMax", real["Max"], [2]), wire.dtype, sizes)[1],
+        "min": extreme(fold, "Min", fold.reduced("ReduceMin", real["Min"], [2]), wire.dtype, sizes)[1],
         "count": fold.count(sizes),
         "last": fold.last(x, wire.layout, wire.dtype, 1),
     }
