@@ -27,6 +27,7 @@ from pulsify.analysis.values.follow import VALUES, Few, Follower, Rule, Value
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.curves import Curve, Number
@@ -144,7 +145,7 @@ def choice_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     how = as_extreme(f, node)
     if how is not None:
         return extreme(f, ins[1:], how == "least")
-    return binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), many.chosen)
+    return binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), products.chosen)
 
 
 EXTREME("Where")(as_extreme)
