@@ -172,7 +172,7 @@ class Wire:
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
-    known: so many of its first frames are the same in every stream (see plan/known_start.py).
+    known: so many of its first frames are the same in every stream (see plan/constant_prefix.py).
     waits: every frame of it is made of first frames of other wires too, which must be there before it is read.
     """
 
@@ -266,7 +266,7 @@ class Static:
 
 
 @dataclass(frozen=True, eq=False)
-class Prefix:
+class FirstFrames:
     """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
 
     bare: the first frame without its time axis.
@@ -382,4 +382,4 @@ class Tabled:
 
 Windows = tuple[Window, Window]
 Offsets = tuple[int, int]
-Fact = Wire | Static | Prefix | Late | Varying | Field
+Fact = Wire | Static | FirstFrames | Late | Varying | Field

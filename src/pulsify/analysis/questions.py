@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Deferred, Fact, FirstFrames, Late, Layout, Outer, Static, Varying, Window, Wire
 from pulsify.analysis.ledger import Ledger
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.analysis.rows.walk import Rows
@@ -104,7 +104,7 @@ class Questions:
         if not name:
             return None
         fact = self.fact(name)
-        if isinstance(fact, Prefix) and self.as_value is not None:
+        if isinstance(fact, FirstFrames) and self.as_value is not None:
             fact = self.as_value(name)
         if isinstance(fact, Static):
             if fact.late:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Prefix, Static, Window, Wire, emitted
+from pulsify.analysis.facts import FirstFrames, Layout, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import Builder
@@ -220,7 +220,7 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
 def as_value(ctx: Context, name: str) -> Static:
     """The first frames of a wire, filed as such so far, as a value."""
     fact, node = ctx.ask.facts[name], ctx.ask.model.producers[name]
-    assert isinstance(fact, Prefix)
+    assert isinstance(fact, FirstFrames)
     axis, part = fact.wire.layout.axis, replace(node, outputs=(name,))
 
     def cut(x: ir.Value) -> ir.Value:

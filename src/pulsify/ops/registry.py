@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulsify.analysis.facts import Late, Prefix, Static, Wire
+from pulsify.analysis.facts import FirstFrames, Late, Static, Wire
 from pulsify.analysis.proof.numbers import uncertain
 from pulsify.analysis.questions import Questions
 from pulsify.core.boundary import foreign, processing, public
@@ -135,7 +135,7 @@ def _take_first_frames(ctx: Context, node: Node) -> None:
     if kind.regroups or kind.axes == "join":  # they take first frames as they are, without waiting for them
         return
     for name in node.reads:
-        if isinstance(ctx.ask.facts.get(name), Prefix) and ctx.ask.as_value is not None:
+        if isinstance(ctx.ask.facts.get(name), FirstFrames) and ctx.ask.as_value is not None:
             ctx.ask.as_value(name)
 
 

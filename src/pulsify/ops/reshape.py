@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import BEHIND, Deferred, Layout, Outer, Prefix, Window, Wire, emitted
+from pulsify.analysis.facts import BEHIND, Deferred, FirstFrames, Layout, Outer, Window, Wire, emitted
 from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
@@ -49,8 +49,8 @@ from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 )
 def reshape(ctx: Context, node: Node) -> Plan | None:
     fact, name = ctx.ask.fact(node.inputs[0]), node.outputs[0]
-    if isinstance(fact, Prefix) and fact.bare and ctx.ask.sizes_static(name) == _one_frame(fact.wire.layout):
-        ctx.ask.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
+    if isinstance(fact, FirstFrames) and fact.bare and ctx.ask.sizes_static(name) == _one_frame(fact.wire.layout):
+        ctx.ask.facts[name] = FirstFrames(fact.wire, 1)  # the first frame has its axis back
         return None
     wire = ctx.ask.wire(node.inputs[0])
     if wire is None:

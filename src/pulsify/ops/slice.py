@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Layout, Prefix, Window, Wire, deferred, emitted
+from pulsify.analysis.facts import Deferred, FirstFrames, Layout, Window, Wire, deferred, emitted
 from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
@@ -295,7 +295,7 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
         stop = start + cut.step * (count - 1) + 1
         _check_count(ctx, node, cut, size, stop, cut.start)
         return first_frames(ctx, node, wire, stop, lambda x: _few(ctx, x, wire, (start, cut, ranges)))
-    ctx.ask.facts[node.outputs[0]] = Prefix(wire, count)
+    ctx.ask.facts[node.outputs[0]] = FirstFrames(wire, count)
     return None
 
 

@@ -24,9 +24,9 @@ from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.plan.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
+from pulsify.plan.constant_prefix import at_least, fits, holds
 from pulsify.plan.context import Context, PlannedRead, Step
 from pulsify.plan.known_facts import constant_wire
-from pulsify.plan.known_start import at_least, fits, holds
 from pulsify.plan.trail import Trail, look
 
 

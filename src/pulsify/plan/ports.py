@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Late, Layout, Prefix, Static, Varying, Window, Wire, deferred
+from pulsify.analysis.facts import Deferred, FirstFrames, Late, Layout, Static, Varying, Window, Wire, deferred
 from pulsify.analysis.proof.batches import by_streams
 from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.core.errors import NotStreamable
@@ -81,9 +81,9 @@ def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
-    if isinstance(fact, Prefix) and not fact.bare and fact.wire.length is not None:
+    if isinstance(fact, FirstFrames) and not fact.bare and fact.wire.length is not None:
         return _stream_output(ctx, name, _cut_short(fact, name))
-    if isinstance(fact, (Prefix, Late)):
+    if isinstance(fact, (FirstFrames, Late)):
         ctx.ask.operand(node, name)  # a value from here on, or refused
         return output(ctx, name)
     times = ctx.ask.time_axes(name)
@@ -99,7 +99,7 @@ def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
     ctx.ask.refuse(node, f"output '{name}' is no stream", "give out what is made of it", kind=Kind.AXES)
 
 
-def _cut_short(fact: Prefix, name: str) -> Wire:
+def _cut_short(fact: FirstFrames, name: str) -> Wire:
     """The first frames of a stream as a stream that ends there (or before, if there are fewer)."""
     length = fact.wire.length
     assert length is not None

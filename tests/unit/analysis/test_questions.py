@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from pulsify.analysis.facts import Awaited, Deferred, Layout, Prefix, Static, Varying, Window
+from pulsify.analysis.facts import Awaited, Deferred, FirstFrames, Layout, Static, Varying, Window
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.audit import check_states
 from pulsify.core.errors import NotStreamable
@@ -66,7 +66,7 @@ def test_what_is_no_fixed_value_is_refused_where_one_is_needed(kind: str) -> Non
     ctx = opened(wire_model())
     wire, value = wire_of(ctx, "x"), Deferred(lambda: ctx.builder.ints(1))
     final = Static(value, (Awaited(Length(), Window(4, 0, 4), made_by(ctx, "y")),))
-    ctx.ask.facts["v"] = {"wire": wire, "varying": Varying("v"), "final": final, "prefix": Prefix(wire, 2)}[kind]
+    ctx.ask.facts["v"] = {"wire": wire, "varying": Varying("v"), "final": final, "prefix": FirstFrames(wire, 2)}[kind]
     reason = {
         "wire": "varies over time", "varying": "depends on the length of the whole stream",
         "final": "known only when the stream has ended", "prefix": "the first frames of the stream",

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.analysis.facts import Prefix, Static
+from pulsify.analysis.facts import FirstFrames, Static
 from pulsify.core.reach import Reach
 from pulsify.plan.plan import execute
 from tests.models import Array, frames, model, node, run_batch, weights
@@ -111,7 +111,7 @@ def test_the_first_frame_is_a_value_of_its_own() -> None:
     proto = model([node("Gather", "x n0", "y", axis=2)], {"x": [1, 2, "T"]}, ["y"], {"n0": np.array(0)})
     ctx, plan = asked_rule(proto)
     fact = ctx.ask.facts["y"]
-    assert plan is None and isinstance(fact, Prefix) and fact.bare and fact.count == 1
+    assert plan is None and isinstance(fact, FirstFrames) and fact.bare and fact.count == 1
 
 
 def test_an_embedding_is_looked_up_frame_by_frame() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.analysis.facts import Prefix, Static, Wire
+from pulsify.analysis.facts import FirstFrames, Static, Wire
 from pulsify.convert.emit import emit
 from pulsify.core.reach import Reach, shift
 from tests.models import model, node, weights
@@ -60,7 +60,7 @@ def test_a_cut_that_ends_somewhere_is_capped() -> None:
 def test_the_first_frames_are_a_value_of_their_own() -> None:
     ctx, plan = asked_rule(cut(0, 3))
     fact = ctx.ask.facts["y"]
-    assert plan is None and isinstance(fact, Prefix)
+    assert plan is None and isinstance(fact, FirstFrames)
     assert (fact.count, fact.wire.name) == (3, "x")
 
 
@@ -138,4 +138,4 @@ def test_a_split_takes_a_first_part_and_the_rest() -> None:
     assert plan is None, "every part is filed by itself"
     z = wire_of(ctx, "z")
     assert z.length is not None and [z.length.at(s) for s in (2, 3, 10)] == [0, 1, 8]
-    assert isinstance(ctx.ask.facts["first"], Prefix)
+    assert isinstance(ctx.ask.facts["first"], FirstFrames)

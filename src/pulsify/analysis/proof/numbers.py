@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-from pulsify.analysis.facts import Field, Prefix, Wire
+from pulsify.analysis.facts import Field, FirstFrames, Wire
 from pulsify.analysis.ledger import shortest_length
 from pulsify.analysis.proof.values import known_at, shaped_at
 from pulsify.analysis.questions import Questions, Undecided
@@ -111,7 +111,7 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     elif isinstance(fact, Field) and fact.lengths is not None:
         for axis, length in fact.lengths.items():
             out[axis] = in_frames(ask, length)
-    elif times or isinstance(fact, Prefix) or (fact is None and name in ask.model.producers):
+    elif times or isinstance(fact, FirstFrames) or (fact is None and name in ask.model.producers):
         return sizes_by_operator(ask, name)  # first frames may be fewer, if the stream has no more
     return tuple(out)
 

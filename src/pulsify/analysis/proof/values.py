@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsify.analysis.facts import Field, Prefix, Static, Wire
+from pulsify.analysis.facts import Field, FirstFrames, Static, Wire
 from pulsify.core.traits import traits
 from pulsify.trace.evaluate import measures
 from pulsify.trace.traced import CannotRun, Traced
@@ -50,7 +50,9 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if run[name].known:
         return known_at(ask, name, s)
     fact = ask.facts.get(name)
-    shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.early)  # fewer, if the stream has no more
+    shown = isinstance(fact, FirstFrames) or (
+        isinstance(fact, Static) and fact.early
+    )  # fewer, if the stream has no more
     if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
         return run[name]
     dims = list(run[name].dims)
