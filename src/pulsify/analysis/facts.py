@@ -267,7 +267,7 @@ class Static:
 
 @dataclass(frozen=True, eq=False)
 class FirstFrames:
-    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
+    """The first `count` frames of a wire, not used as a value yet; as one they are a `Static` that waits for them.
 
     bare: the first frame without its time axis.
     """

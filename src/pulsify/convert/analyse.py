@@ -133,7 +133,7 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
     try:
         return _applied(ctx, time)
     except Unsure as problem:  # outside of any rule
-        uncertain(ctx.ask, getattr(problem, "node", None), "a value of the model", problem)
+        uncertain(ctx.ask, problem.node, "a value of the model", problem)
 
 
 def _applied(ctx: Context, time: TimeSpec) -> Outputs:

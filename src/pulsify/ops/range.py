@@ -222,7 +222,7 @@ def kept_places(f: Follower, node: Node, ins: list[Value]) -> Value:
     plain = v.rank == 1 and not v.floating and by_place
     if not plain or v.sizes[0].growth <= 0:
         problem = Unsure("which entries are not zero changes with the length")
-        problem.hint = "take frames by a slice (x[:, ::3], x[:, 5:])"  # type: ignore[attr-defined]
+        problem.remedy = "take frames by a slice (x[:, ::3], x[:, 5:])"
         raise problem
     return _repeated(f, node, v)
 

@@ -124,7 +124,7 @@ def rows_shown(ask: Questions, node: Node, origin: Field, moves: Moves, offsets:
         row = rows_of(ask, shift.end).pinned(name, ask.time_axes(name)[0], place)
     except Unsure as problem:
         if place is not None and not _look_alike(ask, name, place):
-            _refuse_changing(getattr(problem, "node", None) or node, str(problem))
+            _refuse_changing(problem.node or node, str(problem))
         if ask.options.proof != "sampled":
             uncertain(ask, node, name, problem)
         ask.ledger.sampled[name] = str(problem)

@@ -62,7 +62,7 @@ def _follower(ask: Questions) -> Follower:
             sizes,
             lambda name, batch: traces.tracer.at(first.length, batch)[name],
             first=lambda name: first[name],
-            _found={n: _filled(first[n], sizes(n)) for n in (*traces.tracer.time.bound, *traces.tracer.time.filled)},
+            _results={n: _filled(first[n], sizes(n)) for n in (*traces.tracer.time.bound, *traces.tracer.time.filled)},
         )
     return ask.batch_follower
 

@@ -56,7 +56,7 @@ def holds_everywhere(ask: Questions, claim: Claim) -> bool:
         critical = _critical(ask, claim)
     except Unsure as problem:
         if ask.options.proof != "sampled":
-            uncertain(ask, claim.node, getattr(problem, "value", claim.what), problem)
+            uncertain(ask, claim.node, problem.value or claim.what, problem)
         ask.ledger.sampled[claim.what] = str(problem)
         critical = Critical(sampled_lengths(ask))
     ask.ledger.claims += 1
@@ -147,7 +147,7 @@ def _as_claimed(ask: Questions, claim: Claim, name: str) -> Spread | Fixed | Non
     except Unsure as problem:
         if claim.hidden:
             return None
-        problem.value = name  # type: ignore[attr-defined]
+        problem.value = name
         raise
     ask.ledger.up_to(v.certain, name)
     return v

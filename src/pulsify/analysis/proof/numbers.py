@@ -141,10 +141,10 @@ def _lasting(ask: Questions, node: Node) -> bool:
 
 def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> NoReturn:
     """Refuse what is not certain, naming the node at which the trail is lost."""
-    lost = getattr(problem, "node", node)
+    lost = problem.node or node
     where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
     far = isinstance(problem, TooFar)
-    arithmetic = getattr(problem, "hint", ARITHMETIC)
+    arithmetic = problem.remedy or ARITHMETIC
     refusal = Undecided(
         f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
         node=node.name if node else name,

@@ -50,10 +50,9 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if run[name].known:
         return known_at(ask, name, s)
     fact = ask.facts.get(name)
-    shown = isinstance(fact, FirstFrames) or (
-        isinstance(fact, Static) and fact.early
-    )  # fewer, if the stream has no more
-    if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
+    # a stream may have fewer first frames than that
+    few = isinstance(fact, FirstFrames) or (isinstance(fact, Static) and fact.early)
+    if not ask.time_axes(name) and not few and (fact is not None or name not in ask.model.producers):
         return run[name]
     dims = list(run[name].dims)
     if isinstance(fact, Wire) and fact.length is not None:
