@@ -61,17 +61,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         own = measured(ctx.ask, node, wire).length
         assert own is not None
         ctx.ask.ledger.require(node.name, own, at_least=2)
-    axes = ctx.ask.time_axes(name)
-    if len(axes) != 1:
-        ctx.ask.refuse(
-            node,
-            "time cannot be followed through this reshape: "
-            + ("no axis" if not axes else "more than one axis")
-            + " of its output grows with the stream",
-            "keep time on one axis",
-            kind=Kind.AXES,
-        )
-    axis = axes[0]
+    axis = _time_axis(ctx, node)
     if ctx.ask.traces.other_batch is not None and (turned := _behind(ctx, node, wire, name, axis)) is not None:
         return turned
     inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
@@ -112,6 +102,20 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         return (_regroup(ctx, values[0], layout, have, want, g, window.frames),)
 
     return Plan((Read(wire, reach),), (layout,), length, emit, regroups=True, copies=wire.copies, check=check)
+
+
+def _time_axis(ctx: Context, node: Node) -> int:
+    axes = ctx.ask.time_axes(node.outputs[0])
+    if len(axes) != 1:
+        ctx.ask.refuse(
+            node,
+            "time cannot be followed through this reshape: "
+            + ("no axis" if not axes else "more than one axis")
+            + " of its output grows with the stream",
+            "keep time on one axis",
+            kind=Kind.AXES,
+        )
+    return axes[0]
 
 
 def _check_frames(ctx: Context, node: Node, layout: Layout, length: Length) -> None:
