@@ -241,13 +241,13 @@ class Static:
     first frames, reductions, final states and what is made of them: all are carried from pulse to pulse (emit/fold.py).
     """
 
-    made: Deferred
+    recipe: Deferred
     waits: tuple[Awaited, ...] = ()
 
     @property
     def value(self) -> ir.Value:
         """In the step graph, while that is emitted."""
-        return self.made.value
+        return self.recipe.value
 
     @property
     def early(self) -> tuple[Awaited, ...]:

@@ -109,7 +109,7 @@ class Questions:
         if isinstance(fact, Static):
             if fact.late:
                 self.refuse_joined(node, name, fact.last_seen_by)
-            return fact.made
+            return fact.recipe
         if isinstance(fact, Late):
             self.refuse_late(node, fact)
         if isinstance(fact, Varying):

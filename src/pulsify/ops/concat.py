@@ -162,7 +162,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
         if early.length is not None:
             ctx.ask.ledger.require(node.name, early.length, at_least=front[0].frames)
 
-    tables = {p.name: f.made for p in (*front, *tail) if isinstance(f := ctx.ask.fact(p.name), Static)}
+    tables = {p.name: f.recipe for p in (*front, *tail) if isinstance(f := ctx.ask.fact(p.name), Static)}
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, frames = ctx.builder, ctx.clock.frames(window)

@@ -95,7 +95,7 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
     for name, value in zip(node.outputs, made, strict=True):
         if name:
             ctx.trails[name] = trail_of(ctx, along, view, seen)
-            stored.append(ctx.made(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
+            stored.append(ctx.file_wire(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
     outputs = tuple(s.name for s in stored)
     ctx.add(Step(node.name, view.rows, tuple(s.value for s in stored), tuple(stored), outputs, read_by_field(x)))
     ctx.ask.cells.clear()  # they grow with the square of the length

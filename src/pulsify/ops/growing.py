@@ -112,7 +112,7 @@ def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
                 hint="bound the look-back in the mask, or use a longer pulse",
                 kind=Kind.LOOK_BACK,
             )
-        ctx.grown[name] = ctx.filed(name, wire, wire.take(own), own)
+        ctx.grown[name] = ctx.file_variant(name, wire, wire.take(own), own)
         ctx.windows[name] = own
     return ctx.grown[name]
 

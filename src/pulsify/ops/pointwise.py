@@ -208,7 +208,7 @@ def static(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
             inputs[unsafe] = _safe(ctx, node, unsafe, inputs[unsafe])
         return (make or clone)(ctx, node, inputs)
 
-    made = deferred_all(emit, len(node.outputs), *(f.made for f in given))
+    made = deferred_all(emit, len(node.outputs), *(f.recipe for f in given))
     for output, value in zip(node.outputs, made, strict=True):
         if output:
             ctx.ask.facts[output] = Static(value, waits)

@@ -60,7 +60,7 @@ def _copied(ctx: Context, node: Node, name: str) -> Static:
         if isinstance(fact, Varying):
             fact = at_end(ctx, i)
         if isinstance(fact, Static):
-            inputs.append(fact.made)
+            inputs.append(fact.recipe)
         elif fact is None:
             inputs.append(None)
         else:

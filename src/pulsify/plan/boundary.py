@@ -239,7 +239,7 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
             first = Window(own.p, wire.known, own.start)
             begun = _constant(ctx, wire, first, Fill(), starts=False, ends=True)
         name = f"{wire.name}#bounded"
-        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True, begun=begun)
+        ctx.bounded[wire.name] = ctx.file_variant(name, wire, value, own, clean=True, begun=begun)
     return ctx.bounded[wire.name]
 
 

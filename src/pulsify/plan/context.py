@@ -157,7 +157,7 @@ class Context:
         """The end of wires of which p frames come; those of an opening hold no more than the pulses they stand for."""
         return min([end, *(self.then[n].end + p - self.then[n].p for n in names if n in self.then)])
 
-    def made(
+    def file_wire(
         self,
         name: str,
         node: str,
@@ -197,7 +197,7 @@ class Context:
             check_growing(stored, window)
         return Deferred(lambda: self._emission.buffers[stored.name].take(window), ((stored.name, window),), fixed=False)
 
-    def filed(
+    def file_variant(
         self,
         name: str,
         like: Wire,

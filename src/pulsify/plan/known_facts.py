@@ -152,7 +152,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
                 )  # fmt: skip
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)
-            inputs.append(fact.made)
+            inputs.append(fact.recipe)
 
     def make() -> ir.Value:
         given, count = [emitted(i) for i in inputs], len(node.outputs)

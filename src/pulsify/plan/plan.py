@@ -144,7 +144,7 @@ def _add_step(ctx: Context, node: Node, plan: Plan, length: Length, window: Wind
     stored, kept = [], list[Deferred]()
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None:
-            stored.append(ctx.made(name, node.name, value, layout, length, window, known, start))
+            stored.append(ctx.file_wire(name, node.name, value, layout, length, window, known, start))
         elif name and plan.whole is not None:
             ctx.ask.facts[name] = _whole(node, plan.whole, value, length, window)
             kept.append(value)
@@ -238,7 +238,7 @@ def _independent(ctx: Context, node: Node, plan: Plan, window: Window) -> bool:
 
 def _beside(ctx: Context, node: Node) -> list[Deferred]:
     """The values without time that a node reads."""
-    return [f.made for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
+    return [f.recipe for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
 
 
 def _known_of(read: Read) -> int:
@@ -311,7 +311,7 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None:
             like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
-            inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
+            inner = ctx.file_variant(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
             ctx.trails[inner.name] = Trail(window.p, window.end, (look(source.name),), source.name)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
@@ -404,4 +404,4 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
     window, first = _apart(plan, _own_window(ctx, wire, wire.known))
     begun = _values(ctx, node, plan, first)[0] if first is not None else None
-    return ctx.filed(name, wire, _values(ctx, node, plan, window)[0], window, begun=begun)
+    return ctx.file_variant(name, wire, _values(ctx, node, plan, window)[0], window, begun=begun)

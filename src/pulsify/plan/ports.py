@@ -41,7 +41,7 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
         value = _input(ctx, port.name, port.dtype, dims)
         layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, 0, p)
         ctx.trails[port.name] = Trail(p, p)
-        stored = ctx.made(port.name, port.name, value, layout, Length().then(per), window)
+        stored = ctx.file_wire(port.name, port.name, value, layout, Length().then(per), window)
         ctx.add(Step(port.name, window, (value,), (stored,), (port.name,)))
 
 
@@ -76,8 +76,8 @@ def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
         awaited = _awaited(ctx, fact)
         if awaited is not None:
             length, window = awaited
-            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.made
-        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.made
+            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.recipe
+        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.recipe
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
@@ -173,7 +173,7 @@ def _length_output(ctx: Context, name: str) -> tuple[Output, Deferred]:
         value = _with_streams(ctx, name, streams, own)
         return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), value
     length = told(ctx, name) or Length()
-    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).made
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).recipe
 
 
 def _with_streams(ctx: Context, name: str, streams: list[int], own: tuple[int, ...]) -> Deferred:

@@ -109,12 +109,12 @@ def test_a_rate_must_give_whole_frames() -> None:
 def test_a_wire_that_is_filed_is_shared_and_checked() -> None:
     ctx = opened(wire_model())
     value = Deferred(lambda: ctx.builder.ints(1))
-    stored = ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
+    stored = ctx.file_wire("y", "y", value, Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
     made = wire_of(ctx, "y")
     assert ctx.windows["y"] == stored.window == Window(4, -1, 3) and made.end == 3
     assert not made.clean, "its operator makes frames before the first"
     with pytest.raises(NotStreamable, match="were expected"):
-        ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
+        ctx.file_wire("y", "y", value, Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
 
 
 def test_strings_cannot_be_kept() -> None:

@@ -179,7 +179,7 @@ def test_what_is_planned_as_fixed_follows_from_constants_and_the_position(name: 
     values = [v for step in ctx.steps for v in step.values]
     for fact in list(ctx.ask.facts.values()):
         if isinstance(fact, Static):
-            values.append(fact.made)
+            values.append(fact.recipe)
         elif isinstance(fact, Wire) and fact.end is None:
             values.append(fact.take(Window(ctx.pulse, 0, ctx.pulse)))
     for value in values:
