@@ -166,7 +166,7 @@ class Wire:
     """A value with a time axis. `take(window)` is the tensor that holds those frames.
 
     end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
-    length: None if nobody knows or cares (it is then that of what the wire meets).
+    length: None: unknown or unused (it is then that of what the wire is combined with).
     clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
     constant_frame: the value of every frame, with one frame, if they are all alike.
     rows: the wire comes out of a table that ends there.

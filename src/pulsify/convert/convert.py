@@ -37,7 +37,7 @@ class Converted:
     spec: Spec
     probes: dict[str, tuple[ir.Value, Window, int]]  # batch wire -> where its frames are, for finding a mismatch
     opening: Converted | None = None  # what runs the first pulses, all of them at once
-    course: Course | None = None  # time through it, for who wants to know where delay comes from
+    course: Course | None = None  # time through it, for diagnostics: where delay comes from
 
 
 def convert(tracer: Tracer, pulse: int | None, options: Options = DEFAULT) -> Converted:

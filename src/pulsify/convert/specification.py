@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pulsify.analysis.facts import Wire
 from pulsify.analysis.ledger import shortest_length
-from pulsify.analysis.proof.failing import turn_down
+from pulsify.analysis.proof.failing import reject_failing
 from pulsify.convert.analyse import LARGEST, Outputs
 from pulsify.convert.bindings import bindings_of, check_time, filled_of, with_bindings
 from pulsify.core.errors import NotStreamable
@@ -76,7 +76,7 @@ def specification(ctx: Context, time: TimeSpec, outputs: Outputs, states: list[S
 def settle_conditions(ctx: Context, time: TimeSpec) -> None:
     """Which lengths the stream takes, once everything has been claimed."""
     _require_seen_lengths(ctx)
-    turn_down(ctx.ask)
+    reject_failing(ctx.ask)
     _check_declared(ctx, time)
 
 

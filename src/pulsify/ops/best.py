@@ -26,7 +26,7 @@ LONG = (DOUBLE, INT64, ir.DataType.UINT64)  # there is nothing beyond all their 
 
 
 def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
-    """The k largest, or smallest, in order. Streams that have fewer are turned down."""
+    """The k largest, or smallest, in order. Streams that have fewer are rejected."""
     if not node.attr("sorted", 1):
         ctx.ask.refuse(
             node,

@@ -95,7 +95,7 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
 
 
 def _size(ctx: Context, node: Node, axis: int) -> Series:
-    """Where nobody knows how long a wire is, its other axes have the sizes of its layout."""
+    """If the length of a wire is unknown, its other axes have the sizes of its layout."""
     wire = ctx.ask.wire(node.inputs[0])
     if wire is not None and axis != wire.layout.axis:
         with contextlib.suppress(Unsure):

@@ -99,7 +99,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
-    trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for who wants to know
+    trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for diagnostics
 
     @property
     def builder(self) -> Builder:

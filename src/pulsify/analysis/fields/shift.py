@@ -323,7 +323,7 @@ def _picked(ask: Questions, moves: Moves) -> float:
 def _end(ask: Questions, node: Node, numbers: list[Series]) -> int:
     """The longest stream that matters: past the end of the model's table batch fails, and the stream goes on alone.
 
-    Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are turned down.
+    Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are rejected.
     """
     unit, end = ask.traces.tracer.time.step, longest(ask)
     for s in numbers:

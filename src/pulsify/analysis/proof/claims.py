@@ -166,7 +166,7 @@ def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> C
         _affordable(spreads, [length])
         return Critical([length], names=names)
     low = shortest_taken(ask)
-    if SHORT < low < end - length:  # shorter ones are turned down; all others look like one of as many behind them
+    if SHORT < low < end - length:  # shorter ones are rejected; all others look like one of as many behind them
         length = -(-(length + low) // unit) * unit
         found = distinct(ask, names, length // unit, low)
     else:

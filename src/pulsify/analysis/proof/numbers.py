@@ -35,7 +35,7 @@ from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
-SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
+SHORT = 64  # streams that are shorter may be rejected where a rule does not hold for them
 T = TypeVar("T")
 ARITHMETIC = "make it of arithmetic, comparisons and positions"
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
@@ -296,7 +296,7 @@ def same_series(a: Series, b: Series) -> bool:
 
 
 def shortest_taken(ask: Questions) -> int:
-    """Shorter streams are turned down already, or were never declared."""
+    """Shorter streams are rejected already, or were never declared."""
     time = ask.traces.tracer.time
     return max(time.lengths.least, shortest_length(ask.ledger.conditions, time.step))
 
