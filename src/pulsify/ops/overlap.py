@@ -10,60 +10,36 @@ Col2Im says so itself; Scatter says it by a table of places, which is read off a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from pulsify.analysis.facts import Window
-from pulsify.analysis.facts import Wire
-from pulsify.analysis.proof.claims import fixed_value
-from pulsify.analysis.proof.claims import prove
-from pulsify.analysis.proof.numbers import length_of
-from pulsify.analysis.proof.numbers import measured
-from pulsify.analysis.proof.numbers import numbers
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.proof.claims import fixed_value, prove
+from pulsify.analysis.proof.numbers import length_of, measured, numbers
 from pulsify.analysis.unused import zero_entries
-from pulsify.analysis.values.follow import Few
-from pulsify.analysis.values.follow import Follower
-from pulsify.analysis.values.follow import VALUES
-from pulsify.analysis.values.follow import Value
+from pulsify.analysis.values.follow import VALUES, Few, Follower, Value
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import affine_products as products
-from pulsify.lengths.affine_array import FAR
-from pulsify.lengths.affine_array import ORIGIN
-from pulsify.lengths.affine_array import Spread
-from pulsify.lengths.affine_array import T
-from pulsify.lengths.affine_array import pair
-from pulsify.lengths.series import Series
-from pulsify.lengths.series import Unsure
-from pulsify.lengths.series import add
-from pulsify.lengths.series import choose
-from pulsify.lengths.series import compare
-from pulsify.lengths.series import constant
+from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
+from pulsify.lengths.series import Series, Unsure, add, choose, compare, constant
 from pulsify.ops.concat import batched
-from pulsify.ops.pointwise import clone
-from pulsify.ops.pointwise import pointwise
-from pulsify.ops.pointwise import static
+from pulsify.ops.pointwise import clone, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan
-from pulsify.plan.plan import Read
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import Trace
-from pulsify.trace.shapes import NO_LARGER
-from pulsify.trace.shapes import always
+from pulsify.trace.shapes import NO_LARGER, always
 from pulsify.trace.traced import Array
-from pulsify.trace.usage import Derived
-from pulsify.trace.usage import ROLE
-from pulsify.trace.usage import Role
-from pulsify.trace.usage import Use
-from pulsify.trace.usage import Walk
-import numpy as np
-import onnx_ir as ir
+from pulsify.trace.usage import ROLE, Derived, Role, Use, Walk
 
 
 @rule("Col2Im", says="blocks along time; the other axes of the image hold one block")
