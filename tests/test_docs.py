@@ -109,6 +109,15 @@ def test_the_reference_lists_every_public_name() -> None:
     assert "pulsify.core.errors" in listed, "with all of them"
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "design").glob("*.md")), ids=lambda p: p.stem)
+def test_files_named_in_the_design_exist(page: Path) -> None:
+    """`plan/plan.py`, `backends/torch/`, or `rows.py` of a folder that the page is about."""
+    source = ROOT / "src" / "pulsify"
+    named = {n for n in re.findall(r"`([\w./]+)`", page.read_text()) if re.fullmatch(r"[\w/]+(\.(py|c|js|toml)|/)", n)}
+    there = {p.relative_to(source).as_posix() + "/" * p.is_dir() for p in source.rglob("*")}
+    assert [n for n in named if not (ROOT / n).exists() and not any(f"/{p}".endswith(f"/{n}") for p in there)] == []
+
+
 def test_the_terms_of_the_design_are_few_and_in_the_glossary() -> None:
     table = (DOCS / "design" / "index.md").read_text().split("## Terms")[1]
     terms = {t for row in re.findall(r"^\| ([^|]+) \|", table, re.M)[2:] for t in row.strip().split(", ")}

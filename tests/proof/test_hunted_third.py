@@ -131,7 +131,7 @@ def test_branches_that_no_declared_length_takes() -> None:
 
 
 @pytest.mark.parametrize("pulse", [None, 2, 6])
-def test_a_known_start_where_only_some_lengths_are_taken(pulse: int | None) -> None:
+def test_a_constant_prefix_where_only_some_lengths_are_taken(pulse: int | None) -> None:
     nodes = [
         node("Pad", "x pads", "p"),
         node("Abs", "p", "a"),

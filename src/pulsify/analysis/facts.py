@@ -11,7 +11,7 @@ At pulse n the streaming graph holds frames [n*p + start, n*p + end) of a wire:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -175,14 +175,14 @@ class Wire:
     """A value with a time axis. `take(window)` is the tensor that holds those frames.
 
     end: the wire's frames below n*p + end are there at pulse n; None if any window can be had (positions, constants).
-    length: None if nobody knows or cares (it is then that of what the wire meets).
+    length: None: unknown or unused (it is then that of what the wire is combined with).
     clean: frames before 0 read as zero (they come from the zero initial state, never from an operator).
     constant_frame: the value of every frame, with one frame, if they are all alike.
     rows: the wire comes out of a table that ends there.
     copies: it repeats what another wire holds; windows are made from that one's buffer, not kept again.
     mirror: its first frames show later frames of another wire, which must be there when somebody reads them.
-    known: so many of its first frames are the same in every stream (see plan/known_start.py).
-    first: every frame of it is made of first frames of other wires too, which must be there before it is read.
+    known: so many of its first frames are the same in every stream (see plan/constant_prefix.py).
+    waits: every frame of it is made of first frames of other wires too, which must be there before it is read.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Wire:
     copies: bool = False
     mirror: Mirror | None = None
     known: int = 0
-    first: tuple[First, ...] = ()
+    waits: tuple[Awaited, ...] = ()
 
     @property
     def rate(self) -> Fraction:
@@ -206,55 +206,77 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class First:
-    """A latch: so many first frames of a wire, and when they come. What is made of them is right from then on."""
+class Awaited:
+    """Frames of a wire that a value is made of: it is right once the last of them has come, and may be anything before.
 
-    count: int
-    window: Window
+        frames     0 1 2 | 3 4 5 | 6 7 8 | 9
+        x[:, :5]                 right             early: so many, however long the stream is
+        x.max(1)                              right        as many as the wire has
+
+    length: how many. window: in which frames they come; None: of no wire, but of how long the stream is.
+    by: the node that sees the last of them.
+    """
+
+    length: Length
+    window: Window | None
+    by: Node | None = field(default=None, compare=False)
+
+    @property
+    def early(self) -> bool:
+        """Are they first frames of the stream?"""
+        return self.length.rate == 0
 
     @property
     def pulse(self) -> int:
-        """The number of the pulse from which on they are there."""
-        return max(-((self.window.end - self.count) // self.window.p), 0)
+        """Of first frames: the number of the pulse from which on they are there."""
+        window = self._frames
+        return max(-((window.end - self.length.at(0)) // window.p), 0)
 
     def over(self, pulses: int) -> bool:
-        """Are they there in so many pulses taken as one?"""
-        return self.count <= self.window.end + (pulses - 1) * self.window.p
+        """Of first frames: are they there in so many pulses taken as one?"""
+        window = self._frames
+        return self.length.at(0) <= window.end + (pulses - 1) * window.p
 
-
-@dataclass(frozen=True)
-class Final:
-    """What a value of the whole stream waits for: the last frames of wires, by how many there are and when they come.
-
-    node: the first of those that see the last frame; None: it follows from the length alone.
-    """
-
-    node: Node | None
-    waits: tuple[tuple[Length, Window], ...] = ()
+    @property
+    def _frames(self) -> Window:
+        assert self.early and self.window is not None
+        return self.window
 
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """A value without a time axis that is the same at every pulse.
+    """A value without a time axis: the same at every pulse, or right as soon as what it waits for has come.
 
-    first: it is made of the first frames of wires, and right as soon as those are there.
-    final: it follows from the last frames of wires (a fold, the final state of a recurrence), or from the length, and
-    is right once the stream has ended.
+    first frames, reductions, final states and what is made of them: all are carried from pulse to pulse (emit/fold.py).
     """
 
-    made: Deferred
-    final: Final | None = None
-    first: tuple[First, ...] = ()
+    recipe: Deferred
+    waits: tuple[Awaited, ...] = ()
 
     @property
     def value(self) -> ir.Value:
         """In the step graph, while that is emitted."""
-        return self.made.value
+        return self.recipe.value
+
+    @property
+    def early(self) -> tuple[Awaited, ...]:
+        """The first frames that it is made of."""
+        return tuple(w for w in self.waits if w.early)
+
+    @property
+    def late(self) -> tuple[Awaited, ...]:
+        """What comes with the end of the stream only."""
+        return tuple(w for w in self.waits if not w.early)
+
+    @property
+    def last_seen_by(self) -> Node | None:
+        """The first node that has to see the stream's last frame; None: it follows from the length, or from no end."""
+        return next((w.by for w in self.late if w.by is not None), None)
 
 
 @dataclass(frozen=True, eq=False)
-class Prefix:
-    """The first `count` frames of a wire: a value of fixed size made of the stream's beginning.
+class FirstFrames:
+    """The first `count` frames of a wire, not used as a value yet; as one they are a `Static` that waits for them.
 
     bare: the first frame without its time axis.
     """
@@ -369,4 +391,4 @@ class Tabled:
 
 Windows = tuple[Window, Window]
 Offsets = tuple[int, int]
-Fact = Wire | Static | Prefix | Late | Varying | Field
+Fact = Wire | Static | FirstFrames | Late | Varying | Field

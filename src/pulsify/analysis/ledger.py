@@ -36,7 +36,7 @@ class Ledger:
     kept: int | None = None  # the longest stream, in frames of the stream, for which what is kept is enough
 
     def require(self, node: str, length: Length, **what: Any) -> None:
-        """A wire of this length must have so many frames (what: see `Condition`), or the stream is turned down."""
+        """A wire of this length must have so many frames (what: see `Condition`), or the stream is rejected."""
         self.conditions[Condition(node, length, **what)] = None
 
     def saw(self, horizon: int, period: int) -> None:

@@ -61,7 +61,7 @@ CELLS = Facet[CellLaw]("cells", "what it does to the cells of a mask", default=_
 class Cells:
     """live: depends on data. Elsewhere `value` is the constant. Both [rows, cols], or [rows, 1], [1, cols], [1, 1].
 
-    value, where live: what was added to the data; NaN if nobody knows.
+    value, where live: what was added to the data; NaN if unknown.
     weighed: cells that a softmax along the cols has looked at; they are needed even if a later mask hides them.
     across: the same along the rows.
     sink: as low as data may put cells by hiding them; 0 if they do not.
@@ -243,7 +243,7 @@ def _hidden(law: CellLaw, cells: Sequence[Cells], roots: Sequence[Hider | None])
 
 
 def _scaled(law: CellLaw, cells: Sequence[Cells]) -> list[Array]:
-    """Data times a number so large that adding it hides: whatever else is added, nobody knows where they are."""
+    """Data times a number so large that adding it hides: whatever else is added, where they are is unknown."""
     pairs = [(x, y) for x in cells for y in cells if x is not y] if law.scales else []
     return [x.live & ~y.live & (np.abs(y.value) >= ADDED) & np.isfinite(y.value) for x, y in pairs]
 
@@ -367,7 +367,7 @@ def _alone(c: Cells, axis: int, log: bool, any_live: Array) -> Array:
 
 
 def _unknown(c: Cells) -> Array:
-    """How high cells may be of which nobody knows what was added: those that data hide are scores where they do not."""
+    """How high cells may be if it is unknown what was added: those that data hide are scores where they do not."""
     return np.where(False if c.hidden is None else c.hidden, 0.0, -np.inf)
 
 

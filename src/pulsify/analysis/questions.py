@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Fact, Late, Layout, Outer, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Deferred, Fact, FirstFrames, Late, Layout, Outer, Static, Varying, Window, Wire
 from pulsify.analysis.ledger import Ledger
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.analysis.rows.walk import Rows
@@ -50,7 +50,7 @@ class Questions:
     model: Model
     traces: Traces
     find: Callable[[str], Fact]  # the fact of a value that no rule has filed
-    latch: Callable[[str], Static] | None = None  # makes a value of first frames that were filed as such
+    as_value: Callable[[str], Static] | None = None  # makes a value of first frames that were filed as such
     options: Options = DEFAULT
     longest_look: bool = False  # the model takes nothing longer than what is traced
     scouting: bool = False  # windows are wanted to choose a pulse by; where attention has chunks, another is likely
@@ -79,7 +79,7 @@ class Questions:
         for kept in (*large, self.alike, self.sights, self.rows):
             kept.clear()
         self.large_values, self.follower, self.batch_follower = (0, {}), None, None
-        self.find, self.latch = _released, None  # they refer to the context, which refers to this
+        self.find, self.as_value = _released, None  # they refer to the context, which refers to this
 
     def left_open(self) -> bool:
         """Is it certain that another plan follows, which proves what this one claims? Then `unproven` says so."""
@@ -104,12 +104,12 @@ class Questions:
         if not name:
             return None
         fact = self.fact(name)
-        if isinstance(fact, Prefix) and self.latch is not None:
-            fact = self.latch(name)
+        if isinstance(fact, FirstFrames) and self.as_value is not None:
+            fact = self.as_value(name)
         if isinstance(fact, Static):
-            if fact.final is not None:
-                self.refuse_joined(node, name, fact.final.node)
-            return fact.made
+            if fact.late:
+                self.refuse_joined(node, name, fact.last_seen_by)
+            return fact.recipe
         if isinstance(fact, Late):
             self.refuse_late(node, fact)
         if isinstance(fact, Varying):

@@ -18,15 +18,15 @@ from pulsify.core.length import LONGEST, Length
 from pulsify.core.progress import counted
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Output
-from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.frontend.time import TimeSpec
 from pulsify.lengths.series import Unsure
-from pulsify.ops.latch import latched
+from pulsify.ops.fold import as_value
 from pulsify.ops.registry import apply_rule
 from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.plan.known_facts import known_fact
 from pulsify.plan.ports import file_inputs, output
+from pulsify.trace.evaluate import measures
 from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
@@ -126,7 +126,7 @@ def _at_its_end(
 def _opened(tracer: Tracer, traces: Traces, pulse: int) -> Context:
     ask = Questions(tracer.model, traces, lambda name: known_fact(ctx, name))
     ctx = Context(ask, pulse, tracer.time.batch, apply_rule)
-    ask.latch = lambda name: latched(ctx, name)
+    ask.as_value = lambda name: as_value(ctx, name)
     return ctx
 
 
@@ -134,7 +134,7 @@ def _apply_rules(ctx: Context, time: TimeSpec) -> Outputs:
     try:
         return _applied(ctx, time)
     except Unsure as problem:  # outside of any rule
-        uncertain(ctx.ask, getattr(problem, "node", None), "a value of the model", problem)
+        uncertain(ctx.ask, problem.node, "a value of the model", problem)
 
 
 def _applied(ctx: Context, time: TimeSpec) -> Outputs:
@@ -185,7 +185,7 @@ def _wanted(model: Model, measured: bool = False) -> set[str]:
         node = model.producers.get(name)
         if node is not None and node.name not in seen:
             seen.add(node.name)
-            todo.extend(i for i in node.reads if i and (measured or not traits(node.op, node.domain).sizes))
+            todo.extend(i for i in node.reads if i and (measured or not measures(node)))
     return seen
 
 

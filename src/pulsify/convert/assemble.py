@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Prefix, Window, Wire
+from pulsify.analysis.facts import Deferred, FirstFrames, Window, Wire
 from pulsify.convert.audit import check_states
 from pulsify.core.spec import Output
 from pulsify.emit.builder import Builder, read_by
@@ -43,7 +43,7 @@ def course(ctx: Context, outputs: Sequence[tuple[Output, Deferred]]) -> Course:
     rate = Fraction(next(iter(ask.traces.tracer.time.streams.values()))[1])
     made = {name: ask.model.producers.get(name.partition("#")[0]) for name in ctx.trails}
     makers = {name: (node.name, node.op) for name, node in made.items() if node is not None}
-    wires = [f.wire if isinstance(f, Prefix) else f for f in map(ask.facts.get, ask.model.outputs)]
+    wires = [f.wire if isinstance(f, FirstFrames) else f for f in map(ask.facts.get, ask.model.outputs)]
     given = [w.name if isinstance(w, Wire) and w.name in ctx.trails else None for w in wires]
     return Course(ctx.pulse, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True)))
 

@@ -39,7 +39,7 @@ def with_bindings(proof: Proof, bindings: tuple[Binding, ...]) -> Proof:
 
 
 def with_free(refusal: NotStreamable, model: Model, time: TimeSpec) -> NotStreamable:
-    """A refusal over the length, with the way out for inputs that only look like it."""
+    """A refusal over the length, with a fix for inputs that only look like it."""
     if refusal.kind not in (Kind.LENGTH, Kind.NOT_PROVEN):
         return refusal
     reads = _behind(model, refusal.node)

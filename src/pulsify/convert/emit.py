@@ -8,8 +8,8 @@ from pulsify.emit.builder import Builder
 from pulsify.emit.clock import Clock
 from pulsify.emit.emission import Emission
 from pulsify.emit.state import State
+from pulsify.plan.constant_prefix import frames_of, wishes
 from pulsify.plan.context import Context
-from pulsify.plan.known_start import frames_of, wishes
 
 
 def begin(ctx: Context) -> Emission:

@@ -13,8 +13,8 @@ from pulsify.core.errors import InvalidPulse, NotStreamable
 from pulsify.core.spec import latency
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
+from pulsify.plan.constant_prefix import fits
 from pulsify.plan.context import Context, Misaligned, OutOfStep
-from pulsify.plan.known_start import fits
 from pulsify.plan.opening import leads_to, pulses, sooner
 from pulsify.plan.trail import Course
 from pulsify.trace.lengths import Tracer

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 from pulsify.analysis.proof.numbers import SHORT
 from pulsify.analysis.questions import Questions, Undecided
 from pulsify.core.errors import NotStreamable, PulsifyError
 from pulsify.core.length import LONGEST
-from pulsify.core.refusal import declare
+from pulsify.core.refusal import Remedy, declare
 from pulsify.lengths.affine_array import ORIGIN, Spread
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.traced import CannotRun
@@ -40,13 +39,22 @@ def _fields(ask: Questions) -> int:
     return sum(math.prod(v.dims) // max(math.prod(grown[n]), 1) for n, v in values.items())
 
 
+def _declares(remedy: Remedy, symbol: str, least: int) -> bool:
+    """Does it declare that streams have up to so many frames, so many at least?"""
+    lengths = str(remedy.options.get("set", {}).get(symbol, ""))
+    return lengths.startswith("<=") and int(lengths[2:]) >= least
+
+
 def declared(tracer: Tracer, problem: Undecided, convert: Callable[[Tracer], object]) -> NotStreamable:
     """The refusal, with the longest streams that the model converts for: tried, not guessed."""
     time, most, reason, remedies = tracer.time, problem.change, problem.reason, problem.remedies
     if most and time.longest is None:
         shorter = Tracer(tracer.model, replace(time, lengths=replace(time.lengths, most=most)))
-        with suppress(PulsifyError, CannotRun):
+        try:
             convert(shorter)
+        except (PulsifyError, CannotRun):  # nor is it streamable up to more frames than these
+            remedies = tuple(r for r in remedies if not _declares(r, time.symbol, most))
+        else:
             reason += f"; up to {most} frames it does"
             remedies = (
                 replace(declare(time.symbol, f"<={most}", "declare that streams are no longer"), tried=True),

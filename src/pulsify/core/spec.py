@@ -167,7 +167,7 @@ class Proof:
     """How certain it is that the stream is the batch model at every length.
 
     Beyond `horizon` frames what follows from the length repeats with `period`, and all of that was looked at;
-    `critical` are lengths around which something changes. limit: longer streams are turned down at flush, because the
+    `critical` are lengths around which something changes. limit: longer streams are rejected at flush, because the
     batch model counts in floats that are no longer exact there. sampled: what is only taken as a few lengths show it.
     assumed: what is taken of the data, because it cannot be known.
     """

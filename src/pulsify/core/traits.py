@@ -41,7 +41,6 @@ class Traits:
     single: bool = False  # ONNX Runtime computes it in float32 only, and says so late or under another name
     needs_sizes: bool = False  # shape inference fails unless the sizes of its inputs are numbers
     same_numbers: bool = False  # whole numbers stay what they are, in whatever type
-    sizes: bool = False  # it reads how large its input is, and no entries
     copies: bool = False  # every entry is one of the first input, and all of those are there
     finite: bool = False  # of finite numbers it makes finite ones
     along: int | None = None  # it works along a single axis, the attribute `axis`: this one, if there is none
@@ -126,7 +125,6 @@ TRAITS: dict[str, Traits] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), Traits(axes="reduce", along=0)),
     "TopK": Traits(axes="top", along=-1),
-    **dict.fromkeys(("Shape", "Size"), Traits(sizes=True)),
     "MatMul": Traits(axes="matmul"),
     "Einsum": Traits(axes="einsum"),
     **_all("Conv MaxPool AveragePool LpPool STFT", Traits(windowed=True)),

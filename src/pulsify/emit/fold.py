@@ -1,7 +1,8 @@
-"""The Fold: a reduction over the whole stream, carried from pulse to pulse, right once the stream has ended.
+"""The Fold: a value without time that is made of frames as they come, and carried from pulse to pulse.
 
     frames    . . | 0 1 2 3 | 4 5 6 7 | 8 9 . . |        each frame is seen once, those outside the stream never
-    fold            f(0..3) ─▶ f(0..7) ─▶ f(0..9)
+    fold            f(0..3) ─▶ f(0..7) ─▶ f(0..9)        right when the last one it is made of has come
+    first 6         0 1 2 3    0 .. 5     0 .. 5         from the second pulse on
 
 What is summed up is summed within a pulse as the model does it, and from pulse to pulse in double precision: a million
 pulses are as exact as one.
@@ -13,10 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from pulsify.analysis.facts import Layout, Window
 from pulsify.core.length import Length
+from pulsify.core.spec import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.carry import Carry, carry, per_stream
 from pulsify.emit.emission import Graph
@@ -58,7 +61,7 @@ class Fold:
     def reduced(self, op: str, x: ir.Value, axes: Iterable[int]) -> ir.Value:
         """Over these axes, which stay with a size of one."""
         b, axes = self.ctx.builder, sorted(axes)
-        if op == "ReduceSum" or self.ctx.opset >= 18:
+        if len(onnx.defs.get_schema(op, self.ctx.opset).inputs) > 1:  # of older opsets axes are an attribute
             return b.op(op, x, b.ints(*axes), keepdims=1)
         return b.op(op, x, axes=axes, keepdims=1)
 
@@ -67,13 +70,15 @@ class Fold:
 
     # ---- what is carried
 
-    def running(self, what: str, dtype: ir.DataType, sizes: Sizes, start: float | None = None) -> Carry:
+    def running(
+        self, what: str, dtype: ir.DataType, sizes: Sizes, start: float | None = None, kind: Kind = "fold"
+    ) -> Carry:
         """A carried value that starts at zero, or at `start`."""
         b = self.ctx.builder
         initial = None
         if start is not None:
             initial = b.constant(np.full([1] * len(sizes), start, dtype.numpy()), "start")
-        return carry(self.ctx, f"{self.node.name}_{what}", dtype, sizes, initial, self.window, "fold")
+        return carry(self.ctx, f"{self.node.name}_{what}", dtype, sizes, initial, self.window, kind)
 
     def total(
         self, what: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes, by: ir.Value | None = None
@@ -93,10 +98,15 @@ class Fold:
         so_far.keep(after)
         return after
 
-    def extreme(self, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes) -> tuple[ir.Value, ir.Value]:
-        """The largest (op Max) or smallest (Min) before this pulse, and with it; in a type that can be compared."""
+    def extreme(
+        self, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes, start: float
+    ) -> tuple[ir.Value, ir.Value]:
+        """The largest (op Max) or smallest (Min) before this pulse, and with it; in a type that can be compared.
+
+        start: what it is before the first.
+        """
         to = COMPARED_AS.get(dtype, dtype)
-        so_far = self.running(op.lower(), to, sizes, neutral(op, to))
+        so_far = self.running(op.lower(), to, sizes, start)
         after = self.ctx.builder.op(op, so_far.value, self.cast(part, dtype, to))
         so_far.keep(after)
         return so_far.value, after
@@ -112,6 +122,20 @@ class Fold:
             counts[key] = self.total("count", here, DOUBLE, (-1 if self.ctx.batch else 1, 1))
         return per_stream(self.ctx, counts[key], sizes)
 
+    def first(self, x: ir.Value, layout: Layout, dtype: ir.DataType, frames: int) -> ir.Value:
+        """The first frames of the stream: of those that came before this pulse what was kept, the others from here."""
+        ctx, b = self.ctx, self.ctx.builder
+        sizes = tuple(frames if i == layout.axis else s for i, s in enumerate(layout.sizes))
+        so_far = self.running("first", dtype, sizes, kind="latch")
+        first = ctx.clock.frames(Window(self.window.p, self.window.start, self.window.start + 1))
+        place = b.op("Sub", b.constant(np.arange(frames, dtype=np.int32)[None], "offsets"), first)
+        none, last = (b.constant(np.array(v, np.int32), "int") for v in (0, self.window.frames - 1))
+        new = gather_frames(ctx, x, b.op("Min", b.op("Max", place, none), last), layout, frames)
+        before = along(ctx, b.op("Less", place, none), layout, frames)
+        after = choose(b, before, so_far.value, new, dtype)
+        so_far.keep(after)
+        return after
+
     def last(self, x: ir.Value, layout: Layout, dtype: ir.DataType, frames: int) -> ir.Value:
         """The last frames of the stream: those before this pulse and those in it, up to where the stream ends."""
         ctx, b, p = self.ctx, self.ctx.builder, self.window.frames
@@ -126,13 +150,3 @@ class Fold:
         after = gather_frames(ctx, both, place, layout, frames)
         so_far.keep(after)
         return after
-
-
-def neutral(op: str, dtype: ir.DataType) -> float:
-    """What no value is larger than (op Min), or smaller (Max)."""
-    kind = dtype.numpy()
-    if kind.kind in "iu":
-        return np.iinfo(kind).min if op == "Max" else np.iinfo(kind).max
-    if kind.kind == "b":
-        return op == "Min"
-    return -np.inf if op == "Max" else np.inf

@@ -80,4 +80,4 @@ def may_fail(node: Node, known: Callable[[str], bool], dtype: ir.DataType) -> bo
         return not known(node.inputs[1])
     if node.op in ("Div", "Mod"):  # whole numbers, by zero
         return dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16) and not known(node.inputs[1])
-    return not (kind.elementwise or kind.axes or kind.keeps_size or kind.sizes or kind.windowed)
+    return not (kind.elementwise or kind.axes or kind.keeps_size or kind.windowed or node.op in ("Shape", "Size"))

@@ -33,7 +33,14 @@ INT64 = (1 << 63) - 1
 
 
 class Unsure(Exception):
-    """What a value does at some length is not known: why, and (if that is it) which length is too far to look at."""
+    """What a value does at some length is not known, and why.
+
+    node: of the model, at which it was lost. value: its name, if it is not the one that was asked for. remedy: a fix.
+    """
+
+    node: Any = None
+    value: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

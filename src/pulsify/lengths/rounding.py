@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
-from pulsify.lengths.affine_array import FAR, Spread, cleared, exactly, most, plane, scaled, streamwise, with_near
+from pulsify.lengths.affine_array import FAR, Spread, cleared, exactly, most, plane, streamwise, with_near
+from pulsify.lengths.affine_products import scaled
 from pulsify.lengths.float_limits import Drift, common
 from pulsify.lengths.series import MOST, TooFar, Unsure
 

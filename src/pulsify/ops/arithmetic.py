@@ -36,6 +36,7 @@ from pulsify.analysis.values.follow import FEW, VALUES, Fixed, Follower, Value
 from pulsify.analysis.values.sides import SIDES, of_sides
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths import beyond
 from pulsify.lengths import rounding as whole
 from pulsify.lengths import series as one
@@ -127,7 +128,7 @@ def subtract_values(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 @VALUES("Mul")
 def multiply_values(f: Follower, node: Node, ins: list[Value]) -> Value:
-    return binary(f, ins, _product, many.product)
+    return binary(f, ins, _product, products.product)
 
 
 def _product(a: Number, b: Number) -> Number:
@@ -177,14 +178,14 @@ def extreme_values(f: Follower, node: Node, ins: list[Value]) -> Value:
 @VALUES("Neg")
 def negative_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        return many.negative(ins[0])
+        return products.negative(ins[0])
     return each([f.few(ins[0])], lambda a: one.negated(plain(a)))
 
 
 @VALUES("Abs")
 def absolute_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     if isinstance(ins[0], Spread):
-        return many.absolute(ins[0])
+        return products.absolute(ins[0])
     return each([f.few(ins[0])], lambda a: one.absolute(plain(a)))
 
 

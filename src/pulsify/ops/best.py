@@ -22,11 +22,13 @@ from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan
 
 BEYOND = 1e300  # what is infinite counts as this: no float of 32 bits is as large, and it is a frame of the stream
+
+
 LONG = (DOUBLE, INT64, ir.DataType.UINT64)  # there is nothing beyond all their numbers
 
 
 def best_frames(ctx: Context, node: Node, wire: Wire) -> Plan:
-    """The k largest, or smallest, in order. Streams that have fewer are turned down."""
+    """The k largest, or smallest, in order. Streams that have fewer are rejected."""
     if not node.attr("sorted", 1):
         ctx.ask.refuse(
             node,

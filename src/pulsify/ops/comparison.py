@@ -29,9 +29,11 @@ from pulsify.analysis.values.sides import SIDES, of_sides
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths import beyond
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.affine_products import negative
 from pulsify.lengths.curves import Curve, Number
 from pulsify.lengths.series import Series, Unsure
 from pulsify.lengths.sizes import Sizes
@@ -150,7 +152,7 @@ def choice_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     how = as_extreme(f, node)
     if how is not None:
         return extreme(f, ins[1:], how == "least")
-    return binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), many.chosen)
+    return binary(f, ins, lambda c, a, b: one.choose(plain(c), plain(a), plain(b)), products.chosen)
 
 
 EXTREME("Where")(as_extreme)
@@ -204,7 +206,7 @@ def _both_sides(f: Follower, node: Node, kind: Compared, ins: list[Value]) -> Va
         test = kind.turned if place else kind.test
         below = kind.below != bool(place)  # where |x| is small
         tested = partial(_tested, test)
-        parts = [binary(f, [v, other], _no_numbers, tested) for v in (f.spread(x), many.negative(f.spread(x)))]
+        parts = [binary(f, [v, other], _no_numbers, tested) for v in (f.spread(x), negative(f.spread(x)))]
         return logic(Logic(np.logical_and, min) if below else Logic(np.logical_or, max))(f, node, parts)
     return None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Layout, Prefix, Static, Window, Wire
+from pulsify.analysis.facts import Deferred, FirstFrames, Layout, Static, Window, Wire
 from pulsify.analysis.mask_cells import CELLS, CellLaw
 from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
@@ -123,7 +123,7 @@ class Part:
 
     name: str
     frames: int
-    prefix: Prefix | None = None
+    first: FirstFrames | None = None
     ends: tuple[int, ...] = ()
 
 
@@ -146,7 +146,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     if len(front) > 1 or any(_of_another_rate(p, wire) for p in front):
         front = [_as_value(ctx, node, p) for p in front]  # not frames that are there already: values, waited for
     tail = [_as_value(ctx, node, p) for p in tail]
-    if front and front[0].prefix and front[0].prefix.wire is found and wire.length is not None:
+    if front and front[0].first and front[0].first.wire is found and wire.length is not None:
         wire = _repeated(ctx, node, wire, front[0].frames, f"{node.outputs[0]}#front" if tail else node.outputs[0])
         if not tail:
             ctx.ask.facts[node.outputs[0]] = wire
@@ -156,13 +156,13 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
     length = wire.length.then(add=before + after) if wire.length is not None else None
     layout = ctx.ask.layout(node, node.outputs[0])
     reads = [Read(wire, shift(-before))]
-    if front and front[0].prefix:
-        early = front[0].prefix.wire
+    if front and front[0].first:
+        early = front[0].first.wire
         reads.append(Read(early))
         if early.length is not None:
             ctx.ask.ledger.require(node.name, early.length, at_least=front[0].frames)
 
-    tables = {p.name: f.made for p in (*front, *tail) if isinstance(f := ctx.ask.fact(p.name), Static)}
+    tables = {p.name: f.recipe for p in (*front, *tail) if isinstance(f := ctx.ask.fact(p.name), Static)}
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         b, frames = ctx.builder, ctx.clock.frames(window)
@@ -213,10 +213,10 @@ def _part(ctx: Context, node: Node, name: str, axis: int, ahead: Wire | None = N
     """ahead: the stream that it stands behind. What is made of that stream's last frame is known there."""
     fact = ctx.ask.fact(name)
     frames = ctx.ask.dims(name)[axis]
-    if isinstance(fact, Prefix):
+    if isinstance(fact, FirstFrames):
         return Part(name, frames, fact)
-    if ahead is not None and isinstance(fact, Static) and fact.final is not None and not fact.first:
-        ends = [_end(ctx, length, window, ahead) for length, window in fact.final.waits]
+    if ahead is not None and isinstance(fact, Static) and fact.late and not fact.early:
+        ends = [_end(ctx, w.length, w.window, ahead) for w in fact.late if w.window is not None]
         if all(end is not None for end in ends):
             return Part(name, frames, ends=tuple(end for end in ends if end is not None))
     ctx.ask.operand(node, name)  # refuses what is neither constant nor static
@@ -238,15 +238,15 @@ def _end(ctx: Context, length: Length, window: Window, ahead: Wire) -> int | Non
 
 def _of_another_rate(part: Part, wire: Wire) -> bool:
     """Do its frames come faster or more slowly than those they are put in front of?"""
-    early = None if part.prefix is None else part.prefix.wire.length
+    early = None if part.first is None else part.first.wire.length
     return early is not None and wire.length is not None and early.rate != wire.length.rate
 
 
 def _as_value(ctx: Context, node: Node, part: Part) -> Part:
     """First frames of the stream, waited for."""
-    if part.prefix is not None:
+    if part.first is not None:
         ctx.ask.operand(node, part.name)
-    return replace(part, prefix=None)
+    return replace(part, first=None)
 
 
 def _rows(

@@ -99,7 +99,7 @@ def _over_time(ctx: Context, node: Node) -> Plan | None:
     frame = deferred(make, value)
     fact = ctx.ask.fact(source)
     assert isinstance(fact, Static)
-    ctx.ask.facts[name] = replace(constant_wire(ctx, name, frame, layout), first=fact.first)
+    ctx.ask.facts[name] = replace(constant_wire(ctx, name, frame, layout), waits=fact.early)
     return None
 
 

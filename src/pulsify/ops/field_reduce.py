@@ -23,9 +23,9 @@ from pulsify.analysis.proof.claims import fixed_value
 from pulsify.core.facet import Facet
 from pulsify.core.refusal import Kind
 from pulsify.emit.carry import per_stream
-from pulsify.emit.fold import neutral
 from pulsify.frontend.model import Node
 from pulsify.ops.field_view import Over, certain, over, read_by_field, seen_rows, shown, trail_of, view_of
+from pulsify.ops.fold import neutral
 from pulsify.ops.pointwise import clone
 from pulsify.plan.attention_view import View
 from pulsify.plan.context import Context, Step
@@ -102,7 +102,7 @@ def field_reduce(ctx: Context, node: Node, field: Operand) -> None:
     for name, value in zip(node.outputs, made, strict=True):
         if name:
             ctx.trails[name] = trail_of(ctx, along, view, seen)
-            stored.append(ctx.made(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
+            stored.append(ctx.file_wire(name, node.name, value, ctx.ask.layout(node, name), along.rows, view.rows))
     outputs = tuple(s.name for s in stored)
     ctx.add(Step(node.name, view.rows, tuple(s.value for s in stored), tuple(stored), outputs, read_by_field(x)))
     ctx.ask.cells.clear()  # they grow with the square of the length
@@ -129,8 +129,6 @@ def _fill(ctx: Context, node: Node) -> float:
 
 
 # ---- what is looked at
-
-
 def _looked(ctx: Context, node: Node, along: Over, found: Cells, count: int, start: int) -> Array:
     of = _law(node).of
     if of == "sum":
@@ -244,8 +242,6 @@ def _constants(found: Cells, decided: Cells, count: int, start: int) -> Array:
 
 
 # ---- what is emitted
-
-
 def _made(ctx: Context, node: Node, view: View, x: ir.Value, beside: Sequence[Deferred | None]) -> Sequence[ir.Value]:
     law = _law(node)
     if not law.gives_places and law.of != "best":

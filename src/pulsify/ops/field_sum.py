@@ -64,7 +64,7 @@ def field_sum(ctx: Context, node: Node, operands: list[Operand], summed: list[Op
 
     out = deferred(make, *given.values())
     ctx.trails[name] = trail_of(ctx, along, view, seen, () if value is None else (value.name,))
-    stored = ctx.made(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
+    stored = ctx.file_wire(name, node.name, out, ctx.ask.layout(node, name), along.rows, view.rows)
     ctx.add(Step(node.name, view.rows, (out,), (stored,), (name,), read_by_field(out)))
     ctx.ask.cells.clear()  # they grow with the square of the length
 

@@ -19,8 +19,8 @@ from pulsify.analysis.facts import Deferred, Layout, Window, Wire, deferred
 from pulsify.analysis.proof.claims import prove
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
+from pulsify.emit.fold import Fold
 from pulsify.emit.frames import along
-from pulsify.emit.latch import latch
 from pulsify.frontend.model import Node
 from pulsify.plan.context import Context
 from pulsify.trace.evaluate import Trace
@@ -42,8 +42,8 @@ def with_first(ctx: Context, node: Node, wire: Wire, window: Window) -> Deferred
     x = wire.take(window.moving)
 
     def make() -> ir.Value:
-        name = ctx.builder.unique(f"{wire.name}_kept")
-        kept = latch(ctx, name, wire, x.value, window.moving, window.first)
+        fold = Fold(ctx, node, wire.length or Length(), window.moving)
+        kept = fold.first(x.value, wire.layout, wire.dtype, window.first)
         return ctx.builder.op("Concat", kept, x.value, axis=wire.layout.axis)
 
     return deferred(make, x, fixed=False)

@@ -1,6 +1,8 @@
-"""Reductions over the whole stream: plans that show every frame once, and give their result when the stream has ended.
+"""Values without time that are made of frames: plans that show every frame once, right when the last one has come.
 
-All operators that reduce over time come here: Reduce*, global pools, ArgMax, the last frames, sums of products.
+All operators that reduce over time come here: Reduce*, global pools, ArgMax, first and last frames, sums of products.
+Whoever reads first frames beside frames of the stream waits until they are there (`plan.execute`); if they come with
+the first pulse anyway, nobody waits.
 """
 
 from __future__ import annotations
@@ -12,25 +14,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Static, Window, Wire, emitted
+from pulsify.analysis.facts import FirstFrames, Layout, Static, Window, Wire, emitted
 from pulsify.analysis.proof.numbers import measured
 from pulsify.analysis.questions import JOINED
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import Builder
 from pulsify.emit.carry import per_stream
-from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold, neutral
+from pulsify.emit.fold import COMPARED_AS, DOUBLE, INT64, SHORT, Fold
 from pulsify.emit.state import Sizes
 from pulsify.frontend.model import Node
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan, Read, Whole
+from pulsify.plan.plan import Plan, Read, Whole, execute
 
 Make = Callable[[Fold, list[ir.Value]], Sequence[ir.Value]]
 
 
-def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside: Sequence[Static] = ()) -> Plan:
+def over_all(
+    ctx: Context,
+    node: Node,
+    wires: Sequence[Wire],
+    make: Make,
+    beside: Sequence[Static] = (),
+    first: int | None = None,
+) -> Plan:
     """A plan whose results are right when the stream has ended. make: gets each frame of the wires once.
 
-    beside: values that go into the results too, and have to be waited for.
+    beside: values that go into the results too, and have to be waited for. first: they are made of so many first frames
+    alone, and right when those have come.
     """
     for wire in wires:
         if wire.layout.folded:
@@ -46,12 +56,12 @@ def over_all(ctx: Context, node: Node, wires: Sequence[Wire], make: Make, beside
     if all(w.end is None for w in known):  # any window can be had: the frames of the pulse, those that are sure
         most = min(ctx.frames(length.rate), length.latest_end(ctx.pulse))
         known = [replace(w, end=most) for w in known]
-    ctx.ask.ledger.require(node.name, length, at_least=1)
+    ctx.ask.ledger.require(node.name, length, at_least=first or 1)
 
     def emit(values: list[ir.Value], window: Window) -> Sequence[ir.Value]:
         return make(Fold(ctx, node, length, window), values)
 
-    reads, whole = tuple(Read(w) for w in known), Whole(beside=tuple(beside))
+    reads, whole = tuple(Read(w) for w in known), Whole(first, tuple(beside))
     return Plan(reads, (None,) * len(node.outputs), length, emit, exact=True, merges=True, whole=whole)
 
 
@@ -98,12 +108,13 @@ def finished(ctx: Context, node: Node, x: ir.Value, dtype: ir.DataType, axes: se
 
 
 # ---- Reduce*
-
 BEFORE: dict[str, Callable[[ir.Value], tuple[str, tuple[ir.Value, ...]]]] = {
     "ReduceL1": lambda x: ("Abs", (x,)),
     "ReduceL2": lambda x: ("Mul", (x, x)),
     "ReduceSumSquare": lambda x: ("Mul", (x, x)),
 }
+
+
 AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
 
 
@@ -122,7 +133,7 @@ def reduced(ctx: Context, node: Node, wire: Wire, axes: set[int], keep: bool, op
         if op in ("ReduceMax", "ReduceMin"):
             how = op.removeprefix("Reduce")
             part = fold.reduced(op, fold.only(x, wire.layout, dtype, neutral(how, dtype)), axes)
-            return (finished(ctx, node, fold.extreme(how, part, dtype, sizes)[1], _compared(dtype), axes, keep),)
+            return (finished(ctx, node, extreme(fold, how, part, dtype, sizes)[1], _compared(dtype), axes, keep),)
         held = DOUBLE if floats else INT64
         if op == "ReduceLogSumExp":
             found = scores(fold, x, wire.layout, dtype, axes)
@@ -182,7 +193,7 @@ class Scores:
 def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: set[int]) -> Scores:
     b, sizes = fold.ctx.builder, sizes_of(layout, axes)
     x = fold.only(x, layout, dtype, -np.inf)
-    before, now = fold.extreme("Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
+    before, now = extreme(fold, "Max", fold.reduced("ReduceMax", x, axes), dtype, sizes)
     far, zero = (b.constant(np.array(v, dtype.numpy()), "far") for v in (np.inf, 0))
     top = b.op("Where", b.op("Equal", b.op("Abs", now), far), zero, now)  # infinite: its exponential is zero, or that
     worth = b.op("Exp", b.op("Sub", before, top))
@@ -191,8 +202,6 @@ def scores(fold: Fold, x: ir.Value, layout: Layout, dtype: ir.DataType, axes: se
 
 
 # ---- places
-
-
 def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
     """ArgMax and ArgMin over time: the best so far, and where it was."""
     how = node.op.removeprefix("Arg")
@@ -203,7 +212,7 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
         b, dtype = ctx.builder, COMPARED_AS.get(wire.dtype, wire.dtype)
         x = fold.only(fold.cast(values[0], wire.dtype, dtype), wire.layout, dtype, neutral(how, dtype))
         here = fold.reduced(f"Reduce{how}", x, axes)
-        best, _ = fold.extreme(how, here, dtype, sizes)
+        best, _ = extreme(fold, how, here, dtype, sizes)
         inside = b.op(node.op, x, axis=wire.layout.axis, keepdims=1, select_last_index=int(last))
         first = ctx.clock.positions(Window(fold.window.p, fold.window.start, fold.window.start + 1))
         at = b.op("Add", inside, per_stream(ctx, b.op("Cast", first, to=int(INT64)), sizes))
@@ -218,10 +227,8 @@ def arg_extreme(ctx: Context, node: Node, wire: Wire) -> Plan:
     return over_all(ctx, node, (wire,), make)
 
 
-def last_frames(
-    ctx: Context, node: Node, wire: Wire, frames: int, cut: Callable[[ir.Value], ir.Value] = lambda x: x
-) -> Plan:
-    """The last frames of a wire as a value. Streams that have fewer are turned down. cut: what is taken of them."""
+def last_frames(ctx: Context, node: Node, wire: Wire, frames: int, cut: Cut = lambda x: x) -> Plan:
+    """The last frames of a wire as a value. Streams that have fewer are rejected. cut: what is taken of them."""
 
     def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
         return (cut(fold.last(values[0], wire.layout, wire.dtype, frames)),)
@@ -233,8 +240,6 @@ def last_frames(
 
 
 # ---- products
-
-
 def contracted(ctx: Context, node: Node, wires: dict[int, Wire]) -> Plan:
     """A product that sums over time: what a pulse adds to it is the same product of the pulse's frames."""
     sizes = ctx.ask.sizes_static(node.outputs[0])
@@ -263,3 +268,53 @@ def _kept(ctx: Context, fold: Fold, part: ir.Value, dtype: ir.DataType, sizes: S
     part = b.op("Unsqueeze", part, b.ints(-1)) if bare else part
     total = fold.total("sum", part, dtype, (*sizes, 1) if bare else sizes)
     return b.op("Squeeze", total, b.ints(-1)) if bare else total
+
+
+Cut = Callable[[ir.Value], ir.Value]
+
+
+def neutral(op: str, dtype: ir.DataType) -> float:
+    """What no value is larger than (op Min), or smaller (Max)."""
+    kind = dtype.numpy()
+    if kind.kind in "iu":
+        return np.iinfo(kind).min if op == "Max" else np.iinfo(kind).max
+    if kind.kind == "b":
+        return op == "Min"
+    return -np.inf if op == "Max" else np.inf
+
+
+def extreme(fold: Fold, op: str, part: ir.Value, dtype: ir.DataType, sizes: Sizes) -> tuple[ir.Value, ir.Value]:
+    """`Fold.extreme`, from what no value is larger than, or smaller."""
+    return fold.extreme(op, part, dtype, sizes, neutral(op, _compared(dtype)))
+
+
+def as_value(ctx: Context, name: str) -> Static:
+    """The first frames of a wire, filed as such so far, as a value."""
+    fact, node = ctx.ask.facts[name], ctx.ask.model.producers[name]
+    assert isinstance(fact, FirstFrames)
+    axis, part = fact.wire.layout.axis, replace(node, outputs=(name,))
+
+    def cut(x: ir.Value) -> ir.Value:
+        return ctx.builder.op("Squeeze", x, ctx.builder.ints(axis)) if fact.bare else x
+
+    execute(ctx, part, first_frames(ctx, part, fact.wire, fact.count, cut))
+    value = ctx.ask.facts[name]
+    assert isinstance(value, Static)
+    return value
+
+
+def first_frames(ctx: Context, node: Node, wire: Wire, frames: int, cut: Cut) -> Plan:
+    """The first frames of a wire as a value. Streams that have fewer are rejected. cut: what is taken of them."""
+    if wire.layout.folded or wire.end is None or wire.length is None:
+        ctx.ask.refuse(
+            node,
+            "the first frames are used as a value of their own where time is merged with another axis (B*T, say), "
+            "or of no data",
+            "cut before the reshape, or feed them as a separate input without a time axis",
+            kind=Kind.AXES,
+        )
+
+    def make(fold: Fold, values: list[ir.Value]) -> Sequence[ir.Value]:
+        return (cut(fold.first(values[0], wire.layout, wire.dtype, frames)),)
+
+    return over_all(ctx, node, (wire,), make, first=frames)

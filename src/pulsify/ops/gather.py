@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Layout, Prefix, Window, Wire, emitted
+from pulsify.analysis.facts import FirstFrames, Layout, Window, Wire, emitted
 from pulsify.analysis.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
 from pulsify.analysis.proof.numbers import follower, runs_from, size_length, uncertain
 from pulsify.analysis.proof.values import known_at, perhaps_empty
@@ -191,7 +191,7 @@ def frames_by_index(ctx: Context, node: Node, wire: Wire, index: str, axis: int)
         return of_each_stream(ctx, node, wire, index)
     first = not grown and ctx.ask.dims(index) in ((), (1,)) and fixed(ctx.ask, node, index)
     if first and not fixed_value(ctx.ask, node, index, "index").any():
-        ctx.ask.facts[node.outputs[0]] = Prefix(wire, 1, bare=ctx.ask.dims(index) == ())
+        ctx.ask.facts[node.outputs[0]] = FirstFrames(wire, 1, bare=ctx.ask.dims(index) == ())
         return None
     if not grown:
         return few(ctx, node, wire, index, axis)

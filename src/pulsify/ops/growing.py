@@ -100,7 +100,7 @@ def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
     """
     assert window.grows
     own = Window(window.p, window.end - window.p, window.end)
-    plain = wire.mirror is None and wire.end == window.end and not wire.first
+    plain = wire.mirror is None and wire.end == window.end and not wire.waits
     if plain and (wire.copies or ctx.windows.get(wire.name) == own):
         return wire
     name = f"{wire.name}#all"
@@ -112,7 +112,7 @@ def all_of(ctx: Context, wire: Wire, window: Window) -> Wire:
                 hint="bound the look-back in the mask, or use a longer pulse",
                 kind=Kind.LOOK_BACK,
             )
-        ctx.grown[name] = ctx.filed(name, wire, wire.take(own), own)
+        ctx.grown[name] = ctx.file_variant(name, wire, wire.take(own), own)
         ctx.windows[name] = own
     return ctx.grown[name]
 

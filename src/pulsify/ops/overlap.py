@@ -27,6 +27,7 @@ from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
 from pulsify.lengths.series import Series, Unsure, add, choose, compare, constant
 from pulsify.ops.concat import batched
@@ -323,7 +324,7 @@ def _written(f: Follower, v: Spread, axis: int, index: Array, updates: Spread) -
         line = f.spread(Few(np.array(frame, object)))
         slope = {axis: Fraction(1), **{c: -q for c, q in line.slope.items()}}
         off = replace(line, sizes=v.sizes, slope=slope, lo=-line.hi, hi=-line.lo, uses=line.uses | {axis})
-        v = many.chosen(v.sizes, many.decided(off), entry, v)
+        v = products.chosen(v.sizes, many.decided(off), entry, v)
     return v
 
 

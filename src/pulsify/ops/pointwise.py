@@ -11,19 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import (
-    Deferred,
-    Final,
-    Late,
-    Layout,
-    Outer,
-    Static,
-    Varying,
-    Window,
-    Wire,
-    deferred_all,
-    emitted,
-)
+from pulsify.analysis.facts import Deferred, Late, Layout, Outer, Static, Varying, Window, Wire, deferred_all, emitted
 from pulsify.core.constants import CHOSEN_AS
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
@@ -75,7 +63,7 @@ def elementwise(ctx: Context, node: Node) -> Plan | None:
             inputs[1] = not_zero(ctx.builder, wires[1].dtype, inputs[1])
         return clone(ctx, node, inputs)
 
-    if all(w.constant_frame is not None and w.length is None and not w.first for w in wires.values()):
+    if all(w.constant_frame is not None and w.length is None and not w.waits for w in wires.values()):
         alike = [w.constant_frame for w in wires.values() if w.constant_frame is not None]
         one, count = Window(1, 0, 1), len(node.outputs)  # one frame is all of them
         frame = deferred_all(lambda: emit([f.value for f in alike], one), count, *alike, *beside.values())[0]
@@ -101,11 +89,11 @@ def joined(ctx: Context, node: Node, wires: Mapping[int, Wire]) -> Late | None:
     other = ctx.ask.fact(node.inputs[1 - at])
     if isinstance(other, Varying) and scales:
         other = at_end(ctx, other.name)
-    if not isinstance(other, Static) or other.final is None:
+    if not isinstance(other, Static) or not other.late:
         return None
     if node.op == "Sub" and at == 0:
-        return Late(node, other.final.node, wires[at], centre=other)
-    return Late(node, other.final.node, wires[at], scales=((node.op, other),)) if scales else None
+        return Late(node, other.last_seen_by, wires[at], centre=other)
+    return Late(node, other.last_seen_by, wires[at], scales=((node.op, other),)) if scales else None
 
 
 def not_zero(b: Builder, dtype: ir.DataType, divisor: ir.Value | None) -> ir.Value:
@@ -204,10 +192,8 @@ def static(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
     """No input has a time axis: the node is copied. What it makes is right at every pulse, or when its inputs are."""
     facts = [_without_time(ctx, node, n) if n else None for n in node.inputs]
     given = [f for f in facts if f is not None]
-    finals = [f.final for f in given if f.final is not None]
-    final = Final(_maker(finals), tuple(dict.fromkeys(w for f in finals for w in f.waits))) if finals else None
-    first = tuple(dict.fromkeys(w for f in given for w in f.first))
-    unsafe = _unsafe(ctx, node, facts) if final is not None or first else None
+    waits = tuple(dict.fromkeys(w for f in given for w in f.waits))
+    unsafe = _unsafe(ctx, node, facts) if waits else None
 
     def emit() -> Sequence[ir.Value]:
         inputs = [None if f is None else f.value for f in facts]
@@ -215,10 +201,10 @@ def static(ctx: Context, node: Node, make: Make | None = None) -> Plan | None:
             inputs[unsafe] = _safe(ctx, node, unsafe, inputs[unsafe])
         return (make or clone)(ctx, node, inputs)
 
-    made = deferred_all(emit, len(node.outputs), *(f.made for f in given))
+    made = deferred_all(emit, len(node.outputs), *(f.recipe for f in given))
     for output, value in zip(node.outputs, made, strict=True):
         if output:
-            ctx.ask.facts[output] = Static(value, final, first)
+            ctx.ask.facts[output] = Static(value, waits)
     return None
 
 
@@ -227,27 +213,23 @@ def _without_time(ctx: Context, node: Node, name: str) -> Static:
     if isinstance(fact, Varying):
         return at_end(ctx, name)
     if not isinstance(fact, Static):
-        ctx.ask.operand(node, name)  # a latch, or refused
+        ctx.ask.operand(node, name)  # first frames, or refused
         fact = ctx.ask.fact(name)
     assert isinstance(fact, Static)
     return fact
-
-
-def _maker(finals: list[Final]) -> Node | None:
-    return next((f.node for f in finals if f.node is not None), None)
 
 
 def _unsafe(ctx: Context, node: Node, facts: list[Static | None]) -> int | None:
     """Which input may be anything until it is right, and must not: a divisor, or a place in a table."""
     at = {"Div": 1, "Mod": 1, "Gather": 1, "GatherElements": 1}.get(node.op)
     if at is None:
-        if node.op in TAKES_PLACES and any(f and (f.final or f.first) for f in facts[1:]):
+        if node.op in TAKES_PLACES and any(f and f.waits for f in facts[1:]):
             ctx.ask.refuse(
                 node, "where it reads or writes follows from the stream", "do it in a second model", kind=Kind.DATA
             )
         return None
     fact = facts[at]
-    if fact is None or not (fact.final or fact.first) or not ctx.ask.dtype(node.inputs[at]).is_integer():
+    if fact is None or not fact.waits or not ctx.ask.dtype(node.inputs[at]).is_integer():
         return None
     if node.op not in ("Div", "Mod") and ctx.ask.sizes_static(node.inputs[0])[node.attr("axis", 0)] < 0:
         ctx.ask.refuse(node, "it picks among the streams of a batch", ctx.ask.fix_batch(), kind=Kind.BATCH)

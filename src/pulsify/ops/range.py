@@ -20,6 +20,7 @@ from pulsify.core.arrays import Array
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, pair
 from pulsify.lengths.float_limits import LONG, OF_SIZE, Drift, common, step_of
@@ -188,7 +189,7 @@ def triangle_values(f: Follower, node: Node, ins: list[Value]) -> Value:
     rows, cols = v.rank - 2, v.rank - 1
     slope = {rows: Fraction(1), cols: Fraction(-1)}
     mask = many.decided(Spread(v.sizes, slope, offset, offset, uses=frozenset({rows, cols})))
-    return mask if node.op == "EyeLike" else many.chosen(v.sizes, mask, v, Spread(v.sizes))
+    return mask if node.op == "EyeLike" else products.chosen(v.sizes, mask, v, Spread(v.sizes))
 
 
 @VALUES("OneHot")
@@ -221,7 +222,7 @@ def kept_places(f: Follower, node: Node, ins: list[Value]) -> Value:
     plain = v.rank == 1 and not v.floating and by_place
     if not plain or v.sizes[0].growth <= 0:
         problem = Unsure("which entries are not zero changes with the length")
-        problem.hint = "take frames by a slice (x[:, ::3], x[:, 5:])"  # type: ignore[attr-defined]
+        problem.remedy = "take frames by a slice (x[:, ::3], x[:, 5:])"
         raise problem
     return _repeated(f, node, v)
 

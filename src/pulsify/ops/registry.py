@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulsify.analysis.facts import Late, Prefix, Static, Wire
+from pulsify.analysis.facts import FirstFrames, Late, Static, Wire
 from pulsify.analysis.proof.numbers import uncertain
 from pulsify.analysis.questions import Questions
 from pulsify.core.boundary import foreign, processing, public
@@ -75,18 +75,18 @@ def apply_rule(ctx: Context, node: Node) -> None:
 def _check_first(ctx: Context, node: Node) -> None:
     """Whatever is made of first frames says so, or comes when they are there."""
     read = [f for n in node.reads if isinstance(f := ctx.ask.facts.get(n), (Static, Wire))]
-    first = {w for f in read for w in f.first if w.pulse > 0}
+    first = {w for f in read for w in f.waits if w.early and w.pulse > 0}
     for name in node.outputs if first else ():
         fact = ctx.ask.facts.get(name)
         if fact is None or isinstance(fact, Late):  # what it is made of goes along with it
             continue
-        if isinstance(fact, (Static, Wire)) and first <= {*fact.first}:
+        if isinstance(fact, (Static, Wire)) and first <= {*fact.waits}:
             continue
         ends: list[tuple[int, int]] = []  # where windows end, and by how many frames they move
         if isinstance(fact, Wire) and fact.end is not None and fact.length is not None:
             ends = [(fact.end, ctx.frames(fact.rate))]
-        elif isinstance(fact, Static) and fact.final is not None:
-            ends = [(window.end, window.p) for _, window in fact.final.waits]
+        elif isinstance(fact, Static):
+            ends = [(w.window.end, w.window.p) for w in fact.late if w.window is not None]
         if ends and (ctx.started or all(end <= -(w.pulse - 1) * p for w in first for end, p in ends)):
             continue
         ctx.ask.refuse(
@@ -103,7 +103,7 @@ def _apply(ctx: Context, node: Node) -> None:
     check = REQUIRED.of(node)
     if check is not None:
         check(ctx.ask, node)
-    _latch(ctx, node)
+    _take_first_frames(ctx, node)
     if reads_late(ctx, node):
         plan = late_rule(ctx, node)
         if plan is not None:
@@ -129,14 +129,14 @@ def _apply(ctx: Context, node: Node) -> None:
         execute(ctx, node, plan)
 
 
-def _latch(ctx: Context, node: Node) -> None:
+def _take_first_frames(ctx: Context, node: Node) -> None:
     """First frames that a node reads as a value are one from here on."""
     kind = traits(node.op, node.domain)
     if kind.regroups or kind.axes == "join":  # they take first frames as they are, without waiting for them
         return
     for name in node.reads:
-        if isinstance(ctx.ask.facts.get(name), Prefix) and ctx.ask.latch is not None:
-            ctx.ask.latch(name)
+        if isinstance(ctx.ask.facts.get(name), FirstFrames) and ctx.ask.as_value is not None:
+            ctx.ask.as_value(name)
 
 
 REQUIRED = Facet[Callable[[Questions, Node], None]]("required", "what must hold, whichever way it is streamed")

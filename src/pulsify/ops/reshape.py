@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import BEHIND, Deferred, Layout, Outer, Prefix, Window, Wire, emitted
+from pulsify.analysis.facts import BEHIND, Deferred, FirstFrames, Layout, Outer, Window, Wire, emitted
 from pulsify.analysis.proof.batches import BATCH, Batch
 from pulsify.analysis.proof.claims import fixed_value
 from pulsify.analysis.proof.numbers import check_target, measured, numbers, parts_where_batch_fails, sizes
@@ -49,8 +49,8 @@ from pulsify.trace.usage import ROLE, SIZED, Sized, Walk
 )
 def reshape(ctx: Context, node: Node) -> Plan | None:
     fact, name = ctx.ask.fact(node.inputs[0]), node.outputs[0]
-    if isinstance(fact, Prefix) and fact.bare and ctx.ask.sizes_static(name) == _one_frame(fact.wire.layout):
-        ctx.ask.facts[name] = Prefix(fact.wire, 1)  # the first frame has its axis back
+    if isinstance(fact, FirstFrames) and fact.bare and ctx.ask.sizes_static(name) == _one_frame(fact.wire.layout):
+        ctx.ask.facts[name] = FirstFrames(fact.wire, 1)  # the first frame has its axis back
         return None
     wire = ctx.ask.wire(node.inputs[0])
     if wire is None:
@@ -61,17 +61,7 @@ def reshape(ctx: Context, node: Node) -> Plan | None:
         own = measured(ctx.ask, node, wire).length
         assert own is not None
         ctx.ask.ledger.require(node.name, own, at_least=2)
-    axes = ctx.ask.time_axes(name)
-    if len(axes) != 1:
-        ctx.ask.refuse(
-            node,
-            "time cannot be followed through this reshape: "
-            + ("no axis" if not axes else "more than one axis")
-            + " of its output grows with the stream",
-            "keep time on one axis",
-            kind=Kind.AXES,
-        )
-    axis = axes[0]
+    axis = _time_axis(ctx, node)
     if ctx.ask.traces.other_batch is not None and (turned := _behind(ctx, node, wire, name, axis)) is not None:
         return turned
     inner_in, inner_out = _inner(ctx, wire.name, wire.layout.axis), _inner(ctx, name, axis)
@@ -393,3 +383,17 @@ def transposed_sizes(f: Follower, node: Node, sizes: list[Sizes]) -> Sizes:
 
 # ---- any number of streams
 BATCH.add({"Squeeze": Batch(removes=lambda node: not node.input(1) and not node.attr("axes"))})
+
+
+def _time_axis(ctx: Context, node: Node) -> int:
+    axes = ctx.ask.time_axes(node.outputs[0])
+    if len(axes) != 1:
+        ctx.ask.refuse(
+            node,
+            "time cannot be followed through this reshape: "
+            + ("no axis" if not axes else "more than one axis")
+            + " of its output grows with the stream",
+            "keep time on one axis",
+            kind=Kind.AXES,
+        )
+    return axes[0]

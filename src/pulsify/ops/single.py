@@ -1,6 +1,6 @@
 """Single frames at fixed places from either end, as models write them: x[:, n - 1], x[arange(B), n - 1], x.gather(...).
 
-The first ones are a latch, the last ones a fold.
+First and last ones are folds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import constant, multiply, subtract
-from pulsify.ops.fold import last_frames
-from pulsify.ops.latch import first_frames
+from pulsify.ops.fold import first_frames, last_frames
 from pulsify.ops.slice import not_folded
 from pulsify.plan.context import Context
 from pulsify.plan.plan import Plan

@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Layout, Prefix, Window, Wire, deferred, emitted
+from pulsify.analysis.facts import Deferred, FirstFrames, Layout, Window, Wire, deferred, emitted
 from pulsify.analysis.fields.shift import AMOUNTS
 from pulsify.analysis.proof.claims import fixed, fixed_value
 from pulsify.analysis.proof.numbers import (
@@ -50,8 +50,7 @@ from pulsify.lengths.series import (
     subtract,
 )
 from pulsify.lengths.sizes import Sizes, bounds, whole_item
-from pulsify.ops.fold import last_frames
-from pulsify.ops.latch import first_frames
+from pulsify.ops.fold import first_frames, last_frames
 from pulsify.ops.pointwise import pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.context import Context
@@ -96,7 +95,7 @@ def slice_(ctx: Context, node: Node) -> Plan | None:
 
 
 def _size(ctx: Context, node: Node, axis: int) -> Series:
-    """Where nobody knows how long a wire is, its other axes have the sizes of its layout."""
+    """If the length of a wire is unknown, its other axes have the sizes of its layout."""
     wire = ctx.ask.wire(node.inputs[0])
     if wire is not None and axis != wire.layout.axis:
         with contextlib.suppress(Unsure):
@@ -296,7 +295,7 @@ def _prefix(ctx: Context, node: Node, wire: Wire, start: int, cut: Cut, ranges: 
         stop = start + cut.step * (count - 1) + 1
         _check_count(ctx, node, cut, size, stop, cut.start)
         return first_frames(ctx, node, wire, stop, lambda x: _few(ctx, x, wire, (start, cut, ranges)))
-    ctx.ask.facts[node.outputs[0]] = Prefix(wire, count)
+    ctx.ask.facts[node.outputs[0]] = FirstFrames(wire, count)
     return None
 
 

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, NoReturn
 
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Final, Static, Varying, deferred, emitted
+from pulsify.analysis.facts import Awaited, Deferred, Static, Varying, deferred, emitted
 from pulsify.analysis.proof.numbers import length_of, numbers, same_series
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.series import Series, Unsure
+from pulsify.trace.evaluate import measures
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
     from pulsify.plan.context import Context
 
 COUNTED = (1 << 31) - 1  # no number of a clock is larger
+THE_LENGTH = Awaited(Length(), None)
 
 
 def at_end(ctx: Context, name: str) -> Static:
@@ -33,7 +34,7 @@ def at_end(ctx: Context, name: str) -> Static:
     if node is not None and not whole and not any(ctx.ask.time_axes(i) for i in node.inputs if i):
         return _copied(ctx, node, name)
     try:
-        return Static(_counted(ctx, node, name), Final(None))
+        return Static(_counted(ctx, node, name), (THE_LENGTH,))
     except NotStreamable:
         if node is None or not whole or any(ctx.ask.time_axes(i) for i in node.inputs if i):
             raise
@@ -51,7 +52,7 @@ def told(ctx: Context, name: str) -> Length | None:
 
 def _copied(ctx: Context, node: Node, name: str) -> Static:
     """As the model works it out, from numbers that are known when the stream has ended."""
-    if traits(node.op, node.domain).sizes or node.body is not None:
+    if measures(node) or node.body is not None:
         _refuse(node, name)
     inputs: list[Deferred | None] = []
     for i in node.inputs:
@@ -59,7 +60,7 @@ def _copied(ctx: Context, node: Node, name: str) -> Static:
         if isinstance(fact, Varying):
             fact = at_end(ctx, i)
         if isinstance(fact, Static):
-            inputs.append(fact.made)
+            inputs.append(fact.recipe)
         elif fact is None:
             inputs.append(None)
         else:
@@ -70,7 +71,7 @@ def _copied(ctx: Context, node: Node, name: str) -> Static:
         made = ctx.builder.ops(node.op, given, node.attrs, outputs=count, domain=node.domain)
         return made[list(node.outputs).index(name)]
 
-    return Static(deferred(make, *inputs), Final(None))
+    return Static(deferred(make, *inputs), (THE_LENGTH,))
 
 
 def _refuse(node: Node, name: str) -> NoReturn:

@@ -154,7 +154,7 @@ def enough(ctx: Context, node: Node, looked: Seen) -> int:
         if isinstance(ctx.ask.options.unbounded, int):
             return 0  # so many frames are kept, whatever the mask says
         if ctx.ask.options.proof != "sampled":
-            uncertain(ctx.ask, node, getattr(problem, "value", what), problem)
+            uncertain(ctx.ask, node, problem.value or what, problem)
         ctx.ask.ledger.sampled[what] = str(problem)
         return 0
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, First, Layout, Mirror, Window, Wire, deferred
+from pulsify.analysis.facts import Awaited, Deferred, Layout, Mirror, Window, Wire, deferred
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.reach import Reach, shift
@@ -74,16 +74,16 @@ def waits(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Wind
     return not ctx.started
 
 
-def after_first(ctx: Context, first: Sequence[First], p: int, end: int) -> int:
+def after_first(ctx: Context, first: Sequence[Awaited], p: int, end: int) -> int:
     """The end of windows whose frames are made of first frames, too: frame 0 comes when those are there.
 
-    pulse      0    1    2            two pulses until the latch is right
+    pulse      0    1    2            two pulses until they are there
     window   ) .    .  [ 0 ...        frame 0 comes with the third: end <= -p
     """
-    for latch in first:
-        if latch.pulse > 0:
-            ctx.waited.append(latch.over)
-            end = end if ctx.started else min(end, -(latch.pulse - 1) * p)
+    for frames in first:
+        if frames.pulse > 0:
+            ctx.waited.append(frames.over)
+            end = end if ctx.started else min(end, -(frames.pulse - 1) * p)
     return end
 
 
@@ -239,7 +239,7 @@ def bounded_wire(ctx: Context, wire: Wire) -> Wire:
             first = Window(own.p, wire.known, own.start)
             begun = _constant(ctx, wire, first, Fill(), starts=False, ends=True)
         name = f"{wire.name}#bounded"
-        ctx.bounded[wire.name] = ctx.filed(name, wire, value, own, clean=True, begun=begun)
+        ctx.bounded[wire.name] = ctx.file_variant(name, wire, value, own, clean=True, begun=begun)
     return ctx.bounded[wire.name]
 
 

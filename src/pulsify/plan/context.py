@@ -99,7 +99,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
-    trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for who wants to know
+    trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for diagnostics
 
     @property
     def builder(self) -> Builder:
@@ -157,7 +157,7 @@ class Context:
         """The end of wires of which p frames come; those of an opening hold no more than the pulses they stand for."""
         return min([end, *(self.then[n].end + p - self.then[n].p for n in names if n in self.then)])
 
-    def made(
+    def file_wire(
         self,
         name: str,
         node: str,
@@ -197,7 +197,7 @@ class Context:
             check_growing(stored, window)
         return Deferred(lambda: self._emission.buffers[stored.name].take(window), ((stored.name, window),), fixed=False)
 
-    def filed(
+    def file_variant(
         self,
         name: str,
         like: Wire,

@@ -35,9 +35,8 @@ from pulsify.analysis.proof.values import known_at
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.emit.frames import along
-from pulsify.trace.evaluate import Trace
+from pulsify.trace.evaluate import Trace, measures
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array, same
 
@@ -130,7 +129,7 @@ def _without_time(ctx: Context, name: str, node: Node | None) -> Fact:
 
 def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
     """A value that differs with the batch size alone: computed in the streaming graph as the model does."""
-    if traits(node.op, node.domain).sizes:
+    if measures(node):
         return Static(_shape(ctx, node))
     if one_number(ctx.ask, name):
         number, sizes = ctx.ask.traces.runs[0][name].array.reshape(-1)[:1], ctx.ask.sizes_static(name)
@@ -156,7 +155,7 @@ def _per_batch(ctx: Context, node: Node, name: str) -> Fact:
                 )  # fmt: skip
             fact = _per_batch(ctx, producer, i)
             assert isinstance(fact, Static)
-            inputs.append(fact.made)
+            inputs.append(fact.recipe)
 
     def make() -> ir.Value:
         given, count = [emitted(i) for i in inputs], len(node.outputs)

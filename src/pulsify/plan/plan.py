@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Final, First, Layout, Static, Window, Wire, deferred_all
+from pulsify.analysis.facts import Awaited, Deferred, Layout, Static, Window, Wire, deferred_all
 from pulsify.analysis.proof.numbers import as_expected, follower, in_frames, require_as_many, same_series
 from pulsify.core.boundary import processing
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
+from pulsify.core.length import constant as constant_length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Unsure, aligned, compare, constant, multiply, subtract
 from pulsify.plan.boundary import Fill, after_first, fill, first_shown, mirrored_wire, overrun, waits
+from pulsify.plan.constant_prefix import at_least, fits, holds
 from pulsify.plan.context import Context, PlannedRead, Step
 from pulsify.plan.known_facts import constant_wire
-from pulsify.plan.known_start import at_least, fits, holds
 from pulsify.plan.trail import Trail, look
 
 
@@ -102,16 +103,16 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
             if name and layout is not None:
                 ctx.ask.facts[name] = constant_wire(ctx, name, frame, layout)
         return
-    latches = _latches(ctx, node, plan)
+    early = _first_frames(ctx, node, plan)
     if all(r.wire.end is None for r in plan.reads):
         if plan.exact:  # such frames are made anew for whoever reads them, a state is carried once
             ctx.ask.refuse(
                 node, "it carries a state over frames that no input has a part in",
                 "add the frames of an input times zero to what it reads",
             )  # fmt: skip
-        _file_formula(ctx, node, plan, _known_end(ctx, plan), first=latches)
+        _file_formula(ctx, node, plan, _known_end(ctx, plan), waits=early)
         return
-    if not latches and _before_mirror(plan):
+    if not early and _before_mirror(plan):
         _file_mirrored(ctx, node, plan)
         return
     length = plan.length
@@ -128,11 +129,11 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
             check_known(ctx, node, read.wire, length, {r.wire.layout.outer[0] for r in plan.reads})
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
     end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
-    end = ctx.ends_by(after_first(ctx, latches, p, end), p, node.outputs)
+    end = ctx.ends_by(after_first(ctx, early, p, end), p, node.outputs)
     known, ready = _known_frames(ctx, node, plan, Window(p, 0, end)), end
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
-    trail = _trail(ctx, plan, Window(p, end - p, end), bool(latches), ready)
+    trail = _trail(ctx, plan, Window(p, end - p, end), bool(early), ready)
     ctx.trails.update((name, trail) for name in node.outputs if name)
     window = Window(p, end - p if plan.exact else min(end - p, known), end)
     if plan.copies:
@@ -149,7 +150,7 @@ def _add_step(ctx: Context, node: Node, plan: Plan, length: Length, window: Wind
     stored, kept = [], list[Deferred]()
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None:
-            stored.append(ctx.made(name, node.name, value, layout, length, window, known, start))
+            stored.append(ctx.file_wire(name, node.name, value, layout, length, window, known, start))
         elif name and plan.whole is not None:
             ctx.ask.facts[name] = _whole(node, plan.whole, value, length, window)
             kept.append(value)
@@ -167,11 +168,8 @@ def _planned_reads(plan: Plan, window: Window) -> tuple[PlannedRead, ...]:
 
 def _whole(node: Node, made: Whole, value: Deferred, length: Length, window: Window) -> Static:
     """A value that waits for frames: the first ones, or all of them."""
-    if made.count is not None:
-        return Static(value, first=(First(made.count, window),))
-    others = [w for s in made.beside if s.final is not None for w in s.final.waits]
-    first = tuple(dict.fromkeys(w for s in made.beside for w in s.first))
-    return Static(value, Final(node, tuple(dict.fromkeys([(length, window), *others]))), first)
+    own = Awaited(length if made.count is None else constant_length(made.count), window, node)
+    return Static(value, tuple(dict.fromkeys([own, *(w for s in made.beside for w in s.waits)])))
 
 
 def _alike(plan: Plan) -> bool:
@@ -181,7 +179,7 @@ def _alike(plan: Plan) -> bool:
         r.wire.constant_frame is not None
         and r.wire.length is None
         and r.wire.end is None
-        and not r.wire.first
+        and not r.wire.waits
         and r.reach == POINTWISE
         and r.fill is None
         for r in plan.reads
@@ -192,7 +190,7 @@ def _layouts(plan: Plan) -> list[Layout]:
     return [layout for layout in plan.layouts if layout is not None]
 
 
-def _trail(ctx: Context, plan: Plan, window: Window, latches: bool, ready: int) -> Trail:
+def _trail(ctx: Context, plan: Plan, window: Window, early: bool, ready: int) -> Trail:
     """What it reads, and what its windows wait for. ready: where they would end but for the stream's first frames."""
     reads = [r for r in plan.reads if r.wire.end is not None]
     ends = [r.reach.latest_end(r.wire.end) for r in reads if r.wire.end is not None]
@@ -203,17 +201,16 @@ def _trail(ctx: Context, plan: Plan, window: Window, latches: bool, ready: int) 
         why = "ahead"
     elif window.end < ready:
         why = "start"
-    elif latches and window.end < min(window.p, plan.length.latest_end(ctx.pulse)):
+    elif early and window.end < min(window.p, plan.length.latest_end(ctx.pulse)):
         why = "first"
     looks = tuple(look(r.wire.name, r.reach, plan.exact) for r in reads)
-    return Trail(window.p, window.end, looks, after, why, latches)
+    return Trail(window.p, window.end, looks, after, why, early)
 
 
-def _latches(ctx: Context, node: Node, plan: Plan) -> tuple[First, ...]:
+def _first_frames(ctx: Context, node: Node, plan: Plan) -> tuple[Awaited, ...]:
     """First frames of the stream that it reads as values."""
-    statics = [f for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
-    found = [w for r in plan.reads for w in r.wire.first] + [w for f in statics for w in f.first]
-    return tuple(dict.fromkeys(found))
+    beside = [w for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static) for w in f.early]
+    return tuple(dict.fromkeys([*(w for r in plan.reads for w in r.wire.waits), *beside]))
 
 
 def _apart(plan: Plan, window: Window) -> tuple[Window, Window | None]:
@@ -247,7 +244,7 @@ def _independent(ctx: Context, node: Node, plan: Plan, window: Window) -> bool:
 
 def _beside(ctx: Context, node: Node) -> list[Deferred]:
     """The values without time that a node reads."""
-    return [f.made for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
+    return [f.recipe for n in node.reads if isinstance(f := ctx.ask.facts.get(n), Static)]
 
 
 def _known_of(read: Read) -> int:
@@ -320,7 +317,7 @@ def _file_mirrored(ctx: Context, node: Node, plan: Plan) -> None:
     for name, layout, value, start in zip(node.outputs, plan.layouts, values, begun, strict=False):
         if name and layout is not None:
             like = replace(source, name=name, layout=layout, dtype=ctx.ask.dtype(name), known=known)
-            inner = ctx.filed(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
+            inner = ctx.file_variant(f"{name}#source", like, value, window, offset=mirror.before, begun=start)
             ctx.trails[inner.name] = Trail(window.p, window.end, (look(source.name),), source.name)
             ctx.ask.facts[name] = mirrored_wire(ctx, name, inner, mirror.before, mirror.after, mirror.mode, plan.length)
 
@@ -371,7 +368,7 @@ def made_in(ctx: Context, node: Node, plan: Plan, values: Sequence[Deferred], wi
 
 
 def _file_formula(
-    ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0, first: tuple[First, ...] = ()
+    ctx: Context, node: Node, plan: Plan, end: int | None = None, known: int = 0, waits: tuple[Awaited, ...] = ()
 ) -> None:
     """The node is emitted anew for whatever window is read.
 
@@ -397,7 +394,7 @@ def _file_formula(
             ctx.formulas[name] = _planned_reads(plan, Window(1, 0, 1))
             ctx.ask.facts[name] = Wire(
                 name, layout, dtype, plan.length, end, take(i), clean, table_rows=rows, copies=plan.copies,
-                known=known, first=first,
+                known=known, waits=waits,
             )  # fmt: skip
 
 
@@ -413,4 +410,4 @@ def settled(ctx: Context, node: Node, wire: Wire) -> Wire:
     plan = Plan((Read(wire),), (wire.layout,), wire.length, lambda values, window: (values[0],))
     window, first = _apart(plan, _own_window(ctx, wire, wire.known))
     begun = _values(ctx, node, plan, first)[0] if first is not None else None
-    return ctx.filed(name, wire, _values(ctx, node, plan, window)[0], window, begun=begun)
+    return ctx.file_variant(name, wire, _values(ctx, node, plan, window)[0], window, begun=begun)

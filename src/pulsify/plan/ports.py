@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from pulsify.analysis.facts import Deferred, Late, Layout, Prefix, Static, Varying, Window, Wire, deferred
+from pulsify.analysis.facts import Deferred, FirstFrames, Late, Layout, Static, Varying, Window, Wire, deferred
 from pulsify.analysis.proof.batches import by_streams
 from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.core.errors import NotStreamable
-from pulsify.core.length import Length, constant
+from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
 from pulsify.core.refusal import Kind
 from pulsify.core.spec import Input, Output
@@ -41,7 +41,7 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
         value = _input(ctx, port.name, port.dtype, dims)
         layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, 0, p)
         ctx.trails[port.name] = Trail(p, p)
-        stored = ctx.made(port.name, port.name, value, layout, Length().then(per), window)
+        stored = ctx.file_wire(port.name, port.name, value, layout, Length().then(per), window)
         ctx.add(Step(port.name, window, (value,), (stored,), (port.name,)))
 
 
@@ -76,14 +76,14 @@ def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
         awaited = _awaited(ctx, fact)
         if awaited is not None:
             length, window = awaited
-            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.made
-        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.made
+            return Output(name, None, Fraction(0), window.p - window.end, window.p, dtype, dims, length), fact.recipe
+        return Output(name, None, Fraction(0), 0, 0, dtype, dims, Length()), fact.recipe
     if isinstance(fact, Varying):
         return _length_output(ctx, name)
     assert node is not None
-    if isinstance(fact, Prefix) and not fact.bare and fact.wire.length is not None:
+    if isinstance(fact, FirstFrames) and not fact.bare and fact.wire.length is not None:
         return _stream_output(ctx, name, _cut_short(fact, name))
-    if isinstance(fact, (Prefix, Late)):
+    if isinstance(fact, (FirstFrames, Late)):
         ctx.ask.operand(node, name)  # a value from here on, or refused
         return output(ctx, name)
     times = ctx.ask.time_axes(name)
@@ -99,7 +99,7 @@ def output(ctx: Context, name: str) -> tuple[Output, Deferred]:
     ctx.ask.refuse(node, f"output '{name}' is no stream", "give out what is made of it", kind=Kind.AXES)
 
 
-def _cut_short(fact: Prefix, name: str) -> Wire:
+def _cut_short(fact: FirstFrames, name: str) -> Wire:
     """The first frames of a stream as a stream that ends there (or before, if there are fewer)."""
     length = fact.wire.length
     assert length is not None
@@ -131,7 +131,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, Deferre
         length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
     end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
-    end = after_first(ctx, wire.first, p, end)
+    end = after_first(ctx, wire.waits, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1
     window = Window(p, end - p, end)
@@ -173,7 +173,7 @@ def _length_output(ctx: Context, name: str) -> tuple[Output, Deferred]:
         value = _with_streams(ctx, name, streams, own)
         return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, Length()), value
     length = told(ctx, name) or Length()
-    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).made
+    return Output(name, None, Fraction(0), 0, 0, dtype.numpy(), dims, length), at_end(ctx, name).recipe
 
 
 def _with_streams(ctx: Context, name: str, streams: list[int], own: tuple[int, ...]) -> Deferred:
@@ -209,8 +209,7 @@ def _awaited(ctx: Context, fact: Static) -> tuple[Length, Window] | None:
 
     Of several wires, the stream's own frames with a delay that is enough for all of them.
     """
-    waits = [] if fact.final is None else list(fact.final.waits)
-    waits += [(constant(f.count), f.window) for f in fact.first]
+    waits = [(w.length, w.window) for w in fact.waits if w.window is not None]
     if len(waits) <= 1:
         return waits[0] if waits else None
     delay = max(_behind(ctx, length, window) for length, window in waits)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pulsify.analysis.facts import Window, Wire
+from pulsify.analysis.facts import Layout, Static, Window, Wire
 from pulsify.convert.pulses import Planned
 from pulsify.core.reach import Reach
 from pulsify.emit.buffer import history_of, others
@@ -52,13 +52,13 @@ def _anew(ctx: Context, wire: Wire) -> Iterator[str]:
     if wire.mirror is not None:
         mirror = wire.mirror
         before, after = f"{mirror.before} in front", f"{mirror.after} behind"
-        yield f"{wire.name} = {operator}, shows frames of {mirror.source.name} again: {before}, {after}"
+        yield f"{_shaped(wire)} = {operator}, shows frames of {mirror.source.name} again: {before}, {after}"
     elif wire.constant_frame is not None:
-        yield f"{wire.name} = {operator}, the same at every frame"
+        yield f"{_shaped(wire)} = {operator}, the same at every frame"
     elif wire.end is None:
-        yield f"{wire.name} = {operator}, by position"
+        yield f"{_shaped(wire)} = {operator}, by position"
     else:
-        yield f"{wire.name} = {operator}, a copy, up to frame {wire.end} of a pulse"
+        yield f"{_shaped(wire)} = {operator}, a copy, up to frame {wire.end} of a pulse"
         yield from (f"    {_frames(r, '')}" for r in ctx.formulas.get(wire.name, ()))
 
 
@@ -72,10 +72,15 @@ def _operator(ctx: Context, name: str) -> str:
 def _step(ctx: Context, step: Step) -> Iterator[str]:
     if not step.outputs:
         return
-    yield f"{', '.join(step.outputs)} = {_operator(ctx, step.outputs[0])} {_interval(step.window)}{_waits(ctx, step)}"
+    facts = [(name, ctx.ask.facts.get(name)) for name in step.outputs]
+    names = ", ".join(_shaped(f) if isinstance(f, Wire) else name for name, f in facts)
+    yield f"{names} = {_operator(ctx, step.outputs[0])} {_interval(step.window)}{_waits(ctx, step)}"
     yield from (f"    {_frames(r, f' {_interval(r.window)}')}" for r in step.reads)
     if step.exact:
         yield "    carries a state"
+    for name in step.outputs:
+        if isinstance(fact := ctx.ask.facts.get(name), Static):
+            yield f"    {name} is right {_right(fact)}"
     for stored in step.stored:
         windows = ctx.demands.get(stored.name, ())
         if stored.known:
@@ -86,6 +91,26 @@ def _step(ctx: Context, step: Step) -> Iterator[str]:
             yield f"    keeps {past} past frame{'s' * (past > 1)}"
         if any(w.grows for w in others(stored, windows)):
             yield "    keeps all past frames"
+
+
+def _shaped(wire: Wire) -> str:
+    return f"{wire.name} [{', '.join(_sizes(wire.layout))}]"
+
+
+def _sizes(layout: Layout) -> Iterator[str]:
+    for axis, size in enumerate(layout.sizes):
+        if axis == layout.axis:
+            one, other = layout.outer[:2]
+            yield "time" if not layout.folded else f"{one}*time" if one == other else "batch*time"
+        else:
+            yield str(size) if size >= 0 else "batch" if size == -1 else f"{-size}*batch"
+
+
+def _right(value: Static) -> str:
+    """When all is there that a value without time is made of."""
+    last = "when the stream has ended" if value.late else ""
+    first = [f"once {w.length.at(0)} frames have come" for w in value.early]
+    return ", and ".join(filter(None, (last, *first)))
 
 
 def _waits(ctx: Context, step: Step) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.analysis.facts import Fact, Prefix, Static, Varying, Window, Wire
+from pulsify.analysis.facts import Fact, FirstFrames, Static, Varying, Window, Wire
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.bindings import bindings_of
 from pulsify.convert.pulses import Planned, natural, planned, unfitting
@@ -25,7 +25,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose
 from pulsify.trace.roles import settle
 
 SHOWN_ELEMENTS = 8  # known values up to this size are shown
-KINDS = {Static: "static", Varying: "length", Prefix: "latch"}  # of values that are no stream
+KINDS = {Static: "static", Varying: "length", FirstFrames: "latch"}  # of values that are no stream
 
 
 def open_batch(
@@ -163,9 +163,9 @@ def _up_to(tracer: Tracer, name: str) -> Tracer:
 
 
 def _kind(fact: Fact) -> str:
-    if isinstance(fact, Static) and fact.final is not None:
+    if isinstance(fact, Static) and fact.late:
         return "fold"
-    if isinstance(fact, Static) and fact.first:
+    if isinstance(fact, Static) and fact.early:
         return "latch"
     return KINDS.get(type(fact), type(fact).__name__.lower())
 

@@ -21,7 +21,8 @@ from pulsify.runtime import snapshot
 from pulsify.runtime.framer import Framer, Result
 from pulsify.runtime.many import BUSY, FREE, HERE, LANE
 from pulsify.runtime.opening import run_opening
-from pulsify.runtime.session import INTERRUPTED, MEND, MET, flat_memory
+from pulsify.runtime.session import INTERRUPTED, MEND, MET
+from pulsify.runtime.way import flat_memory
 
 if TYPE_CHECKING:
     from pulsify.runtime.pool import Pool

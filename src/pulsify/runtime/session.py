@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
@@ -11,18 +10,19 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 import numpy as np
 from numpy import ndarray
 
-from pulsify.backends.seam import Array, Placement, Stepper, TakesTensors, is_careful, placement_of, takes_tensors
+from pulsify.backends.seam import Array, Placement, Stepper, TakesTensors, placement_of
 from pulsify.core.boundary import converted, foreign, public
 from pulsify.core.chunks import entries
 from pulsify.core.errors import InvalidArgument, InvalidChunk, PulsifyError, SessionBusy, SessionClosed
 from pulsify.core.runner import error_text
-from pulsify.core.spec import Input, Spec, concrete
+from pulsify.core.spec import Spec, concrete
 from pulsify.runtime import snapshot
 from pulsify.runtime.blame import guilty, said
 from pulsify.runtime.framer import Framer, Ports, Result
 from pulsify.runtime.framer import finite as all_finite
 from pulsify.runtime.opening import run_opening
 from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
+from pulsify.runtime.way import moved, way_through
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, which Python itself has from 3.13 on
@@ -39,30 +39,6 @@ MET = "another thread is in this stream: one at a time, or one session per threa
 
 
 NOTHING: Any = object()  # frames were taken, and none come out
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """Straight through a model with one input and one output; flat: what is looked at for numbers not finite.
-
-    frames: of a pulse, which is quicker than to ask the port. name, out: None if no output has frames. alone: it is
-    given out as it is, not in a dict.
-    careful: where the back end looks itself, which is quicker; flat is None then.
-    tensors: the stepper, if it takes them.
-    """
-
-    port: Input
-    frames: int
-    into: Array
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    flat: Array | None
-    name: str | None
-    out: Array | None
-    alone: bool
-    settled: int
-    careful: Callable[[], bool] | None
-    tensors: TakesTensors | None
 
 
 class Session(Generic[Out]):
@@ -93,7 +69,7 @@ class Session(Generic[Out]):
         """first: what runs the opening, where the stream has one."""
         self.spec, self.batch = known.spec, known.batch
         self._open, self._stepper, self._framer, self._first = opened, opened(), framer, first
-        self._way = _way(self._stepper, known, check, not framer.by_name)
+        self._way = way_through(self._stepper, known, check, not framer.by_name)
         self._users: dict[int, int] = {}  # the thread that is in here; setdefault and del are one instruction each
         self._intact = True  # False while frames are on their way: whatever ends a call then leaves it so
         self._why = INTERRUPTED
@@ -216,7 +192,7 @@ class Session(Generic[Out]):
             out.spec, out.batch, out._open, out._first = self.spec, self.batch, self._open, self._first
             out._stepper, out._framer = self._open(), self._framer.fork()
             out._stepper.restore(self._stepper.states(), self._framer.position)
-            out._way = _moved(self._way, out._stepper)
+            out._way = moved(self._way, out._stepper)
             out._users, out._intact, out._why, out._device = {}, True, INTERRUPTED, self._device
             return out
         finally:
@@ -437,50 +413,6 @@ async def _in_turn(chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncIterator[
         else:
             for chunk in entries(chunks):
                 yield chunk
-
-
-def _way(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way | None:
-    direct = known.direct
-    if direct is None:
-        return None
-    port = direct.port
-    into = stepper.inputs[port.name]
-    looked = check and port.dtype.kind == "f"
-    careful = stepper.run_if_finite if looked and is_careful(stepper) else None
-    flat = flat_memory(into) if looked and careful is None else None
-    out = None if direct.output is None else stepper.outputs[direct.output]
-    return Way(
-        port,
-        port.frames,
-        into,
-        into.shape,
-        into.dtype,
-        flat,
-        direct.output,
-        out,
-        alone,
-        direct.settled,
-        careful,
-        stepper if takes_tensors(stepper) else None,
-    )
-
-
-def _moved(way: Way | None, stepper: Stepper) -> Way | None:
-    """The same way through another stepper."""
-    if way is None:
-        return None
-    into = stepper.inputs[way.port.name]
-    flat = None if way.flat is None else flat_memory(into)
-    careful = stepper.run_if_finite if way.careful is not None and is_careful(stepper) else None
-    tensors = stepper if takes_tensors(stepper) else None
-    out = None if way.name is None else stepper.outputs[way.name]
-    return replace(way, into=into, flat=flat, out=out, careful=careful, tensors=tensors)
-
-
-def flat_memory(into: Array) -> Array:
-    """The memory in one row (ports that are rows are seen from the side), or as it is if it does not lie so."""
-    flat = into.reshape(-1) if into.flags.c_contiguous else into[0].T.reshape(-1)
-    return flat if np.shares_memory(flat, into) else into
 
 
 def check_batch(spec: Spec, batch: int | None) -> int:

@@ -50,12 +50,19 @@ def exact(_: Node) -> bool:
     return False
 
 
-MEASURE = Facet[Callable[[Node, tuple[int, ...]], Array]]("measure", "what it says of the shape of its input")
+MEASURE = Facet[Callable[[Node, tuple[int, ...]], Array]](
+    "measure", "what it says of the shape of its input, if it reads no entries of it"
+)
 SHAPED_BY = Facet[ShapedBy]("shape by value", "what else than sizes its shape depends on: values it is given, or data")
 ARRAYS = Facet[Callable[[Node, Inputs], list[Array]]]("arrays", "what it makes of arrays, quicker than by running it")
 DIGITS = Facet[Digits](
     "digits", "whether the last digit of a function shows in its output", lambda t: exact if t.compares else None
 )
+
+
+def measures(node: Node) -> bool:
+    """Does it read how large its input is, and no entries?"""
+    return MEASURE.of(node) is not None
 
 
 def iterations(node: Node, values: Mapping[str, Traced]) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from pulsify.analysis.facts import Deferred, Final, Layout, Prefix, Static, Varying, Window
+from pulsify.analysis.facts import Awaited, Deferred, FirstFrames, Layout, Static, Varying, Window
 from pulsify.analysis.questions import Unclear
 from pulsify.convert.audit import check_states
 from pulsify.core.errors import NotStreamable
@@ -65,8 +65,8 @@ def test_a_layout_takes_exactly_one_time_axis() -> None:
 def test_what_is_no_fixed_value_is_refused_where_one_is_needed(kind: str) -> None:
     ctx = opened(wire_model())
     wire, value = wire_of(ctx, "x"), Deferred(lambda: ctx.builder.ints(1))
-    final = Static(value, Final(made_by(ctx, "y"), ((Length(), Window(4, 0, 4)),)))
-    ctx.ask.facts["v"] = {"wire": wire, "varying": Varying("v"), "final": final, "prefix": Prefix(wire, 2)}[kind]
+    final = Static(value, (Awaited(Length(), Window(4, 0, 4), made_by(ctx, "y")),))
+    ctx.ask.facts["v"] = {"wire": wire, "varying": Varying("v"), "final": final, "prefix": FirstFrames(wire, 2)}[kind]
     reason = {
         "wire": "varies over time", "varying": "depends on the length of the whole stream",
         "final": "known only when the stream has ended", "prefix": "the first frames of the stream",
@@ -109,12 +109,12 @@ def test_a_rate_must_give_whole_frames() -> None:
 def test_a_wire_that_is_filed_is_shared_and_checked() -> None:
     ctx = opened(wire_model())
     value = Deferred(lambda: ctx.builder.ints(1))
-    stored = ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
+    stored = ctx.file_wire("y", "y", value, Layout((1, 1, 0), 2), Length(), Window(4, -1, 3))
     made = wire_of(ctx, "y")
     assert ctx.windows["y"] == stored.window == Window(4, -1, 3) and made.end == 3
     assert not made.clean, "its operator makes frames before the first"
     with pytest.raises(NotStreamable, match="were expected"):
-        ctx.made("y", "y", value, Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
+        ctx.file_wire("y", "y", value, Layout((1, 1, 0), 2), Length().then(2), Window(8, 0, 8))
 
 
 def test_strings_cannot_be_kept() -> None:

@@ -20,7 +20,8 @@ BINARY = {"Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Less", "LessOr
 OF_THEIR_OWN = {
     "Col2Im", "ConstantOfShape", "ConvInteger", "ConvTranspose", "DFT", "DepthToSpace", "EyeLike", "Gemm",
     "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Loop", "MatMulInteger", "NonZero", "OneHot", "QLinearConv",
-    "QLinearMatMul", "Range", "Scan", "ScatterElements", "ScatterND", "TensorScatter",
+    "QLinearMatMul", "Range", "Scan", "ScatterElements", "ScatterND", "Shape", "Size",
+    "TensorScatter",
 }  # fmt: skip
 
 

@@ -1,13 +1,14 @@
-"""The Fold: each real frame once, whatever lies around the stream; the Latch: the first frames, kept."""
+"""The Fold: each real frame once, whatever lies around the stream; first frames are kept."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pulsify.analysis.facts import First, Window
-from pulsify.emit.fold import DOUBLE, Fold, neutral
-from pulsify.emit.latch import latch
+from pulsify.analysis.facts import Awaited, Window
+from pulsify.core.length import constant
+from pulsify.emit.fold import DOUBLE, Fold
+from pulsify.ops.fold import extreme, neutral
 from pulsify.plan.boundary import after_first
 from tests.models import frames
 from tests.unit.convert.contexts import Steps, emitting, made_by, opened, wire_model, wire_of, written
@@ -41,8 +42,8 @@ def test_frames_outside_the_stream_count_for_nothing(length: int) -> None:
         "sum": fold.total(
             "sum", fold.reduced("ReduceSum", fold.only(x, wire.layout, wire.dtype, 0), [2]), wire.dtype, sizes
         ),
-        "max": fold.extreme("Max", fold.reduced("ReduceMax", real["Max"], [2]), wire.dtype, sizes)[1],
-        "min": fold.extreme("Min", fold.reduced("ReduceMin", real["Min"], [2]), wire.dtype, sizes)[1],
+        "max": extreme(fold, "Max", fold.reduced("ReduceMax", real["Max"], [2]), wire.dtype, sizes)[1],
+        "min": extreme(fold, "Min", fold.reduced("ReduceMin", real["Min"], [2]), wire.dtype, sizes)[1],
         "count": fold.count(sizes),
         "last": fold.last(x, wire.layout, wire.dtype, 1),
     }
@@ -67,8 +68,10 @@ def test_frames_of_one_window_are_counted_once() -> None:
 def test_first_frames_are_kept(count: int) -> None:
     ctx = emitting(wire_model())
     wire, window = wire_of(ctx, "x"), Window(4, 0, 4)
-    value = latch(ctx, "y", wire, wire.take(window).value, window, count)
-    x, first = frames(1, 1, 16), First(count, window)
+    assert wire.length is not None
+    fold = Fold(ctx, made_by(ctx, "y"), wire.length, window)
+    value = fold.first(wire.take(window).value, wire.layout, wire.dtype, count)
+    x, first = frames(1, 1, 16), Awaited(constant(count), window)
     shown = fed(Steps(ctx, {"out": value}, ctx.carries), x)
     for n in range(first.pulse, 4):
         np.testing.assert_array_equal(shown[n]["out"], x[..., :count])
@@ -78,7 +81,7 @@ def test_first_frames_are_kept(count: int) -> None:
 
 def test_frame_zero_comes_when_first_frames_are_there() -> None:
     ctx = opened(wire_model())
-    early, late = First(3, Window(4, 0, 4)), First(9, Window(4, 0, 4))
+    early, late = (Awaited(constant(n), Window(4, 0, 4)) for n in (3, 9))
     assert after_first(ctx, [early], 4, 4) == 4 and not ctx.waited, "at the first pulse anyway"
     assert late.pulse == 2 and after_first(ctx, [early, late], 4, 4) == -4
     (over,) = ctx.waited

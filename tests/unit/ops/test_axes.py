@@ -51,7 +51,7 @@ FOLDS = {op for op in OPS if op.startswith(("Reduce", "Arg", "TopK"))}
 def test_along_time_it_is_a_fold(op: str, axis: int) -> None:
     ctx = converting(one(*along(op, axis)))
     fact = ctx.ask.facts["y"]
-    assert isinstance(fact, Static) and fact.final is not None and fact.final.node is made_by(ctx, "y")
+    assert isinstance(fact, Static) and fact.late and fact.last_seen_by is made_by(ctx, "y")
     assert {c.kind for c in emit(ctx).carries} == {"fold"}
 
 
@@ -65,7 +65,7 @@ def test_along_time_it_is_refused(op: str, axis: int) -> None:
 
 def test_reducing_over_all_axes_reduces_over_time() -> None:
     fact = converting(one(node("ReduceSum", "x", "y"), {}, {})).ask.facts["y"]
-    assert isinstance(fact, Static) and fact.final is not None
+    assert isinstance(fact, Static) and fact.late
     _, plan = planned(one(node("ReduceSum", "x", "y", noop_with_empty_axes=1), {}, {}))
     assert plan.reads[0].reach.pointwise, "unless it says that none are named"
 
@@ -140,4 +140,4 @@ def test_products_that_sum_over_time_are_folds(made: onnx.NodeProto) -> None:
     given = {"w": weights(4, 3)} if "w" in made.input else {}
     turn = [node("Transpose", "x", "turned", perm=[0, 2, 1])] if "turned" in made.input else []
     fact = converting(model([*turn, made], {"x": [1, "T", 4]}, ["y"], given)).ask.facts["y"]
-    assert isinstance(fact, Static) and fact.final is not None and fact.final.waits
+    assert isinstance(fact, Static) and fact.late

@@ -47,13 +47,6 @@ def test_frames_in_front_can_be_had_early_and_cost_no_delay() -> None:
     assert wire_of(ctx, "y").known == 3, "they are the same in every stream, and what a buffer begins with"
 
 
-def test_side_by_side_is_frame_by_frame() -> None:
-    ctx, plan = planned(joined("x x", axis=1))
-    assert plan.merges and all(r.reach.pointwise for r in plan.reads)
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 4, 0)
-    assert not ctx.ask.ledger.conditions
-
-
 def test_wires_of_different_lengths_side_by_side_are_required_to_agree() -> None:
     """Every second frame, and a pool of two: the same number if that is even."""
     proto = model(

@@ -67,12 +67,6 @@ def test_a_stream_shorter_than_the_kernel_does_not_exist() -> None:
     assert [c.met(s) for c in ctx.ask.ledger.conditions for s in (4, 5)] == [False, True]
 
 
-def test_only_padded_ones_see_anything_outside() -> None:
-    assert planned(conv(3))[1].reads[0].fill is None
-    padded = planned(conv(3, pads=[1, 1]))[1].reads[0].fill
-    assert padded is not None and (padded.mode, padded.value) == ("constant", 0)
-
-
 def test_quantised_padding_holds_the_zero_point() -> None:
     proto = model(
         [node("ConvInteger", "x w zero", "y", pads=[1, 1])],

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.analysis.facts import Prefix, Static
+from pulsify.analysis.facts import FirstFrames, Static
 from pulsify.core.reach import Reach
 from pulsify.plan.plan import execute
 from tests.models import Array, frames, model, node, run_batch, weights
@@ -97,8 +97,8 @@ def test_frames_found_from_the_end_are_refused() -> None:
 def test_single_frames_from_either_end_are_values(nodes: list[onnx.NodeProto], frames: int) -> None:
     ctx = converting(by_table(nodes))
     fact = ctx.ask.facts["y"]
-    assert isinstance(fact, Static) and (fact.final is None) == (frames > 0)
-    assert [f.count for f in fact.first] == ([frames] if frames > 0 else [])
+    assert isinstance(fact, Static) and (not fact.late) == (frames > 0)
+    assert [w.length.at(0) for w in fact.early] == ([frames] if frames > 0 else [])
     assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == abs(frames)
 
 
@@ -111,14 +111,7 @@ def test_the_first_frame_is_a_value_of_its_own() -> None:
     proto = model([node("Gather", "x n0", "y", axis=2)], {"x": [1, 2, "T"]}, ["y"], {"n0": np.array(0)})
     ctx, plan = asked_rule(proto)
     fact = ctx.ask.facts["y"]
-    assert plan is None and isinstance(fact, Prefix) and fact.bare and fact.count == 1
-
-
-def test_channels_are_chosen_frame_by_frame() -> None:
-    proto = model([node("Gather", "x rows", "y", axis=1)], {"x": [1, 4, "T"]}, ["y"], {"rows": np.array([3, 0])})
-    _, plan = planned(proto)
-    assert plan.reads[0].reach.pointwise
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 2, 0)
+    assert plan is None and isinstance(fact, FirstFrames) and fact.bare and fact.count == 1
 
 
 def test_an_embedding_is_looked_up_frame_by_frame() -> None:

@@ -13,10 +13,10 @@ import pulsify
 
 SOURCE = Path(pulsify.__file__).parent
 OPERATORS = {s.name for s in onnx.defs.get_all_schemas_with_history()} | {"MultiHeadAttention"}
-NAMED_HERE = ("ops/", "emit/", "backends/", "frontend/", "export/", "optimize/", "kernels/")
+NAMED_HERE = ("ops/", "backends/", "frontend/", "export/", "optimize/")  # optimize: rewrites of steps
 TABLES = ("core/by_numpy.py", "core/traits.py")  # what runs without `ops` knows these
 REWRITES = ("serve/detectors.py",)  # takes the graph of one known file apart
-WRITERS = {"op", "ops", "node", "make_node", "Node"}  # calls that write a node: what they write is named there
+WRITERS = {"op", "ops", "node", "make_node", "Node", "reduced"}  # calls that write a node of this name
 PREFIXES = {"startswith", "endswith"}
 
 

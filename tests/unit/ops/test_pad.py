@@ -19,11 +19,9 @@ NUMBERS = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2]), "t
 SIZE = [node("Shape", "x", "dims"), node("Slice", "dims two three", "t")]
 
 
-def pad(before: int, after: int, mode: str = "constant", channels: int = 0, value: float | None = None) -> Any:
-    amounts = {"pads": np.array([0, channels, before, 0, 0, after])}
-    given: dict[str, Any] = amounts if value is None else {**amounts, "value": np.array(value, np.float32)}
-    inputs = "x pads" if value is None else "x pads value"
-    return model([node("Pad", inputs, "y", mode=mode)], {"x": [1, 2, "T"]}, ["y"], given)
+def pad(before: int, after: int, mode: str = "constant") -> onnx.ModelProto:
+    amounts = {"pads": np.array([0, 0, before, 0, 0, after])}
+    return model([node("Pad", "x pads", "y", mode=mode)], {"x": [1, 2, "T"]}, ["y"], amounts)
 
 
 def computed(nodes: list[onnx.NodeProto], pads: str, mode: str = "constant") -> onnx.ModelProto:
@@ -40,17 +38,6 @@ def test_constant_frames_are_a_shift_that_is_filled_in(before: int, after: int) 
     assert plan.reads[0].reach == shift(-before)
     assert plan.reads[0].fill is not None
     check_plan(proto, plan)
-
-
-def test_they_hold_the_value_they_are_told_to() -> None:
-    fill = planned(pad(2, 1, value=1.5))[1].reads[0].fill
-    assert fill is not None and (fill.mode, fill.value) == ("constant", 1.5)
-
-
-def test_channels_alone_are_padded_frame_by_frame() -> None:
-    _, plan = planned(pad(0, 0, channels=3))
-    assert plan.reads[0].reach.pointwise and plan.reads[0].fill is None
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 5, 0)
 
 
 @pytest.mark.parametrize(("mode", "shortest"), [("edge", 1), ("reflect", 4)])

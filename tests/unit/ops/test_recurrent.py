@@ -77,8 +77,8 @@ def test_the_final_state_is_right_once_the_stream_has_ended() -> None:
     ctx, plan = planned(proto)
     execute(ctx, made_by(ctx, "y"), plan)
     last = ctx.ask.facts["last"]
-    assert isinstance(last, Static) and last.final is not None and last.final.waits[0][1] == ctx.windows["y"]
-    steps = Steps(ctx, {"last": last.made})
+    assert isinstance(last, Static) and last.late[0].window == ctx.windows["y"]
+    steps = Steps(ctx, {"last": last.recipe})
     x = frames(6, 1, 3)
     steps.step({"x": x[:4]})
     padded = np.concatenate([x[4:], np.full((2, 1, 3), 9, np.float32)])

@@ -50,7 +50,7 @@ def test_its_last_state_waits_for_the_end() -> None:
     ctx, plan = planned(scan())
     execute(ctx, made_by(ctx, "y"), plan)
     last = ctx.ask.facts["last"]
-    assert isinstance(last, Static) and last.final is not None
+    assert isinstance(last, Static) and last.late
     assert [all(c.met(s) for c in ctx.ask.ledger.conditions) for s in (0, 1)] == [False, True]
 
 

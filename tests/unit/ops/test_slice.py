@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pulsify.analysis.facts import Prefix, Static, Wire
+from pulsify.analysis.facts import FirstFrames, Static, Wire
 from pulsify.convert.emit import emit
 from pulsify.core.reach import Reach, shift
 from tests.models import model, node, weights
@@ -57,16 +57,10 @@ def test_a_cut_that_ends_somewhere_is_capped() -> None:
     assert ctx.ask.ledger.horizon >= 300_000
 
 
-def test_channels_are_cut_frame_by_frame() -> None:
-    _, plan = planned(cut(1, 3, axis=1))
-    assert plan.reads[0].reach.pointwise
-    assert plan.layouts[0] is not None and plan.layouts[0].sizes == (1, 2, 0)
-
-
 def test_the_first_frames_are_a_value_of_their_own() -> None:
     ctx, plan = asked_rule(cut(0, 3))
     fact = ctx.ask.facts["y"]
-    assert plan is None and isinstance(fact, Prefix)
+    assert plan is None and isinstance(fact, FirstFrames)
     assert (fact.count, fact.wire.name) == (3, "x")
 
 
@@ -76,8 +70,8 @@ def test_the_first_frames_are_a_value_of_their_own() -> None:
 def test_a_few_frames_from_either_end_are_values(start: int, stop: int, step: int, frames: int) -> None:
     ctx = converting(cut(start, stop, step=step))
     fact = ctx.ask.facts["y"]
-    assert isinstance(fact, Static) and (fact.final is None) == (start >= 0)
-    assert [f.count for f in fact.first] == ([frames] if start >= 0 else [])
+    assert isinstance(fact, Static) and (not fact.late) == (start >= 0)
+    assert [w.length.at(0) for w in fact.early] == ([frames] if start >= 0 else [])
     assert [c.at_least for c in ctx.ask.ledger.conditions][-1] == frames, "shorter streams have fewer"
     assert [c.kind for c in emit(ctx).carries] == ["latch" if start >= 0 else "fold"]
 
@@ -128,12 +122,6 @@ def split(sizes: list[int] | None, outputs: str = "y z", axis: int = 2, **attrs:
     return model(nodes, {"x": [1, 4, "T"]}, outputs.split(), given, opset=18)
 
 
-def test_a_split_across_time_is_frame_by_frame() -> None:
-    _, plan = planned(split([1, 3], axis=1))
-    assert plan.reads[0].reach.pointwise
-    assert [p.sizes for p in plan.layouts if p] == [(1, 1, 0), (1, 3, 0)]
-
-
 def test_a_split_in_equal_parts_of_the_stream_is_refused() -> None:
     problem = refused(split(None, num_outputs=2))
     assert (problem.op, problem.node) == ("Split", "y")
@@ -150,4 +138,4 @@ def test_a_split_takes_a_first_part_and_the_rest() -> None:
     assert plan is None, "every part is filed by itself"
     z = wire_of(ctx, "z")
     assert z.length is not None and [z.length.at(s) for s in (2, 3, 10)] == [0, 1, 8]
-    assert isinstance(ctx.ask.facts["first"], Prefix)
+    assert isinstance(ctx.ask.facts["first"], FirstFrames)

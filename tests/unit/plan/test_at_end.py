@@ -41,8 +41,8 @@ def test_right_once_the_length_is_known(nodes: list[onnx.NodeProto], value: obje
     for length in (1, 7, 30):
         ctx = opened(proto)
         found = at_end(ctx, "n")
-        assert found.final is not None and found.final.node is None and not found.made.fixed
-        made = Steps(ctx, {"n": found.made}).step({}, length)["n"]
+        assert found.late and found.last_seen_by is None and not found.recipe.fixed
+        made = Steps(ctx, {"n": found.recipe}).step({}, length)["n"]
         assert ctx.clock.absolute
         np.testing.assert_allclose(made.item(), value(length), rtol=1e-6)  # type: ignore[operator]
 

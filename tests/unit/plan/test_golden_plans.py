@@ -20,12 +20,13 @@ from pulsify.analysis.questions import Questions
 from pulsify.convert import pulses
 from pulsify.convert.emit import emit
 from pulsify.emit.builder import Builder
+from pulsify.ops.registry import RULES
 from pulsify.plan.context import Context
 from pulsify.report.plan_text import plan_lines
 from tests.attention.graphs import Case, build
 from tests.attention.masks import Mask
 from tests.attention.test_found import attention
-from tests.models import model, node, weights
+from tests.models import OPSET, model, node, port, weights
 from tests.unit.build import traced
 
 FOLDER = Path(__file__).parent / "golden"
@@ -33,8 +34,8 @@ X = {"x": [1, 2, "T"]}
 FAR = np.array([1 << 40])
 
 
-def chain(*nodes: onnx.NodeProto, dims: Any = None, **constants: Any) -> onnx.ModelProto:
-    return model(list(nodes), dims or X, ["y"], {k: np.asarray(v) for k, v in constants.items()})
+def chain(*nodes: onnx.NodeProto, dims: Any = None, opset: int = OPSET, **constants: Any) -> onnx.ModelProto:
+    return model(list(nodes), dims or X, ["y"], {k: np.asarray(v) for k, v in constants.items()}, opset=opset)
 
 
 def conv(name: str, given: str, size: int = 3, pad: int = 0, stride: int = 1) -> onnx.NodeProto:
@@ -44,6 +45,11 @@ def conv(name: str, given: str, size: int = 3, pad: int = 0, stride: int = 1) ->
 W1, W2, W3 = (weights(2, 2, n) for n in (1, 2, 3))
 POSITIONS = [node("Shape", "x", "dims"), node("Gather", "dims two", "t", axis=0), node("Range", "zero t one", "p"),
              ]  # fmt: skip
+QUANTIZED = {"s": np.float32(0.1), "z": np.uint8(3)}
+BODY = onnx.helper.make_graph(
+    [node("Add", "h f", "s"), node("Tanh", "s", "h2"), node("Identity", "h2", "g")], "body",
+    [port("h", [1, 3]), port("f", [1, 3])], [port("h2", None), port("g", None)],
+)  # fmt: skip
 NUMBERS = {"zero": 0, "one": 1, "two": 2}
 
 MODELS: dict[str, tuple[onnx.ModelProto, int | None, dict[str, Any]]] = {
@@ -52,7 +58,9 @@ MODELS: dict[str, tuple[onnx.ModelProto, int | None, dict[str, Any]]] = {
     "conv_strided": (chain(conv("h", "x", 3, 1, 2), node("Relu", "h", "y"), w3=W3), None, {}),
     "conv_transpose": (chain(node("ConvTranspose", "x w3", "y", strides=[2]), w3=W3), 2, {}),
     "pool": (chain(node("MaxPool", "x", "y", kernel_shape=[3], pads=[1, 1])), 4, {}),
-    "pad_constant": (chain(node("Pad", "x n", "h"), conv("y", "h"), n=[0, 0, 2, 0, 0, 0], w3=W3), 4, {}),
+    "pool_average": (chain(node("AveragePool", "x", "y", kernel_shape=[3], pads=[1, 1], count_include_pad=1)), 4, {}),
+    "pad_constant": (chain(node("Pad", "x n v", "h"), conv("y", "h"), n=[0, 0, 2, 0, 0, 0], v=np.float32(1.5), w3=W3),
+                     4, {}),
     "pad_reflect": (chain(node("Pad", "x n", "h", mode="reflect"), conv("y", "h"), n=[0, 0, 2, 0, 0, 2], w3=W3), 2, {}),
     "slice": (chain(node("Slice", "x a b c", "h"), node("Add", "h h", "y"), a=[3], b=FAR, c=[2]), 4, {}),
     "concat": (chain(node("Concat", "k x k", "y", axis=2), k=weights(1, 2, 2)), 4, {}),
@@ -69,10 +77,35 @@ MODELS: dict[str, tuple[onnx.ModelProto, int | None, dict[str, Any]]] = {
                   2, {}),
     "cumulative": (chain(node("CumSum", "x two", "y"), two=2), 4, {}),
     "fold": (chain(node("ReduceMax", "x", "y", axes=[2], keepdims=0)), 4, {}),
-    "latch": (chain(node("Slice", "x a b c", "h"), node("ReduceSum", "h c", "s"), node("Sub", "x s", "y"),
+    "first_frames": (chain(node("Slice", "x a b c", "h"), node("ReduceSum", "h c", "s"), node("Sub", "x s", "y"),
                     a=[0], b=[6], c=[2]), 4, {}),
     "late": (chain(node("ReduceMean", "x", "m", axes=[2]), node("Sub", "x m", "d"), node("Mul", "d d", "q"),
                    node("ReduceMean", "q", "y", axes=[2])), 4, {}),
+    "axes": (chain(node("Transpose", "x", "t", perm=[0, 2, 1]), node("Softmax", "t", "s", axis=-1),
+                   node("LayerNormalization", "s w2", "n"), node("ReduceMax", "n", "m", axes=[2]),
+                   node("ArgMax", "n", "a", axis=2), node("Cast", "a", "f", to=1), node("Add", "m f", "y"),
+                   w2=weights(2)), 4, {}),
+    "best": (chain(node("TopK", "x two", "y i", axis=2), two=[2]), 4, {}),
+    "matmul": (chain(node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "t w", "y"), w=weights(2, 3)), 4, {}),
+    "matmul_summed": (chain(node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "y")), 4, {}),
+    "quantize": (chain(node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "y"), **QUANTIZED),
+                 4, {}),
+    "scan": (chain(node("Scan", "h0 x", "last y", body=BODY, num_scan_inputs=1), dims={"x": ["T", 1, 3]},
+                   h0=weights(1, 3)), 2, {}),
+    "spectral": (chain(node("STFT", "x two _ size", "y"), dims={"x": [1, "T"]}, two=2, size=4), 4, {}),
+    "gather_nd": (chain(node("GatherND", "x i", "y"), i=[[0, 1]]), 4, {}),
+    "gather_delayed": (chain(*POSITIONS, node("Sub", "p two", "b"), node("Max", "b zero", "i"),
+                             node("Gather", "x i", "y", axis=2), **NUMBERS), 4, {}),
+    "overlap": (chain(node("Shape", "x", "dims"), node("Slice", "dims two three", "t"), node("Sub", "t one", "t1"),
+                      node("Mul", "t1 two", "t2"), node("Add", "t2 four", "size"),
+                      node("Concat", "one size", "s", axis=0), node("Col2Im", "x s k", "y", strides=[1, 2]),
+                      dims={"x": [1, 4, "T"]}, opset=18,
+                      one=[1], two=[2], three=[3], four=[4], k=[1, 4]), 4, {}),
+    "other_axes": (chain(node("Pad", "x n v", "p"), node("Gather", "p i", "g", axis=1),
+                         node("Concat", "x g", "c", axis=1),
+                         node("Slice", "c a b a", "s"), node("Split", "s", "u w", axis=1),
+                         node("Unsqueeze", "u d", "e"), node("Squeeze", "e d", "q"), node("Add", "q w", "y"),
+                         n=[0, 1, 0, 0, 0, 0], v=np.float32(1.5), i=[2, 0], a=[1], b=[3], d=[3]), 4, {}),
     "attention": (attention(-5, 1), 4, {}),
     "attention_chunks": (build(Case(mask=Mask("chunk", 4, left=1))).model, None, {}),
     "attention_grown": (attention(-(1 << 40), 0), 2, {"unbounded": "grow"}),
@@ -118,6 +151,12 @@ def test_nothing_is_asked_or_claimed_while_nodes_are_emitted(name: str, monkeypa
     assert all(value.value.producer() is not None for _, value in plan.outputs) and emission.buffers
 
 
+def test_every_family_of_operators_has_a_plan_here() -> None:
+    operators = {n.op_type for proto, _, _ in MODELS.values() for n in proto.graph.node}
+    families = {entry.family for entry in RULES.values()}
+    assert {RULES[op].family for op in operators & set(RULES)} == families
+
+
 def follows_from(value: ir.Value, allowed: set[ir.Value]) -> bool:
     """Is it made of nothing but constants and what is allowed? A shape is the same whatever the data are."""
     todo, seen = [value], set(allowed)
@@ -140,7 +179,7 @@ def test_what_is_planned_as_fixed_follows_from_constants_and_the_position(name: 
     values = [v for step in ctx.steps for v in step.values]
     for fact in list(ctx.ask.facts.values()):
         if isinstance(fact, Static):
-            values.append(fact.made)
+            values.append(fact.recipe)
         elif isinstance(fact, Wire) and fact.end is None:
             values.append(fact.take(Window(ctx.pulse, 0, ctx.pulse)))
     for value in values:

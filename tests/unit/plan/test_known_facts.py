@@ -29,7 +29,7 @@ def known(*nodes: onnx.NodeProto, batch: int | str = 1) -> onnx.ModelProto:
 def test_a_constant_is_taken_as_it_is() -> None:
     ctx = opened(known(node("Mul", "p n2", "v")))
     fact = ctx.ask.fact("n2")
-    assert isinstance(fact, Static) and fact.made.fixed
+    assert isinstance(fact, Static) and fact.recipe.fixed
     written(ctx)
     assert fact.value.const_value is not None
 
@@ -42,7 +42,7 @@ def test_a_number_that_changes_with_the_length_is_varying() -> None:
 def test_a_number_that_does_not_is_static() -> None:
     ctx = opened(known(node("Sub", "t t", "v")))
     fact = ctx.ask.fact("v")
-    assert isinstance(fact, Static) and fact.made.fixed
+    assert isinstance(fact, Static) and fact.recipe.fixed
     written(ctx)
     assert fact.value.const_value is not None
     assert int(np.asarray(fact.value.const_value.numpy())) == 0
@@ -107,5 +107,5 @@ def test_the_number_of_streams_is_worked_out_in_the_graph() -> None:
     ctx = opened(proto)
     fact = ctx.ask.fact("v")
     assert isinstance(fact, Static)
-    out = Steps(ctx, {"out": fact.made}).step({"x": np.zeros((5, 1, 4), np.float32)})["out"]
+    out = Steps(ctx, {"out": fact.recipe}).step({"x": np.zeros((5, 1, 4), np.float32)})["out"]
     assert fact.value.const_value is None and out.item() == 15

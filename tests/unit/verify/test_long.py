@@ -13,7 +13,7 @@ import pytest
 import pulsify
 from pulsify.core.errors import Mismatch
 from pulsify.core.spec import Proof
-from pulsify.ops import prefix
+from pulsify.ops import cumulative
 from pulsify.report.figures import verified_figures
 from pulsify.verify.check import quick, verify
 from pulsify.verify.distance import Run, Seen
@@ -29,7 +29,7 @@ from tests.unit.specs import a_stream, an_output
 def beside(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any, over: Any) -> Any:
     """A pulse summed up by itself, and what is carried added: right, but it rounds otherwise than batch."""
     b, time = ctx.builder, wire.layout.axis
-    so_far = prefix.carry(ctx, node.name, wire.dtype, sizes, None, window)
+    so_far = cumulative.carry(ctx, node.name, wire.dtype, sizes, None, window)
     out = b.op("Add", b.op("CumSum", x, over.value), so_far.value)
     so_far.keep(b.slice(out, time, window.frames - 1, window.frames))
     return out
@@ -38,7 +38,7 @@ def beside(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any, over
 def leaking(ctx: Any, node: Any, wire: Any, sizes: Any, x: Any, window: Any, over: Any) -> Any:
     """A thousandth of what is carried is lost with every pulse."""
     b, time = ctx.builder, wire.layout.axis
-    so_far = prefix.carry(ctx, node.name, wire.dtype, sizes, None, window)
+    so_far = cumulative.carry(ctx, node.name, wire.dtype, sizes, None, window)
     less = b.op("Mul", so_far.value, b.constant(np.float32(1 - 1e-6)))
     out = b.op("Add", b.op("CumSum", x, over.value), less)
     so_far.keep(b.slice(out, time, window.frames - 1, window.frames))
@@ -221,7 +221,7 @@ def test_a_batch_model_that_computes_well_gets_no_note() -> None:
 
 
 def test_a_stream_that_rounds_otherwise_is_as_near_to_float64_as_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix, "_running", beside)
+    monkeypatch.setattr(cumulative, "_running", beside)
     report = verify(running_variance(), pulsify.stream(running_variance(), 16, verify=False))
     seen = report.outputs["y"]
     assert report.ok and seen.length == 1 << 17 and 1e-4 < seen.error <= seen.tolerance
@@ -231,7 +231,7 @@ def test_a_stream_that_rounds_otherwise_is_as_near_to_float64_as_batch(monkeypat
 
 
 def test_a_stream_that_is_wrong_far_out_is_no_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix, "_running", leaking)
+    monkeypatch.setattr(cumulative, "_running", leaking)
     stream = pulsify.stream(sums([1, 2, "T"]), 16, verify=False)
     with pytest.raises(Mismatch) as caught:
         verify(sums([1, 2, "T"]), stream)

@@ -21,6 +21,7 @@ from pulsify.analysis.questions import Questions
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import Series, Unsure
+from pulsify.trace.evaluate import measures
 from pulsify.trace.one_node import alike
 
 SMALL = 64  # entries of a constant that is told by what it holds
@@ -79,7 +80,7 @@ def _made(ask: Questions, name: str) -> Hashable:
         return (value.dtype, value.dims, value.array.tobytes()) if small else name
     if node is None:
         return name
-    if traits(node.op, node.domain).sizes and not ask.traces.runs[0][node.inputs[0]].known:
+    if measures(node) and not ask.traces.runs[0][node.inputs[0]].known:
         return _operator(node, name), _sizes(ask, node.inputs[0])
     return _operator(node, name), tuple(known_alike(ask, i) if i else -1 for i in node.reads)
 

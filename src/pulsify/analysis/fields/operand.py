@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pulsify.analysis.axes import AxisMap
-from pulsify.analysis.facts import Field, Prefix, Varying, Wire
+from pulsify.analysis.facts import Field, FirstFrames, Varying, Wire
 from pulsify.analysis.proof.claims import Claim, holds_everywhere
 from pulsify.analysis.proof.numbers import (
     SHORT,
@@ -58,7 +58,7 @@ def operand_of(ask: Questions, node: Node, index: int, name: str, mapped: AxisMa
         constant = len(times) == 1 or _same_at_all_lengths(ask, name)
         return Operand(index, name, None if constant else parts(ask, node, name), axes)
     fact = ask.fact(name)
-    if isinstance(fact, (Prefix, Varying)):
+    if isinstance(fact, (FirstFrames, Varying)):
         ask.operand(node, name)  # refuses
     return Operand(index, name, fact if isinstance(fact, (Wire, Field)) else None, axes)
 

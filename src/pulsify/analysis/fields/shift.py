@@ -124,7 +124,7 @@ def rows_shown(ask: Questions, node: Node, origin: Field, moves: Moves, offsets:
         row = rows_of(ask, shift.end).pinned(name, ask.time_axes(name)[0], place)
     except Unsure as problem:
         if place is not None and not _look_alike(ask, name, place):
-            _refuse_changing(getattr(problem, "node", None) or node, str(problem))
+            _refuse_changing(problem.node or node, str(problem))
         if ask.options.proof != "sampled":
             uncertain(ask, node, name, problem)
         ask.ledger.sampled[name] = str(problem)
@@ -323,7 +323,7 @@ def _picked(ask: Questions, moves: Moves) -> float:
 def _end(ask: Questions, node: Node, numbers: list[Series]) -> int:
     """The longest stream that matters: past the end of the model's table batch fails, and the stream goes on alone.
 
-    Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are turned down.
+    Where batch does not fail (a slice that wraps around gives it other rows), streams of such lengths are rejected.
     """
     unit, end = ask.traces.tracer.time.step, longest(ask)
     for s in numbers:

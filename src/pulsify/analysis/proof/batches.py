@@ -70,7 +70,7 @@ def _followed(ask: Questions, first: Trace, other: Trace) -> Follower:
         sizes,
         lambda name, batch: tracer.at(first.length, batch)[name],
         first=lambda name: first[name],
-        _found={n: _filled(first[n], sizes(n)) for n in (*tracer.time.bound, *tracer.time.filled)},
+        _results={n: _filled(first[n], sizes(n)) for n in (*tracer.time.bound, *tracer.time.filled)},
     )
 
 

@@ -18,10 +18,10 @@ from pulsify.analysis.values.follow import LOOKS, Few, Fixed, Value
 from pulsify.analysis.values.sampled import every, sample
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread, exactly, ragged, reps
 from pulsify.lengths.series import LONGEST, Series, TooFar, Unsure
+from pulsify.trace.evaluate import measures
 from pulsify.trace.traced import Array, CannotRun, TooLarge, same
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def holds_everywhere(ask: Questions, claim: Claim) -> bool:
         critical = _critical(ask, claim)
     except Unsure as problem:
         if ask.options.proof != "sampled":
-            uncertain(ask, claim.node, getattr(problem, "value", claim.what), problem)
+            uncertain(ask, claim.node, problem.value or claim.what, problem)
         ask.ledger.sampled[claim.what] = str(problem)
         critical = Critical(sampled_lengths(ask))
     ask.ledger.claims += 1
@@ -147,7 +147,7 @@ def _as_claimed(ask: Questions, claim: Claim, name: str) -> Spread | Fixed | Non
     except Unsure as problem:
         if claim.hidden:
             return None
-        problem.value = name  # type: ignore[attr-defined]
+        problem.value = name
         raise
     ask.ledger.up_to(v.certain, name)
     return v
@@ -166,7 +166,7 @@ def _looked_at(ask: Questions, claim: Claim, by_name: Mapping[str, Spread]) -> C
         _affordable(spreads, [length])
         return Critical([length], names=names)
     low = shortest_taken(ask)
-    if SHORT < low < end - length:  # shorter ones are turned down; all others look like one of as many behind them
+    if SHORT < low < end - length:  # shorter ones are rejected; all others look like one of as many behind them
         length = -(-(length + low) // unit) * unit
         found = distinct(ask, names, length // unit, low)
     else:
@@ -287,7 +287,7 @@ def numbers_behind(ask: Questions, names: list[str]) -> list[Series]:
             found.extend(c for c in value.cells.flat if not c.constant)
             continue
         node = ask.model.producers.get(name)
-        if node is None or traits(node.op, node.domain).sizes:
+        if node is None or measures(node):
             found.append(one.length_itself(ask.traces.tracer.time.step, 1, longest(ask)))
             continue
         todo.extend(node.inputs)

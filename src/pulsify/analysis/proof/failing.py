@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
 FARTHEST = 1 << 22  # lengths: tables are no longer
-MOST_RUNS = 16  # of lengths turned down that are named one by one
+MOST_RUNS = 16  # of rejected lengths that are named one by one
 LOOKS_UP = Facet[Callable[[Follower, "Node"], int | None]](
     "looks up", "of which axis of its first input the second one names entries"
 )
@@ -80,7 +80,7 @@ def _fails(ask: Questions, names: list[str], s: int) -> bool:
     return False
 
 
-def turn_down(ask: Questions) -> None:
+def reject_failing(ask: Questions) -> None:
     """Conditions for all lengths at which batch was found to fail, and that no other condition rules out."""
     if ask.ledger.tables:
         sure = _fails_behind(ask)
@@ -91,7 +91,7 @@ def turn_down(ask: Questions) -> None:
         lengths = found.lengths
         left = lengths[_taken(list(ask.ledger.conditions), lengths)]
         if left.size:
-            _turn_down(ask, found, left)
+            _reject(ask, found, left)
 
 
 def _taken(conditions: list[Condition], lengths: Array) -> Array:
@@ -101,7 +101,7 @@ def _taken(conditions: list[Condition], lengths: Array) -> Array:
     return np.array([all(c.met(int(s)) for c in conditions) for s in lengths], bool)
 
 
-def _turn_down(ask: Questions, found: Failing, lengths: Array) -> None:
+def _reject(ask: Questions, found: Failing, lengths: Array) -> None:
     node, unit, last = found.problem.node, found.unit, len(found.fails)
     tail = found.fails[last - found.period :]
     if not np.array_equal(found.fails[last - 2 * found.period : last - found.period], tail):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-from pulsify.analysis.facts import Field, Prefix, Wire
+from pulsify.analysis.facts import Field, FirstFrames, Wire
 from pulsify.analysis.ledger import shortest_length
 from pulsify.analysis.proof.values import known_at, shaped_at
 from pulsify.analysis.questions import Questions, Undecided
@@ -36,7 +36,7 @@ from pulsify.trace.traced import Array, CannotRun, Traced, unknown
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
 
-SHORT = 64  # streams that are shorter may be turned down where a rule does not hold for them
+SHORT = 64  # streams that are shorter may be rejected where a rule does not hold for them
 T = TypeVar("T")
 ARITHMETIC = "make it of sums, constant multiples, comparisons and positions"
 LATE = 4096  # a model that only takes longer streams than this is looked at no further
@@ -112,7 +112,7 @@ def data_sizes(ask: Questions, name: str) -> tuple[Series, ...]:
     elif isinstance(fact, Field) and fact.lengths is not None:
         for axis, length in fact.lengths.items():
             out[axis] = in_frames(ask, length)
-    elif times or isinstance(fact, Prefix) or (fact is None and name in ask.model.producers):
+    elif times or isinstance(fact, FirstFrames) or (fact is None and name in ask.model.producers):
         return sizes_by_operator(ask, name)  # first frames may be fewer, if the stream has no more
     return tuple(out)
 
@@ -142,10 +142,10 @@ def _lasting(ask: Questions, node: Node) -> bool:
 
 def uncertain(ask: Questions, node: Node | None, name: str, problem: Unsure) -> NoReturn:
     """Refuse what is not certain, naming the node at which the trail is lost."""
-    lost = getattr(problem, "node", node)
+    lost = problem.node or node
     where = f", made by {lost.op} '{lost.name}'" if lost is not None and lost is not node else ""
     far = isinstance(problem, TooFar)
-    arithmetic = getattr(problem, "hint", ARITHMETIC)
+    arithmetic = problem.remedy or ARITHMETIC
     refusal = Undecided(
         f"what '{name}' is follows from the stream's length{where}, and it is not certain at every length: {problem}",
         node=node.name if node else name,
@@ -300,7 +300,7 @@ def same_series(a: Series, b: Series) -> bool:
 
 
 def shortest_taken(ask: Questions) -> int:
-    """Shorter streams are turned down already, or were never declared."""
+    """Shorter streams are rejected already, or were never declared."""
     time = ask.traces.tracer.time
     return max(time.lengths.least, shortest_length(ask.ledger.conditions, time.step))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsify.analysis.facts import Field, Prefix, Static, Wire
+from pulsify.analysis.facts import Field, FirstFrames, Static, Wire
 from pulsify.core.traits import traits
+from pulsify.trace.evaluate import measures
 from pulsify.trace.traced import CannotRun, Traced
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _evaluate(ask: Questions, name: str, s: int) -> Traced:
     if node is None:
         return tracer.inputs(s, ask.traces.runs[0].batch)[name]
     values: dict[str, Traced] = {}
-    shape_only = traits(node.op, node.domain).sizes
+    shape_only = measures(node)
     for i in node.inputs:
         if i:
             values[i] = perhaps_empty(ask, i, s) if shape_only else known_at(ask, i, s)
@@ -49,8 +50,9 @@ def shaped_at(ask: Questions, name: str, s: int) -> Traced:
     if run[name].known:
         return known_at(ask, name, s)
     fact = ask.facts.get(name)
-    shown = isinstance(fact, Prefix) or (isinstance(fact, Static) and fact.first)  # fewer, if the stream has no more
-    if not ask.time_axes(name) and not shown and (fact is not None or name not in ask.model.producers):
+    # a stream may have fewer first frames than that
+    few = isinstance(fact, FirstFrames) or (isinstance(fact, Static) and fact.early)
+    if not ask.time_axes(name) and not few and (fact is not None or name not in ask.model.producers):
         return run[name]
     dims = list(run[name].dims)
     if isinstance(fact, Wire) and fact.length is not None:

@@ -229,6 +229,5 @@ def described(number: Series) -> str:
 
 
 def _at(problem: Unsure, node: Node | None) -> Unsure:
-    if not hasattr(problem, "node"):
-        problem.node = node  # type: ignore[attr-defined]
+    problem.node = problem.node or node
     return problem

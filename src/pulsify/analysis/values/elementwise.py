@@ -14,6 +14,7 @@ from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import Spread
+from pulsify.lengths.affine_products import TINY
 from pulsify.lengths.beyond import LAST
 from pulsify.lengths.curves import Curve, Number, curved
 from pulsify.lengths.indexing import met, moved_axes
@@ -161,7 +162,7 @@ def of_spreads(spreads: list[Spread], sizes: tuple[Series, ...], kind: Function)
     """Any function of values over time; the last of them is what an exponential goes with."""
     rate, x = kind.rate, spreads[-1]
     least = min(rate * e for e in x.range)
-    apart = math.exp(least) if rate and least > math.log(many.TINY) else 0.0
+    apart = math.exp(least) if rate and least > math.log(TINY) else 0.0
     if apart or (
         rate and (x.rises or (x.slope and x.lo == x.hi))
     ):  # nowhere zero, or zero past some place on a line, and not before

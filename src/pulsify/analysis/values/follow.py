@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from pulsify.analysis.values.sides import with_its_sides
 from pulsify.core.facet import Facet
-from pulsify.core.traits import traits
 from pulsify.frontend.model import Model, Node
 from pulsify.lengths import series as one
 from pulsify.lengths.affine_array import EXACT, FAR, ORIGIN, Spread, T, exactly, lowest, pair, within
@@ -26,11 +25,8 @@ from pulsify.lengths.beyond import kept
 from pulsify.lengths.curves import Number
 from pulsify.lengths.float_limits import INT64, OF_SIZE, Drift, beside, common, digits_of, step_of
 from pulsify.lengths.series import Series, Unsure, constant
-from pulsify.trace.traced import CannotRun
-
-if TYPE_CHECKING:
-    from pulsify.trace.evaluate import Evaluator
-    from pulsify.trace.traced import Traced
+from pulsify.trace.evaluate import Evaluator, measures
+from pulsify.trace.traced import CannotRun, Traced
 
 Array = np.ndarray[Any, Any]
 FEW = 64  # numbers that are followed one by one
@@ -77,24 +73,24 @@ class Follower:
     longest: int = one.LONGEST  # no stream is longer
     first: Callable[[str], Traced] = field(kw_only=True)  # what is known of a value at the shortest traced length
     filled: Mapping[str, float] = field(default_factory=dict)  # inputs that are this throughout
-    _found: dict[str, Value | Unsure] = field(default_factory=dict)
+    _results: dict[str, Value | Unsure] = field(default_factory=dict)
 
     def value(self, name: str) -> Value:
         """Raises Unsure, naming the node at which the trail is lost."""
-        if name not in self._found:
+        if name not in self._results:
             try:
-                self._found[name] = self._follow(name)
+                self._results[name] = self._follow(name)
             except Unsure as problem:
-                self._found[name] = problem
-        found = self._found[name]
-        if isinstance(found, Unsure):
-            raise found
-        return found
+                self._results[name] = problem
+        result = self._results[name]
+        if isinstance(result, Unsure):
+            raise result
+        return result
 
     @property
     def followed(self) -> list[Value]:
         """All values that are certain so far."""
-        return [v for v in self._found.values() if not isinstance(v, Unsure)]
+        return [v for v in self._results.values() if not isinstance(v, Unsure)]
 
     def _follow(self, name: str) -> Value:
         if name in self.model.constants:
@@ -109,7 +105,7 @@ class Follower:
         node = self.model.producers.get(name)
         if node is None:
             raise Unsure(f"'{name}' is an input")
-        if traits(node.op, node.domain).sizes:
+        if measures(node):
             return self._settled(node, name, _law(node)(self, node, []))
         inputs = [self.value(i) if i else None for i in node.inputs]
         if all(v is None or isinstance(v, Fixed) for v in inputs):
@@ -119,29 +115,28 @@ class Follower:
         try:
             result = _law(node)(self, node, inputs)
         except Unsure as problem:
-            if not hasattr(problem, "node"):
-                problem.node = node  # type: ignore[attr-defined]
+            problem.node = problem.node or node
             raise
         made = self._settled(node, name, result)
         if isinstance(made, Spread) and len(made.times) > 1:
             made = with_its_sides(node, made, [self.spread(v) for v in inputs if v is not None])
         return made
 
-    def _settled(self, node: Node, name: str, made: Any) -> Value:
-        if isinstance(made, list):
-            made = made[list(node.outputs).index(name)]
+    def _settled(self, node: Node, name: str, result: Any) -> Value:
+        """What a law answered for one of the node's outputs, in the type of that output."""
+        value = result[list(node.outputs).index(name)] if isinstance(result, list) else result
         dtype = self.first(name).dtype
-        beyond = made.beyond if isinstance(made, Spread) else {}
-        if isinstance(made, Spread):
+        beyond = value.beyond if isinstance(value, Spread) else {}
+        if isinstance(value, Spread):
             floating = dtype.is_floating_point()
-            digits = digits_of(dtype) if floating else Drift().digits
-            made = replace(made, floating=floating, drift=replace(made.drift, digits=digits) if floating else Drift())
-        made = _fitting(made, dtype)
-        if isinstance(made, Few) and all(isinstance(c, Series) and c.constant for c in made.cells.flat):
-            array = np.array([c.item for c in made.cells.flat]).reshape(made.dims)
-            limit = min((c.limit for c in made.cells.flat), default=one.LONGEST)
-            return Fixed(name, made.dims, lambda: array.astype(dtype.numpy()), limit)
-        return kept(made, beyond) if isinstance(made, Spread) else made
+            drift = replace(value.drift, digits=digits_of(dtype)) if floating else Drift()
+            value = replace(value, floating=floating, drift=drift)
+        value = _fitting(value, dtype)
+        if isinstance(value, Few) and all(isinstance(c, Series) and c.constant for c in value.cells.flat):
+            array = np.array([c.item for c in value.cells.flat]).reshape(value.dims)
+            limit = min((c.limit for c in value.cells.flat), default=one.LONGEST)
+            return Fixed(name, value.dims, lambda: array.astype(dtype.numpy()), limit)
+        return kept(value, beyond) if isinstance(value, Spread) else value
 
     def sizes_of(self, name: str) -> tuple[Series, ...]:
         if not self.first(name).known:
@@ -212,8 +207,8 @@ class Follower:
         drift = value.drift if value.floating and growth else replace(value.drift, noise=0.0, fuzz=0.0)
         if value.floating and not growth and not drift.none:
             raise Unsure("its rounding never repeats, however long the stream is")
-        made = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
-        return Few(cells_of(made).reshape(dims), value.floating)
+        cells = [Series(c, horizon, growth, self.unit, limit=value.limit, drift=drift).reduced() for c in columns]
+        return Few(cells_of(cells).reshape(dims), value.floating)
 
     def evaluated(self, name: str, length: int) -> Array | None:
         """The entries of a known value at a length; None if the model does not run there.
@@ -241,18 +236,18 @@ def _law(node: Node) -> Rule:
     return law
 
 
-def _fitting(made: Value, dtype: ir.DataType) -> Value:
+def _fitting(value: Value, dtype: ir.DataType) -> Value:
     """Whole numbers run over: certain only for streams that are shorter."""
     if dtype.is_floating_point() or dtype.numpy().kind not in "iu":
-        return made
+        return value
     kind = np.iinfo(dtype.numpy())
     low, high = int(kind.min), min(int(kind.max), INT64)
-    if isinstance(made, Few):
-        cells = [one.fitting(c, low, high) if isinstance(c, Series) else c for c in made.cells.flat]
+    if isinstance(value, Few):
+        cells = [one.fitting(c, low, high) if isinstance(c, Series) else c for c in value.cells.flat]
         if any(not isinstance(c, Series) for c in cells) and dtype != ir.DataType.INT64:
             raise Unsure(f"it may be too large for {dtype.name}")
-        return Few(cells_of(cells).reshape(made.dims), made.floating)
-    return _fitting_spread(made, low, high) if isinstance(made, Spread) else made
+        return Few(cells_of(cells).reshape(value.dims), value.floating)
+    return _fitting_spread(value, low, high) if isinstance(value, Spread) else value
 
 
 def _fitting_spread(v: Spread, low: int, high: int) -> Spread:

@@ -13,6 +13,7 @@ from pulsify.analysis.values.follow import FEW, Few, Fixed, Follower, Value
 from pulsify.core.facet import Facet
 from pulsify.frontend.model import Node
 from pulsify.lengths import affine_array as many
+from pulsify.lengths import affine_products as products
 from pulsify.lengths.affine_array import FAR, ORIGIN, Spread, T, pair
 from pulsify.lengths.indexing import placed
 from pulsify.lengths.series import Series, Unsure
@@ -117,7 +118,7 @@ def taken(
 
 def _counted(v: Spread, axis: int, places: Spread, first: float, step: Fraction) -> Spread:
     """Positions kept as a table: they are what they count."""
-    counted = many.scaled(places, step)
+    counted = products.scaled(places, step)
     steep = sum(float(abs(q)) for q in many.streamwise(places).values())
     until = int((float(v.sizes[axis].item) - many.most(places)) / steep)
     lo, hi = counted.lo + first, counted.hi + first

@@ -1,4 +1,4 @@
-"""The known start: first frames that are the same in every stream, so that nobody has to compute them.
+"""The constant prefix: first frames that are the same in every stream, so they are never computed.
 
 "Pad once in front, then unpadded convolutions": each layer's first frames are made of the padding alone.
 

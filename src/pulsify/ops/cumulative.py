@@ -1,4 +1,4 @@
-"""Prefix operators: every frame holds what has been summed up so far."""
+"""Running sums and products: every frame holds what has been summed up so far."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import pytest
 from pulsify.analysis.facts import Layout, Window
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length, Table
+from pulsify.plan.constant_prefix import at_least, frames_of, holds, wishes
 from pulsify.plan.context import Context
-from pulsify.plan.known_start import at_least, frames_of, holds, wishes
 from pulsify.plan.plan import execute
 from tests.models import model, node, weights
 from tests.unit.convert.contexts import made_by, opened, planned, wire_of
