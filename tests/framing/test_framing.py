@@ -76,7 +76,7 @@ def test_a_stage_of_the_server(name: str) -> None:
 def test_exchanges_of_streams_at_different_places(name: str) -> None:
     case, rng = CASES[name], np.random.default_rng(4)
     ahead = case.pulse * (case.first if case.first > 1 else 0)  # an exchange begins with no opening
-    turns = rng.integers(1, 3, 5).tolist() if name != "table" else [1, 1]
+    turns = [1, 1] if "table" in name else rng.integers(1, 3, 5).tolist()
     listed = [
         (ahead + int(rng.integers(0, 2 * case.pulse)), turns[: rng.integers(1, len(turns) + 1)]) for _ in range(9)
     ]

@@ -27,7 +27,10 @@ Call = dict[str, list[float]] | None
 
 @dataclass(frozen=True)
 class Case:
-    """outputs: lengths, with frames that they are later than they must be. first: pulses of the first call."""
+    """outputs: lengths, with frames that they are later than they must be. first: pulses of the first call.
+
+    phase: frames by which the first pulse begins before the stream.
+    """
 
     pulse: int
     outputs: tuple[tuple[Length, int], ...]
@@ -36,6 +39,7 @@ class Case:
     shortest: int = 1
     step: int = 1
     conditions: tuple[Condition, ...] = ()
+    phase: int = 0
 
     @property
     def stream(self) -> pulsify.Stream:
@@ -44,11 +48,11 @@ class Case:
         return pulsify.Stream(model, spec, opening=opening)
 
 
-def delay(length: Length, pulse: int) -> int:
+def delay(length: Length, pulse: int, phase: int = 0) -> int:
     """The smallest: all frames that come out are there, however soon the stream ends."""
     frames = int(pulse * length.rate)
-    steady = [n * frames - min(length.at(t) for t in range(n * pulse, 9 * pulse)) for n in range(1, 8)]
-    return max(0, *steady) if length.cap is None else 0
+    steady = [n * frames - min(length.at(t) for t in range(n * pulse - phase, 9 * pulse)) for n in range(1, 8)]
+    return max(0, *steady) if length.cap is None else int(phase * length.rate)
 
 
 def _numbering(case: Case, pulses: int) -> tuple[ir.Model, Spec]:
@@ -58,11 +62,14 @@ def _numbering(case: Case, pulses: int) -> tuple[ir.Model, Spec]:
     for i, rate in enumerate(case.rates):
         dims: Dims = ("B", rate * case.pulse * pulses)
         inputs.append(Input(f"x{i}", 1, Fraction(rate), F32, dims))
-        outputs.append(Output(f"echo{i}", 1, Fraction(rate), 0, rate * case.pulse, F32, dims, Length(((rate, 0, 1),))))
+        late = case.phase * rate
+        outputs.append(
+            Output(f"echo{i}", 1, Fraction(rate), late, rate * case.pulse, F32, dims, Length(((rate, 0, 1),)))
+        )
         nodes.append(f"Identity x{i} > echo{i}")
     for i, (length, more) in enumerate(case.outputs):
         frames = int(case.pulse * length.rate)
-        late = delay(length, case.pulse) + more
+        late = delay(length, case.pulse, case.phase) + more
         dims = ("B", frames * pulses)
         outputs.append(Output(f"y{i}", 1, length.rate, late, frames, F32, dims, length))
         constants |= {
@@ -70,7 +77,7 @@ def _numbering(case: Case, pulses: int) -> tuple[ir.Model, Spec]:
             f"begin{i}": np.arange(frames * pulses, dtype=np.float32)[None] - late,
         }
         nodes.append(f"Mul count frames{i} > at{i}; Add at{i} begin{i} > y{i}")
-    outputs.append(Output("last", None, Fraction(1), 0, case.pulse, F32, ("B", 1), Length()))
+    outputs.append(Output("last", None, Fraction(1), case.phase, case.pulse, F32, ("B", 1), Length()))
     ports = {p.name: list(p.dims) for p in inputs} | {"count": ["B", 1]}
     model = graph("; ".join(nodes), ports, " ".join([*(o.name for o in outputs), "new_count"]), constants)
     for value in model.graph.outputs:
@@ -79,7 +86,7 @@ def _numbering(case: Case, pulses: int) -> tuple[ir.Model, Spec]:
     spec = a_stream(
         case.pulse * pulses, batch="B", inputs=tuple(inputs), outputs=tuple(outputs), shortest=case.shortest,
         step=case.step, states=(a_state("count", ("B", 1)),), conditions=case.conditions,
-        opening=case.first if pulses == 1 and case.first > 1 else 0,
+        opening=case.first if pulses == 1 and case.first > 1 else 0, phase=case.phase,
     )  # fmt: skip
     return model, spec
 
@@ -136,6 +143,10 @@ CASES = {
     ),
     "table": Case(2, ((Length(), 3),), conditions=(Condition("t", Length(((1, 0, 2),)), at_most=3),)),
     "opens": Case(2, ((Length(), 0), (Length(), 3), (TWICE, 9), (Length(cap=3), 0)), first=3),
+    "phase": Case(4, ((TWICE, 3), (HALF, 1), (Length(), 0)), rates=(1, 2), phase=3),
+    "phase, ends": Case(3, ((FEWER, 0), (FEWER, 4), (Length(short=(0, 0, 1)), 3), (Length(cap=5), 0)), phase=1),
+    "phase, table": Case(2, ((Length(), 3),), conditions=(Condition("t", Length(), at_most=8),), phase=1),
+    "phase, opens": Case(3, ((Length(), 0), (Length(), 3), (TWICE, 9)), first=3, phase=2),
 }  # fmt: skip
 
 

@@ -13,11 +13,13 @@ class Options:
         unbounded: Attention that looks back to the start: "refuse", "grow", or how many frames to keep.
         proof: What is not certain at every length: "proven" rejects it, "sampled" accepts what a sample shows.
         opening: Whether the first pulses may be a longer call of their own.
+        phase: Whether the first pulse may be shorter than the others, where that makes the latency smaller.
     """
 
     unbounded: str | int = "refuse"
     proof: str = "proven"
     opening: bool = True
+    phase: bool = True
 
 
 DEFAULT = Options()

@@ -15,7 +15,7 @@ from pulsify.api.ports import check_ports
 from pulsify.core.boundary import public
 from pulsify.core.checksum import KEY, matches, stated
 from pulsify.core.errors import InvalidArgument, InvalidModel
-from pulsify.core.spec import FORMAT, OPENING, VERSION, Spec
+from pulsify.core.spec import FORMAT, OPENING, PHASED, VERSION, Spec
 from pulsify.core.weights import PRODUCER, check_places, check_weights, stamps
 
 CHECKS = ("quick", "full")
@@ -105,7 +105,7 @@ def _read(path: Path, full: bool) -> tuple[Stream, str | None]:
 def _was_sealed(model: ir.Model) -> bool:
     """Was it written with a checksum, and lost it? More than one trace must go to pass for an older file."""
     props = model.metadata_props
-    return props.get(VERSION) == FORMAT or KEY in props or model.producer_name == PRODUCER
+    return props.get(VERSION) in (FORMAT, PHASED) or KEY in props or model.producer_name == PRODUCER
 
 
 def _changed(path: Path) -> InvalidModel:

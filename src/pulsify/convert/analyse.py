@@ -48,18 +48,21 @@ def analyse(
     started: bool = False,
     then: Context | None = None,
     scouting: bool = False,
+    phase: int = 0,
 ) -> Analysed:
     """Apply every rule and settle every output; the context then holds the facts and windows of all wires.
 
     started: what the start of the stream shows is not waited for; the first pulses are worth nothing then.
     then: the plan of the pulses that come after this one, which is their opening.
     scouting: to choose a pulse by; claims of attention in chunks are left, and `unproven` says so.
+    phase: the first pulse begins so many frames before the stream.
     """
     problem: Unclear | None = None
     at_least = 4 * pulse if pulse < 4096 else pulse
 
     def look(traces: Traces, nothing_longer: bool) -> Analysed:
         ctx = _opened(tracer, traces, pulse)
+        ctx.phase = phase
         ask, ctx.started = ctx.ask, started
         ask.scouting = scouting
         ctx.then = then.windows if then is not None else {}

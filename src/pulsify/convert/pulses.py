@@ -16,6 +16,7 @@ from pulsify.frontend.model import Node
 from pulsify.plan.constant_prefix import fits
 from pulsify.plan.context import Context, Misaligned, OutOfStep
 from pulsify.plan.opening import leads_to, pulses, sooner
+from pulsify.plan.phase import best_phase
 from pulsify.plan.trail import Course
 from pulsify.trace.lengths import Tracer
 from pulsify.trace.traced import CannotRun
@@ -129,7 +130,7 @@ class Planned:
 
     @property
     def latency(self) -> int:
-        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs)))
+        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs), self.ctx.phase))
 
     def released(self) -> int:
         """The latency; nothing else is wanted of it."""
@@ -145,11 +146,26 @@ def planned(tracer: Tracer, pulse: int, options: Options = DEFAULT) -> Planned:
 
 
 def _planned(tracer: Tracer, plain: Analysed, options: Options) -> Planned:
+    """What was analysed, or the same at another phase where that has a smaller latency."""
+    aligned = _opened(tracer, plain, options)
+    phase = best_phase(aligned.course) if options.phase else 0
+    if not phase:
+        return aligned
+    with suppress(Misaligned, OutOfStep, NotStreamable):
+        shifted = _opened(tracer, analyse(tracer, aligned.ctx.pulse, options, phase=phase), options)
+        if shifted.latency < aligned.latency:
+            aligned.released()
+            return shifted
+        shifted.released()
+    return aligned
+
+
+def _opened(tracer: Tracer, plain: Analysed, options: Options) -> Planned:
     """What was analysed; or a stream that follows an opening, where that brings frames out earlier."""
     ctx, outputs = plain
     if not ctx.waited:
         return Planned(ctx, outputs)
-    then, later = analyse(tracer, ctx.pulse, options, started=True)
+    then, later = analyse(tracer, ctx.pulse, options, started=True, phase=ctx.phase)
     if options.opening and fits(ctx) and sooner(later, outputs):  # its weights are held twice
         first = _opening(tracer, then, later, options)
         if first is not None:
@@ -164,7 +180,7 @@ def _opening(tracer: Tracer, then: Context, later: Outputs, options: Options) ->
     fewest = pulses(then.waited, then.pulse)
     for count in range(fewest, fewest + TRIES) if fewest is not None else ():
         with suppress(Misaligned, OutOfStep, NotStreamable, CannotRun):
-            first, outputs = analyse(tracer, count * then.pulse, options, then=then)
+            first, outputs = analyse(tracer, count * then.pulse, options, then=then, phase=then.phase)
             if leads_to(first, then) and [o.delay for o, _ in outputs] == [o.delay for o, _ in later]:
                 return first, outputs
             first.release()

@@ -61,6 +61,7 @@ def specification(ctx: Context, time: TimeSpec, outputs: Outputs, states: list[S
         length=None if ctx.clock.length is None else str(ctx.clock.length.name),
         unknown_length=counting.unknown,
         position=next((str(s.before.name) for s in states if s.kind == "clock"), None),
+        phase=ctx.phase,
         rebase=counting.rebase,
         source="",
         natural_pulse=None if ctx.ask.ledger.chunks else math.lcm(*ctx.ask.ledger.denominators, 1),

@@ -1,6 +1,6 @@
 """Counting frames: which ones a call of the model takes, which of those it gives are the stream's, and where it ends.
 
-    frames in    | pulse  | pulse  | pulse  | pulse, padded |
+    frames in    | phase, pulse  | pulse  | pulse, padded |
     frames out   delay | frames of the stream ...    | end: what follows is none of its
 
 This is the only place where it is worked out. Sessions, pools and the server use it as it is, exchanges the same rules
@@ -86,15 +86,21 @@ class Out:
 
 @dataclass(frozen=True)
 class Framing:
-    """inputs: frames a pulse. outputs: of none, if they come at the end alone. first: pulses of the first call."""
+    """inputs: frames a pulse. outputs: of none, if they come at the end alone. first: pulses of the first call.
+
+    ahead: by so many frames the first pulse begins before the stream, input by input; they are filler.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[Out, ...]
     first: int = 1
+    ahead: tuple[int, ...] = ()
 
     def pulses(self, received: Sequence[int]) -> int:
         """Pulses that have been computed once so many frames of each input have come."""
-        return computed(min(n // frames for n, frames in zip(received, self.inputs)), self.first)
+        ahead = self.ahead or (0,) * len(self.inputs)
+        whole = min((n + more) // frames for n, more, frames in zip(received, ahead, self.inputs))
+        return computed(whole, self.first)
 
     def needed(self, ends: Sequence[int]) -> int:
         """Pulses after which all frames of all outputs have come out."""
@@ -194,6 +200,18 @@ def whole_pulses(backlogs: Iterable[Backlog]) -> int:
         if (pulses := b.frames // b.pulse) < least:
             least = pulses
     return least
+
+
+def filler_is_zero(dtype: np.dtype[Any]) -> bool:
+    """Is what stands in front of a stream of such frames zero? Whole numbers begin as the first one: see `pad`."""
+    return dtype.kind == "f"
+
+
+def pad_front(array: Array, axis: int, at: int) -> None:
+    """Whole numbers in front of an input's first frame, which is there: that one."""
+    if at and not filler_is_zero(array.dtype):
+        head = (slice(None),) * axis
+        array[(*head, slice(0, at))] = array[(*head, slice(at, at + 1))]
 
 
 def pad(array: Array, axis: int, at: int, padding: float) -> None:

@@ -155,16 +155,16 @@ class Length:
         """Adding this many frames to S adds `period * rate` to the length, exactly."""
         return _period(self)
 
-    def latest_end(self, pulse: int) -> int:
-        """The largest b such that frames below n*p + b exist once (n+1)*pulse frames have come in, for all n.
+    def latest_end(self, pulse: int, phase: int = 0) -> int:
+        """The largest b such that frames below n*p + b exist once (n+1)*pulse - phase frames have come in, for all n.
 
         They must exist however long the stream turns out to be: a number of frames may fall as the stream grows.
         """
         p = self.rate * pulse
         turns = self.period // math.gcd(self.period, pulse)
         steady = replace(self, short=(), floors=frozenset(), cap=None)
-        counts = [int(steady._least(n)) - i * p for i, n in enumerate(range(pulse, turns * pulse + 1, pulse))]
-        short = range(pulse, len(self.short), pulse)  # streams that may end there have no more frames than that
+        counts = [int(steady._least(n)) - i * p for i, n in enumerate(range(pulse - phase, turns * pulse + 1, pulse))]
+        short = range(pulse - phase, len(self.short), pulse)  # streams that may end there have no more frames than that
         counts += [min(self.short[n:]) - i * p for i, n in enumerate(short)]
         return math.floor(min(counts))
 

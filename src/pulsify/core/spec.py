@@ -19,6 +19,7 @@ from pulsify.core.framing import NEVER, Framing, Out
 from pulsify.core.length import Length, Table
 
 FORMAT = "4"  # the file has a checksum
+PHASED = "5"  # pulses begin at a phase, which others would not see
 UNSEALED = ("1", "2", "3")  # without one. 2: tables of lengths are under pulsify.tables. 3: there may be an opening
 VERSION = "pulsify.version"
 OPENING = "pulsify.opening"  # how many pulses come first, as one; in a file also where their graph lies
@@ -90,9 +91,10 @@ class Binding:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: `rate` frames per unit of time, `delay` frames late. axis None: comes out of flush only.
+    """An output: `rate` frames per unit of time. axis None: comes out of flush only.
 
-    delay: that holds once the stream has opened (`Spec.opening`).
+    delay: so many of the first frames that pulses make are not the stream's. That is how many frames it is late, once
+    the stream has opened (`Spec.opening`); where pulses begin at a phase of their own, it is less (`Spec.lateness`).
     delay_after_start: if that is less, there is no opening, and the rest is waited for because of the stream's first
     frames alone, which show later ones (a mirrored pad).
     """
@@ -209,6 +211,7 @@ class Spec:
     natural_pulse: int | None = None  # the one of smallest latency, where it was looked for
     natural_latency: int | None = None  # pulse + delay then, in frames of the stream
     exact_up_to: int | None = None  # longer streams are not the batch model's result (asked for by unbounded=N)
+    phase: int = 0  # the first pulse begins so many frames before the stream: it takes fewer
     opening: int = 0  # so many pulses come first and are one call, of a graph of their own; 0: every call is a pulse
     filled: tuple[Filled, ...] = ()  # masks of the batch model that are bound to ones
     bindings: tuple[Binding, ...] = ()  # all inputs that are bound: to the length, or to ones
@@ -218,18 +221,34 @@ class Spec:
     def framing(self) -> Framing:
         """How its frames are counted."""
         outputs = tuple(o.framing for o in self.outputs)
-        return Framing(tuple(i.frames for i in self.inputs), outputs, self.opening or 1)
+        return Framing(tuple(i.frames for i in self.inputs), outputs, self.opening or 1, self.ahead)
+
+    @property
+    def ahead(self) -> tuple[int, ...]:
+        """Frames of each input that stand in front of the stream, in its first pulse."""
+        return tuple(int(self.phase * i.rate) for i in self.inputs)
+
+    @property
+    def first_call(self) -> int:
+        """Frames of the stream that the first call takes."""
+        return (self.opening or 1) * self.pulse - self.phase
 
     @property
     def latency(self) -> int:
         """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
-        return math.ceil(latency(self.pulse, self.outputs))
+        return math.ceil(latency(self.pulse, self.outputs, self.phase))
+
+    def lateness(self, output: Output) -> Fraction:
+        """How many of its own frames an output comes later than its input, at the end of a pulse."""
+        return lateness(output, self.phase)
 
     def opens(self, then: Spec) -> bool:
         """Are its pulses the first ones of that stream, taken as one, and its states the same?"""
         states = [[(s.name, s.shape, s.dtype) for s in each.states] for each in (self, then)]
         pulses = self.pulse == then.opening * then.pulse and not self.opening
-        same = (self.source, self.length, self.position) == (then.source, then.length, then.position)
+        same = (self.source, self.length, self.position, self.phase) == (
+            then.source, then.length, then.position, then.phase
+        )  # fmt: skip
         return pulses and same and states[0] == states[1]
 
     def after(self, state: str | None) -> str:
@@ -240,7 +259,7 @@ class Spec:
         tables: list[Table] = []
         _plain = partial(plain, tables=tables)
         flat: dict[str, Any] = {
-            "version": FORMAT,
+            "version": PHASED if self.phase else FORMAT,
             "pulse": str(self.pulse),
             "granularity": str(self.granularity),
             "source": self.source,
@@ -275,6 +294,8 @@ class Spec:
             flat["bindings"] = [_plain(b) for b in self.bindings]
         if tables:
             flat["tables"] = [t.to_json() for t in tables]
+        if self.phase:
+            flat["time"]["phase"] = self.phase
         if self.opening:
             flat["opening"] = {"pulses": self.opening}
         return {f"pulsify.{k}": v if isinstance(v, str) else json.dumps(v, sort_keys=True) for k, v in flat.items()}
@@ -284,10 +305,10 @@ class Spec:
         own = {k.removeprefix("pulsify."): v for k, v in props.items() if k.startswith("pulsify.")}
         if "version" not in own:
             raise InvalidModel("this is not a streaming model made by pulsify; make one with `pulsify stream MODEL`")
-        if own["version"] not in (*UNSEALED, FORMAT):
+        if own["version"] not in (*UNSEALED, FORMAT, PHASED):
             raise InvalidModel(
-                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(UNSEALED)} and "
-                f"{FORMAT}; convert the model again"
+                f"this stream has format {own['version']}, this pulsify reads formats {', '.join(UNSEALED)}, {FORMAT} "
+                f"and {PHASED}; convert the model again"
             )
         try:
             return _parse(own)
@@ -327,6 +348,7 @@ def _parse(own: Mapping[str, str]) -> Spec:
         natural_latency=time.get("natural_latency"),
         sample_rate=time.get("sample_rate"),
         exact_up_to=time.get("exact_up_to"),
+        phase=time.get("phase", 0),
         opening=int(json.loads(own.get("opening", "{}")).get("pulses", 0)),
         filled=tuple(Filled(**_typed(Filled, f)) for f in json.loads(own.get("filled", "[]"))),
         bindings=tuple(Binding(**_typed(Binding, b)) for b in json.loads(own.get("bindings", "[]"))),
@@ -376,9 +398,15 @@ def typed(kind: type, data: dict[str, Any], tables: Sequence[Table] = ()) -> dic
     return out
 
 
-def latency(pulse: int, outputs: Iterable[Output]) -> Fraction:
+def latency(pulse: int, outputs: Iterable[Output], phase: int = 0) -> Fraction:
     """Units of the stream's length from a frame to the output it belongs to, at the most: the pulse, and the delay."""
-    return pulse + max((o.delay / o.rate for o in outputs if o.axis is not None and o.rate), default=Fraction(0))
+    late = (lateness(o, phase) / o.rate for o in outputs if o.axis is not None and o.rate)
+    return pulse + max(late, default=Fraction(0))
+
+
+def lateness(output: Output, phase: int) -> Fraction:
+    """How many of its own frames it comes later than its input, with pulses at this phase."""
+    return max(output.delay - phase * output.rate, Fraction(0))
 
 
 def concrete(dims: Dims, batch: int) -> tuple[int, ...]:

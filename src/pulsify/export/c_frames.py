@@ -13,7 +13,7 @@ from pulsify.backends.native.render import SHORT, Source
 from pulsify.backends.native.source import Written
 from pulsify.backends.native.views import C_TYPES
 from pulsify.core.count import expression
-from pulsify.core.framing import computed
+from pulsify.core.framing import computed, filler_is_zero
 from pulsify.core.spec import Input, Output, Spec, concrete
 from pulsify.export import portable
 from pulsify.export.formulas import c_function, c_rules
@@ -85,7 +85,8 @@ def most_frames(spec: Spec, o: Output) -> int:
     period = math.lcm(o.length.period, pulse)
     far = o.length.settled + 2 * period + pulse * (2 + spec.opening + -(-o.delay // max(o.frames, 1)))
     for total in range(1, min(far, LOOKED_AT) + 1):
-        best = max(best, o.length.at(total) - out.given(computed(total // pulse, spec.opening)))
+        done = computed((total + spec.phase) // pulse, spec.opening or 1)
+        best = max(best, o.length.at(total) - out.given(done))
     return best
 
 
@@ -100,6 +101,8 @@ def header(p: Parts) -> str:
     lines += [f"#define {up}_PULSE {spec.pulse} /* frames a step takes */"]
     if p.first:
         lines.append(f"#define {up}_FIRST {p.first.pulse} /* frames the first step takes, the opening */")
+    if spec.phase:
+        lines.append(f"#define {up}_PHASE {spec.phase} /* of those that the first step takes, none of the stream's */")
     lines += [f"#define {up}_INPUTS {len(spec.inputs)}", f"#define {up}_OUTPUTS {len(spec.outputs)}"]
     for i, port in enumerate(spec.inputs):
         lines.append(f"/* input {i}, {port.name}: {shown(port)}, {port.rate} frames a unit of time */")
@@ -230,6 +233,8 @@ def _reset(p: Parts) -> Iterator[str]:
     yield f"{signatures(p)['reset']} {{"
     yield "    memset(s, 0, sizeof *s);"
     yield f"    s->weights = {'weights' if p.apart else f'&{p.name}_data'};"
+    if p.spec.phase:
+        yield f"    s->waiting = {p.upper}_PHASE; /* zeros */"
     if p.spec.length:
         yield f"    {p.place(p.spec.length)} = {p.spec.unknown_length};"
     for i, x in enumerate(p.spec.statics):
@@ -336,6 +341,7 @@ def _push(p: Parts) -> Iterator[str]:
     yield "            return 0;"
     yield "        }"
     yield "    }"
+    yield from (f"    {line}" for line in _front(p))
     given = []
     for i, o in p.timed:
         yield f"    const int has_{i} = {p.has(o)};"
@@ -387,6 +393,7 @@ def _flush(p: Parts) -> Iterator[str]:
     yield "    do {"
     yield f"        const int need = {p.need};"
     yield from _padded(p)
+    yield from (f"        {line}" for line in _front(p))
     outs, ins = [f"s->made_{i}" for i in range(len(spec.outputs))], [f"s->wait_{i}" for i in range(len(spec.inputs))]
     for i, o in p.timed:
         yield f"        const int has_{i} = {p.has(o)};"
@@ -411,6 +418,23 @@ def _flush(p: Parts) -> Iterator[str]:
 def _place(i: int, o: Output, frame: str) -> str:
     """Where a frame is in what the next step makes."""
     return f"(int)frames_place({frame}, s->pulses, {o.frames}, {o.delay}, has_{i})"
+
+
+def _front(p: Parts) -> Iterator[str]:
+    """Whole numbers in front of the stream are the first one, once that is there: they may be indices, or divisors."""
+    whole = [(i, x) for i, x in enumerate(p.spec.inputs) if not filler_is_zero(x.dtype)]
+    if not p.spec.phase or not whole:
+        return
+    yield "if (s->pulses == 0) {"
+    for i, port in whole:
+        lead, _, inner = around(port)
+        times = Fraction(port.rate).numerator
+        room, ahead = f"need * {times}", f"{p.upper}_PHASE * {times}"
+        yield f"    for (int a = 0; a < {lead}; a++)"
+        yield f"        for (int t = 0; t < {ahead}; t++)"
+        to, source = (f"s->wait_{i}[(a * {room} + {at}) * {inner} + c]" for at in ("t", ahead))
+        yield f"            for (int c = 0; c < {inner}; c++) {to} = {source};"
+    yield "}"
 
 
 def _padded(p: Parts) -> Iterator[str]:

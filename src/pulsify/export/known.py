@@ -172,8 +172,8 @@ def _lengths(spec: Spec, since: int) -> list[int]:
     per = max(math.prod(concrete(i.dims, 1)) // p for i in spec.inputs)
     most = max(MOST // max(per, 1), (spec.opening + 4) * p)
     wanted = [spec.shortest, p - 1, p, p + 1, 3 * p + max(p // 2, 1), (since + 3) * p, (since + 4) * p + max(p // 3, 1)]
-    if spec.opening:
-        wanted += [spec.opening * p + n for n in (-1, 0, 1, p + 1)]
+    if spec.opening or spec.phase:
+        wanted += [spec.first_call + n for n in (-1, 0, 1, p + 1)]
     found = []
     for length in wanted:
         length = max(-(-length // step) * step, spec.shortest, 1)

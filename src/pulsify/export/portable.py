@@ -41,8 +41,8 @@ def facts(spec: Spec) -> dict[str, Any]:
         "pulse": spec.pulse,
         "inputs": [
             {"name": i.name, "axis": i.axis, "rate": int(i.rate), "frames": i.frames, "shape": one(i.dims),
-             "dtype": str(i.dtype)}
-            for i in spec.inputs
+             "dtype": str(i.dtype), "ahead": ahead}
+            for i, ahead in zip(spec.inputs, spec.ahead, strict=True)
         ],
         "statics": {s.name: {"shape": one(s.dims), "dtype": str(s.dtype)} for s in spec.statics},
         "outputs": [

@@ -84,6 +84,12 @@ class Sherpa:
             names = [i.name for i in spec.inputs] + [s.name for s in spec.statics], [o.name for o in timed]
             raise _missing(f"one input of features and one output of frames; this stream has {names[0]} and {names[1]}")
         given, out = spec.inputs[0], timed[0]
+        if spec.phase:
+            raise _missing(
+                f"pulses that begin with the stream: the first one of this takes {spec.first_call} of its frames, not "
+                f"{spec.pulse}",
+                "convert it with phase=False",
+            )
         if given.dtype != np.float32 or len(given.dims) != 3 or given.axis not in (1, 2) or given.rate != 1:
             raise _missing(f"features [B, C, T] or [B, T, C] in float32; '{given.name}' is {given.dtype} {given.dims}")
         if out.dtype != np.float32 or len(out.dims) != 3 or out.axis not in (1, 2) or (1 / out.rate).denominator != 1:

@@ -105,14 +105,15 @@ def live_facts(spec: Spec) -> dict[str, Any]:
     """For a model that can run in the audio thread: sound in, sound out, sample by sample as many.
 
     latency: samples from when one comes in to when its own is heard. Blocks of the browser's wait for a pulse to be
-    whole: as long as it takes at the worst.
+    whole: as long as it takes at the worst. Where a block begins in a pulse, at a phase, is the same but for `step`.
     """
     ports: list[Input | Output] = [*spec.inputs, *spec.outputs]
     if len(ports) != 2 or spec.statics or spec.sample_rate is None or not all(map(_sound, ports)):
         return {}
     (output,) = spec.outputs
-    latency = output.delay + spec.pulse - math.gcd(spec.pulse, BLOCK)
-    return {"live": True, "latency": latency, "room": max(most_frames(spec, output), output.frames)}
+    step = math.gcd(spec.pulse, BLOCK)
+    latency = output.delay - spec.phase + spec.pulse - step + spec.phase % step
+    return {"live": True, "latency": max(latency, 0), "room": max(most_frames(spec, output), output.frames)}
 
 
 def _sound(port: Input | Output) -> bool:

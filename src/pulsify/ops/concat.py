@@ -181,7 +181,7 @@ def _on_time(ctx: Context, node: Node, axis: int) -> Plan | None:
 
     ends = [end for p in tail for end in p.ends]
     if after and found.end is None and wire.length is not None:
-        ends.append(wire.length.latest_end(ctx.pulse))  # known frames go on past their end
+        ends.append(ctx.latest_end(wire.length))  # known frames go on past their end
     most = min(ends, default=None)
     return Plan(tuple(reads), (layout,), length, emit, tail=after > 0, most=None if most is None else most + before)
 

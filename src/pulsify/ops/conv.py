@@ -263,7 +263,7 @@ def comes_sooner(ctx: Context, wire: Wire, length: Length, reach: Reach, less: R
     """Can frames be had sooner if they read less? Not those whose existence is what is waited for."""
     if wire.end is None:
         return False
-    exist = length.latest_end(ctx.pulse)
+    exist = ctx.latest_end(length)
     return min(less.latest_end(wire.end), exist) > min(reach.latest_end(wire.end), exist)
 
 

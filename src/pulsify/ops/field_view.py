@@ -83,8 +83,8 @@ def over(ctx: Context, node: Node, field: Operand, value: Wire | None = None) ->
             kind=Kind.ATTENTION,
         )
     ends = (
-        _least(sides[row].end, length.latest_end(ctx.pulse)),
-        _least(sides[col].end, beside.latest_end(ctx.pulse) if value is None else value.end),
+        _least(sides[row].end, ctx.latest_end(length)),
+        _least(sides[col].end, ctx.latest_end(beside) if value is None else value.end),
     )
     return Over(field, row, col, length, beside, ends, value or sides[col].wire)
 

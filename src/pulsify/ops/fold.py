@@ -54,7 +54,7 @@ def over_all(
     known = [measured(ctx.ask, node, w) if w.length is None and w.end is None else w for w in wires]
     length = next(w.length for w in [*(w for w in known if w.end is not None), *known] if w.length is not None)
     if all(w.end is None for w in known):  # any window can be had: the frames of the pulse, those that are sure
-        most = min(ctx.frames(length.rate), length.latest_end(ctx.pulse))
+        most = min(ctx.frames(length.rate), ctx.latest_end(length))
         known = [replace(w, end=most) for w in known]
     ctx.ask.ledger.require(node.name, length, at_least=first or 1)
 

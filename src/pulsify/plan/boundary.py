@@ -151,9 +151,9 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
         wide = Window(window.p, lo - ends * (1 if mode == "edge" else 2), max(hi, latest))
         return _mirrored(ctx, source, Window(window.p, lo, hi), wide, how, before > 0, ends > 0)
 
-    end = None if source.end is None else min(source.end + before, length.latest_end(ctx.pulse))
+    end = None if source.end is None else min(source.end + before, ctx.latest_end(length))
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
-        end = min(source.length.latest_end(ctx.pulse) + before, length.latest_end(ctx.pulse))
+        end = min(ctx.latest_end(source.length) + before, ctx.exist(length))
     if end is not None:
         ctx.trails[name] = Trail(ctx.frames(length.rate), end, (look(source.name, shift(-before)),), source.name)
     mirror = Mirror(source, before, after, mode) if before > 0 else None

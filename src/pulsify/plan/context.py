@@ -80,12 +80,14 @@ class Context:
     """ask: what is known and claimed; emission: the graph, once it is emitted; the rest: what is planned.
 
     builder, clock: of the emission. Planning has none.
+    phase: the first pulse begins so many frames before the stream; it has fewer of its frames by that.
     """
 
     ask: Questions
     pulse: int
     batch: str | None  # the name of the batch size, if that is open
     node_rule: Callable[[Context, Node], None]  # runs the rule of a node and files the facts of its outputs
+    phase: int = 0
     emission: Emission | None = None
     ports: dict[str, tuple[ir.DataType, tuple[int | str, ...]]] = field(default_factory=dict)  # inputs, with their dims
     steps: list[Step] = field(default_factory=list)
@@ -153,6 +155,10 @@ class Context:
             raise Misaligned(rate.denominator)
         return int(p)
 
+    def latest_end(self, length: Length) -> int:
+        """The end of the frames of such a wire that exist however long the stream is, relative to a pulse."""
+        return length.latest_end(self.pulse, self.phase)
+
     def ends_by(self, end: int, p: int, names: Iterable[str]) -> int:
         """The end of wires of which p frames come; those of an opening hold no more than the pulses they stand for."""
         return min([end, *(self.then[n].end + p - self.then[n].p for n in names if n in self.then)])
@@ -167,11 +173,12 @@ class Context:
         window: Window,
         known: int = 0,
         begun: Deferred | None = None,
+        clean: bool = False,
     ) -> Stored:
         """File a wire made by an operator; everyone who reads it shares one buffer, which a step is to store.
 
         known: so many of its first frames are the same in every stream. begun: those from there to the window's start,
-        at pulse 0.
+        at pulse 0. clean: frames before the first are zeros in its own window too.
         """
         check_wire(self.ask.traces, name, node, layout, length)
         if self.ask.dtype(name) == ir.DataType.STRING:
@@ -183,7 +190,7 @@ class Context:
                 hint="stream whole numbers (indices of a vocabulary), and look strings up outside the model",
             )
         self.windows[name] = window
-        clean, dtype = window.start >= 0, self.ask.dtype(name)
+        clean, dtype = clean or window.start >= 0, self.ask.dtype(name)
         stored = Stored(name, node, value, dtype, layout, window, name, known, begun)
         self.ask.facts[name] = Wire(
             name, layout, dtype, length, window.end, partial(self._taken, stored), clean, known=known

@@ -311,7 +311,7 @@ def _ending(ctx: Context, node: Node, name: str, axis: int) -> Wire | None:
         return Deferred(make, fixed=False)
 
     entries = tuple(s if i in others and len(ends) > 1 else layout.sizes[i] for i, s in enumerate(sizes))
-    end = min(n.latest_end(ctx.pulse) for n in lengths)
+    end = min(map(ctx.latest_end, lengths))
     return Wire(name, Layout(entries, axis), ir.DataType.BOOL, own, end, take)
 
 

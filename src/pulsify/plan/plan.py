@@ -128,7 +128,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
         if plan.merges and read.wire.length is None and read.wire.name in ctx.ask.traces.runs[0]:
             check_known(ctx, node, read.wire, length, {r.wire.layout.outer[0] for r in plan.reads})
     end = min(r.reach.latest_end(r.wire.end) for r in plan.reads if r.wire.end is not None)
-    end = min(end, length.latest_end(ctx.pulse), p if plan.exact else end, end if plan.most is None else plan.most)
+    end = min(end, ctx.latest_end(length), p if plan.exact else end, end if plan.most is None else plan.most)
     end = ctx.ends_by(after_first(ctx, early, p, end), p, node.outputs)
     known, ready = _known_frames(ctx, node, plan, Window(p, 0, end)), end
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
@@ -201,7 +201,7 @@ def _trail(ctx: Context, plan: Plan, window: Window, early: bool, ready: int) ->
         why = "ahead"
     elif window.end < ready:
         why = "start"
-    elif early and window.end < min(window.p, plan.length.latest_end(ctx.pulse)):
+    elif early and window.end < min(window.p, ctx.latest_end(plan.length)):
         why = "first"
     looks = tuple(look(r.wire.name, r.reach, plan.exact) for r in reads)
     return Trail(window.p, window.end, looks, after, why, early)
@@ -265,8 +265,8 @@ def _known_end(ctx: Context, plan: Plan) -> int | None:
         if own is None or plan.length is None:
             continue
         if plan.tail or (read.fill is not None and overrun(read.reach, own, plan.length)):
-            ends.append(read.reach.latest_end(own.latest_end(ctx.pulse)))
-    return min([*ends, plan.length.latest_end(ctx.pulse)]) if ends and plan.length is not None else None
+            ends.append(read.reach.latest_end(ctx.latest_end(own)))
+    return min([*ends, ctx.latest_end(plan.length)]) if ends and plan.length is not None else None
 
 
 def check_known(ctx: Context, node: Node, wire: Wire, length: Length, folded: Iterable[int] = ()) -> None:

@@ -13,6 +13,7 @@ from pulsify.analysis.facts import Deferred, FirstFrames, Late, Layout, Static, 
 from pulsify.analysis.proof.batches import by_streams
 from pulsify.analysis.proof.numbers import length_of, numbers, size_length
 from pulsify.core.errors import NotStreamable
+from pulsify.core.framing import filler_is_zero
 from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE
 from pulsify.core.refusal import Kind
@@ -39,9 +40,11 @@ def file_inputs(ctx: Context, time: TimeSpec) -> None:
         p = ctx.frames(Fraction(per))
         dims[axis] = p
         value = _input(ctx, port.name, port.dtype, dims)
-        layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, 0, p)
-        ctx.trails[port.name] = Trail(p, p)
-        stored = ctx.file_wire(port.name, port.name, value, layout, Length().then(per), window)
+        first = ctx.phase * per
+        layout, window = Layout(ctx.ask.sizes(port.name, axis), axis), Window(p, -first, p - first)
+        ctx.trails[port.name] = Trail(p, p - first)
+        zeros = filler_is_zero(ctx.ask.dtype(port.name).numpy())  # what stands in front of the stream
+        stored = ctx.file_wire(port.name, port.name, value, layout, Length().then(per), window, clean=zeros)
         ctx.add(Step(port.name, window, (value,), (stored,), (port.name,)))
 
 
@@ -130,7 +133,7 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, Deferre
         axis = wire.layout.axis
         length = size_length(ctx.ask, node, name, axis)
     p = ctx.frames(length.rate)
-    end = min(p, length.latest_end(ctx.pulse)) if wire.end is None else min(wire.end, p)
+    end = min(p, ctx.latest_end(length)) if wire.end is None else min(wire.end, p)
     end = after_first(ctx, wire.waits, p, end)
     while waits(ctx, wire, POINTWISE, None, Window(p, end - p, end)):
         end -= 1

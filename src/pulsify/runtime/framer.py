@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidLength
-from pulsify.core.framing import NEVER, Backlog, Out, back, left, pad, ready, whole_pulses
+from pulsify.core.framing import NEVER, Backlog, Out, back, left, pad, pad_front, ready, whole_pulses
 from pulsify.core.spec import Condition, Input, Output, Spec, concrete
 from pulsify.runtime.blame import first_stream, said
 
@@ -55,6 +55,7 @@ class Ports:
     shapes: Mapping[str, tuple[int, ...]]
     axes: Mapping[str, int]
     nothing: Mapping[str, Array]
+    filler: Mapping[str, Array]  # what stands in front of a stream, at a phase
     timed: tuple[Timed, ...]
     tables: tuple[Condition, ...]
     direct: Direct | None
@@ -65,11 +66,11 @@ def ports(spec: Spec, batch: int) -> Ports:
         Timed(o.name, o.framing, (slice(None),) * o.axis, o.framing.settled) for o in spec.outputs if o.axis is not None
     )
     tables = tuple(c for c in spec.conditions if c.at_most is not None)
-    direct = None
+    direct, begun = None, spec.opening or int(spec.phase > 0)
     if len(spec.inputs) == 1 and not timed and not tables:
-        direct = Direct(spec.inputs[0], None, spec.opening)
+        direct = Direct(spec.inputs[0], None, begun)
     elif len(spec.inputs) == len(timed) == 1 and not tables and timed[0].out.cap == NEVER:
-        direct = Direct(spec.inputs[0], timed[0].name, max(timed[0].settled, spec.opening))
+        direct = Direct(spec.inputs[0], timed[0].name, max(timed[0].settled, begun))
     shapes = {i.name: concrete(i.dims, batch) for i in spec.inputs}
     return Ports(
         spec,
@@ -78,6 +79,7 @@ def ports(spec: Spec, batch: int) -> Ports:
         shapes,
         {i.name: i.axis for i in spec.inputs},
         {i.name: np.empty(longer(shapes[i.name], i.axis, 0), i.dtype) for i in spec.inputs},
+        {i.name: _filler(shapes[i.name], i, frames) for i, frames in zip(spec.inputs, spec.ahead, strict=True)},
         timed,
         tables,
         direct,
@@ -87,6 +89,10 @@ def ports(spec: Spec, batch: int) -> Ports:
 def longer(shape: tuple[int, ...], axis: int | None, times: int) -> tuple[int, ...]:
     """So many times as long in time."""
     return shape if axis is None or times == 1 else (*shape[:axis], shape[axis] * times, *shape[axis + 1 :])
+
+
+def _filler(shape: tuple[int, ...], port: Input, frames: int) -> Array:
+    return np.zeros((*shape[: port.axis], frames, *shape[port.axis + 1 :]), port.dtype)
 
 
 def _number(padding: object) -> float:
@@ -115,8 +121,10 @@ class Framer:
 
     def reset(self) -> None:
         """Nothing has come yet."""
-        for backlog in self.backlog.values():
+        for name, backlog in self.backlog.items():
             backlog.clear()
+            filler = self._ports.filler[name]
+            backlog.put(filler, filler.shape[backlog.axis])
         self.received = dict.fromkeys(self._ports.axes, 0)
         self.parts: Parts = self.no_parts()  # frames that have come out and were not given out yet
         self.pulses = 0
@@ -244,6 +252,8 @@ class Framer:
         for name, backlog in self.backlog.items():
             frames = backlog.pulse * self.step
             at = backlog.load(inputs[name], frames)
+            if not self.pulses:
+                pad_front(inputs[name], backlog.axis, self._ports.filler[name].shape[backlog.axis])
             if at < frames and padded:
                 pad(inputs[name], backlog.axis, at, self._padding)
 

@@ -102,7 +102,8 @@ class Standing:
         """The lane has its counters again."""
         framer.pulses, framer.rebased = int(self.pulses[slot]), int(self.rebased[slot])
         framer.until = int(self.until[slot])
-        framer.received = {i.name: framer.pulses * i.frames for i in framer.spec.inputs}
+        taken = zip(framer.spec.inputs, framer.spec.ahead, strict=True)
+        framer.received = {i.name: framer.pulses * i.frames - ahead for i, ahead in taken}
         self.held[slot] = LANE
 
     def fetch(self, slot: int, framer: Framer) -> None:
@@ -176,7 +177,7 @@ class Request:
             self._fetch(row, int(slots[row]))
         for condition in self.pool._ports.tables:
             for pulses in np.unique(standing.pulses[slots]).tolist():
-                check_table(condition, (pulses + self.turns) * self.spec.pulse)
+                check_table(condition, (pulses + self.turns) * self.spec.pulse - self.spec.phase)
         for row in np.flatnonzero(standing.pulses[slots] >= standing.until[slots]).tolist():
             slot = int(slots[row])
             lane = self.pool._lane(slot)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,9 +140,8 @@ def _pulse_of(stage: Stage, count: int, clock: Clock) -> tuple[float, float]:
     places = [engine.open() for _ in range(count)]
     try:
         feeds = [_noise(stage, rng) for _ in places]
-        opening = stage.opening
-        if opening:
-            engine.pushes([(p, _noise(stage, rng, opening), False) for p in places])
+        if stage.opening:
+            engine.pushes([(p, _noise(stage, rng, dict(stage.first)), False) for p in places])
         for _ in range(min(engine.settles, LONGEST_START) + 2):  # the first ones also make what is kept
             engine.pulses(places, feeds)
         took = [_timed(lambda: engine.pulses(places, feeds), clock) for _ in range(REPEATS)]
@@ -152,10 +151,10 @@ def _pulse_of(stage: Stage, count: int, clock: Clock) -> tuple[float, float]:
             engine.close(place)
 
 
-def _noise(stage: Stage, rng: np.random.Generator, pulses: int = 1) -> Chunks:
-    return {
-        i.name: (rng.standard_normal(shape_of(i, i.frames * pulses)) * 0.1).astype(i.dtype) for i in stage.spec.inputs
-    }
+def _noise(stage: Stage, rng: np.random.Generator, frames: Mapping[str, int] | None = None) -> Chunks:
+    """So many frames of every input; a pulse, if nothing else is said."""
+    sizes = frames or {i.name: i.frames for i in stage.spec.inputs}
+    return {i.name: (rng.standard_normal(shape_of(i, sizes[i.name])) * 0.1).astype(i.dtype) for i in stage.spec.inputs}
 
 
 def _timed(call: Callable[[], object], clock: Clock) -> float:

@@ -46,7 +46,7 @@ class Seat:
 
     def __init__(self, stage: Stage, owner: Any) -> None:
         self.stage, self.owner, self.closed, self.ended = stage, owner, False, False
-        self.opening = stage.opening  # pulses that the first call takes, until it was made
+        self.opening = stage.opening  # pulses that a first call of its own takes, until it was made
         self.backlog = {n: Backlog(stage.nothing[n], p.axis, p.frames) for n, p in stage.ports.items()}
         self.small = dict.fromkeys(stage.ports, 0)  # messages since small ones were merged
         self.place = stage.engine.open()
@@ -57,7 +57,7 @@ class Seat:
         if frames:
             backlog = self.backlog[name]
             backlog.put(array, frames)
-            if ready(self.backlog.values(), self.opening or 1):
+            if self.has_call():
                 self.stage.ready[self] = None
             elif shared:  # the frames of all others would wait with them
                 backlog.pieces[-1] = array.copy()
@@ -78,6 +78,16 @@ class Seat:
         """No more will come."""
         self.ended = True
         self.stage.ready[self] = None
+
+    def has_call(self) -> bool:
+        """Are all frames of the next call there?"""
+        if not self.opening:
+            return ready(self.backlog.values(), 1)
+        return all(self.backlog[name].frames >= frames for name, frames in self.stage.first)
+
+    def cut_first(self) -> Chunks:
+        """The frames of the first call."""
+        return {name: self.backlog[name].take(frames) for name, frames in self.stage.first}
 
     def pulses(self) -> int:
         """How many whole ones wait."""
@@ -118,7 +128,9 @@ class Stage:
     def __init__(self, engine: Engine) -> None:
         spec = engine.spec
         self.engine, self.spec = engine, spec
-        self.opening = spec.opening
+        self.opening = spec.opening or int(spec.phase > 0)
+        ahead = zip(spec.inputs, spec.ahead, strict=True)
+        self.first = tuple((i.name, i.frames * self.opening - more) for i, more in ahead)  # frames of the first call
         self.ports = {i.name: i for i in spec.inputs}
         self.frames = tuple((i.name, i.frames) for i in spec.inputs)
         self.nothing = {i.name: np.empty(shape_of(i, 0), i.dtype) for i in spec.inputs}
@@ -136,12 +148,12 @@ class Stage:
         self.taken = 1
         whole, pushes, pushed = [], [], []
         for seat in seats:
-            if not ready(seat.backlog.values(), seat.opening or 1):
+            if not seat.has_call():
                 if seat.ended:
                     pushes.append((seat.place, seat.cut(None), True))
                     pushed.append(seat)
             elif seat.opening:
-                pushes.append((seat.place, seat.cut(seat.opening), False))
+                pushes.append((seat.place, seat.cut_first(), False))
                 pushed.append(seat)
                 seat.opening = 0
             else:
@@ -163,6 +175,6 @@ class Stage:
         frames, error = made
         if last or error is not None:
             seat.close()
-        elif seat.ended or ready(seat.backlog.values(), seat.opening or 1):
+        elif seat.ended or seat.has_call():
             self.ready[seat] = None
         return Step(seat, frames, error, last and error is None)

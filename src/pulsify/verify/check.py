@@ -402,8 +402,8 @@ def _log_sums(source: Any, stream: Subject, runs: Sequence[Run]) -> list[Run]:
 
 
 def _lengths(stream: Subject) -> list[int]:
-    p, settling, opening = stream.spec.pulse, _settling(stream), stream.spec.pulse * stream.spec.opening
-    turning = [*stream.spec.proof.critical, *([opening] if opening else [])]
+    p, settling, first = stream.spec.pulse, _settling(stream), stream.spec.first_call
+    turning = [*stream.spec.proof.critical, *([first] if first != p else [])]
     critical = [n + d for n in turning if n <= FARTHEST for d in (-1, 0, 1)]
     return [
         *critical,

@@ -15,6 +15,7 @@ from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import concrete
 from pulsify.verify.distance import error, limit
 from pulsify.verify.inputs import make_inputs
+from pulsify.verify.nodes import pulse_of
 
 if TYPE_CHECKING:
     from pulsify.verify.subject import Subject
@@ -87,7 +88,7 @@ def _run_pulses(stream: Subject, feeds: Mapping[str, Array], length: int, order:
         feeds,
         length,
         order,
-        range(spec.opening, max(-(-length // spec.pulse), spec.opening) + extra),
+        range(spec.opening, max(-(-(length + spec.phase) // spec.pulse), spec.opening) + extra),
         state,
         out,
     )
@@ -112,12 +113,7 @@ def _run(
     if spec.length:
         fixed[spec.length] = np.full((1, 1), length, np.int32)
     for n in pulses:
-        chunk = {}
-        for i in spec.inputs:
-            piece = feeds[i.name][(slice(None),) * i.axis + (slice(n * i.frames, (n + 1) * i.frames),)]
-            pads = [(0, i.frames - piece.shape[i.axis]) if a == i.axis else (0, 0) for a in range(piece.ndim)]
-            chunk[i.name] = np.pad(piece, pads)
-        got = run_model(runner, {**chunk, **state, **fixed})
+        got = run_model(runner, {**pulse_of(spec, feeds, n), **state, **fixed})
         state = {s.name: got[s.after] for s in spec.states}
         for name, tap in tapped.items():
             window = stream.probes[name][1]

@@ -19,6 +19,7 @@ from pulsify.core.arrays import Array, Arrays
 from pulsify.core.boundary import public
 from pulsify.core.chunks import check_seed
 from pulsify.core.errors import InvalidArgument
+from pulsify.core.framing import pad_front
 from pulsify.core.report import NodeDeviation, NodeReport
 from pulsify.core.runner import open_model, run_model
 from pulsify.core.spec import Spec, concrete
@@ -170,7 +171,7 @@ def _walk(
     fixed = {s.name: inputs[s.name] for s in spec.statics}
     finite = True
     for n, chunk in enumerate(_chunks(spec, inputs, frames)):
-        ended = (n + 1) * spec.pulse > frames
+        ended = (n + 1) * spec.pulse - spec.phase > frames
         steady = "steady" in sides and not ended and n >= program.since
         if spec.position is not None and not steady:  # steady pulses may not count
             states[spec.position] = np.full_like(states[spec.position], n * spec.pulse)
@@ -186,13 +187,21 @@ def _walk(
 def _chunks(spec: Spec, inputs: Arrays, frames: int) -> Iterator[dict[str, Array]]:
     """Pulses until all frames have come out; zero behind the end."""
     late = max((o.delay // max(o.frames, 1) for o in spec.outputs), default=0) + 1
-    for n in range(frames // spec.pulse + 1 + late):
-        chunk = {}
-        for i in spec.inputs:
-            piece = inputs[i.name][(slice(None),) * i.axis + (slice(n * i.frames, (n + 1) * i.frames),)]
-            missing = i.frames - piece.shape[i.axis]
-            chunk[i.name] = np.pad(piece, [(0, missing) if a == i.axis else (0, 0) for a in range(piece.ndim)])
-        yield chunk
+    for n in range((frames + spec.phase) // spec.pulse + 1 + late):
+        yield pulse_of(spec, inputs, n)
+
+
+def pulse_of(spec: Spec, inputs: Arrays, n: int) -> dict[str, Array]:
+    """The frames of a pulse; zero in front of the stream and behind its end."""
+    chunk = {}
+    for i, ahead in zip(spec.inputs, spec.ahead, strict=True):
+        first = n * i.frames - ahead
+        piece = inputs[i.name][(slice(None),) * i.axis + (slice(max(first, 0), first + i.frames),)]
+        front = max(-first, 0)
+        missing = i.frames - front - piece.shape[i.axis]
+        chunk[i.name] = np.pad(piece, [(front, missing) if a == i.axis else (0, 0) for a in range(piece.ndim)])
+        pad_front(chunk[i.name], i.axis, front)
+    return chunk
 
 
 def _judged(side: Sides, low: str | None, tolerance: float | None) -> Iterator[NodeDeviation]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pulsify.core.framing import NEVER, Array, Backlog, Framing, Out, left, pad, whole_pulses
+from pulsify.core.framing import NEVER, Array, Backlog, Framing, Out, left, pad, pad_front, whole_pulses
 
 Step = Callable[[dict[str, Array], "int | None", bool], Mapping[str, Array]]
 
@@ -64,8 +64,11 @@ class Frames:
         self.inputs, self.outputs, self.facts, self.step = facts["inputs"], facts["outputs"], facts, step
         none = [(i, np.zeros(self._shape(i, 0), i["dtype"])) for i in self.inputs]
         self.waiting = {i["name"]: Backlog(nothing, i["axis"], i["frames"]) for i, nothing in none}
+        for i in self.inputs:  # in front of the stream: the first pulse takes fewer of its frames
+            self.waiting[i["name"]].put(np.zeros(self._shape(i, i["ahead"]), i["dtype"]), i["ahead"])
         outs = [Out(o["frames"], o["delay"], NEVER if o["cap"] is None else o["cap"]) for o in self.outputs]
-        self.framing = Framing(tuple(i["frames"] for i in self.inputs), tuple(outs))
+        ahead = tuple(i["ahead"] for i in self.inputs)
+        self.framing = Framing(tuple(i["frames"] for i in self.inputs), tuple(outs), 1, ahead)
         self.fed = {i["name"]: np.zeros(self._shape(i, i["frames"]), i["dtype"]) for i in self.inputs}
         self.received, self.pulses, self.over, self.broken = dict.fromkeys(self.waiting, 0), 0, False, ""
 
@@ -127,6 +130,8 @@ class Frames:
         """The frames of one pulse; behind the end zeros, or a whole number that was there: it may be an index."""
         fed = self.fed[i["name"]] = self.fed[i["name"]].copy()
         at = self.waiting[i["name"]].load(fed, i["frames"])
+        if not self.pulses:
+            pad_front(fed, i["axis"], i["ahead"])
         if at < i["frames"]:
             pad(fed, i["axis"], at, 0)
         return fed

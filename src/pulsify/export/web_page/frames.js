@@ -120,7 +120,7 @@ export class Frames {
     this.broken = null;
     this.queue = Promise.resolve();
     for (const i of this.inputs) {
-      this.waiting.set(i.name, zeros(i.dtype, this.#shape(i, 0)));
+      this.waiting.set(i.name, zeros(i.dtype, this.#shape(i, i.ahead)));  // in front of the stream, at a phase
       this.fed.set(i.name, zeros(i.dtype, this.#shape(i, i.frames)));
       this.received.set(i.name, 0);
     }
@@ -235,6 +235,10 @@ export class Frames {
     const waiting = this.waiting.get(i.name), there = Math.min(waiting.shape[i.axis], i.frames);
     let head = cut(waiting, i.axis, 0, there);
     this.waiting.set(i.name, cut(waiting, i.axis, there, waiting.shape[i.axis]));
+    if (!this.pulses && i.ahead && !i.dtype.startsWith("float")) {  // whole numbers may be indices: the first one
+      const first = cut(head, i.axis, i.ahead, i.ahead + 1);
+      head = joined([...Array(i.ahead).fill(first), cut(head, i.axis, i.ahead, there)], i.axis);
+    }
     if (there < i.frames) {
       const from = there ? head : this.fed.get(i.name), count = from.shape[i.axis];
       const last = i.dtype.startsWith("float") ? zeros(i.dtype, this.#shape(i, 1)) : cut(from, i.axis, count - 1, count);
