@@ -62,10 +62,8 @@ def _numbering(case: Case, pulses: int) -> tuple[ir.Model, Spec]:
     for i, rate in enumerate(case.rates):
         dims: Dims = ("B", rate * case.pulse * pulses)
         inputs.append(Input(f"x{i}", 1, Fraction(rate), F32, dims))
-        late = case.phase * rate
-        outputs.append(
-            Output(f"echo{i}", 1, Fraction(rate), late, rate * case.pulse, F32, dims, Length(((rate, 0, 1),)))
-        )
+        late, length = case.phase * rate, Length(((rate, 0, 1),))
+        outputs.append(Output(f"echo{i}", 1, Fraction(rate), late, rate * case.pulse, F32, dims, length))
         nodes.append(f"Identity x{i} > echo{i}")
     for i, (length, more) in enumerate(case.outputs):
         frames = int(case.pulse * length.rate)

@@ -48,6 +48,7 @@ def stream(
     unbounded: str | int = "refuse",
     proof: str = "proven",
     opening: bool = True,
+    phase: bool = True,
     sample_rate: float | None = None,
     verify: bool = True,
     quiet: bool = False,
@@ -68,6 +69,8 @@ def stream(
     opening: where a mirrored start makes all frames wait for what the first ones show, the first pulses are run as one
     (`Stream.opening`), after which nothing waits; False: one graph, and all frames wait. So do those of a model of more
     than a gigabyte, which would be held twice.
+    phase: the first pulse takes fewer frames than the others (`Stream.first_call`), where the latency is smaller then:
+    whatever looks ahead in front of blocks of frames finds them there when a block ends. False: as many as the others.
     proof: what is not certain at every length is refused ("proven"), or taken as a sample of lengths shows it
     ("sampled": the stream says so). sample_rate: frames of the first input a second; it is kept, and what is said of
     time is said in ms too. verify: check against the batch model before returning.
@@ -81,7 +84,9 @@ def stream(
         unbounded = whole(unbounded, f"unbounded={unbounded!r}: expected 'refuse', 'grow' or a number of frames")
     check_rate(sample_rate)
     source = onnx_of(source)
-    meaning: Meaning = {"bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening}
+    meaning: Meaning = {
+        "bind": bind, "set": set, "unbounded": unbounded, "proof": proof, "opening": opening, "phase": phase,
+    }  # fmt: skip
     if not isinstance(source, (str, bytes, os.PathLike)) and _is_torch(source):
         from pulsify.frontend.torch import export
 
@@ -125,7 +130,7 @@ def _streamed(source: Model, pulse: int | None, meaning: Meaning, rate: float | 
     from pulsify.trace.roles import settle
 
     time, bind, given = (meaning[k] for k in ("time", "bind", "set"))
-    options = Options(meaning["unbounded"], meaning["proof"], meaning["opening"])
+    options = Options(meaning["unbounded"], meaning["proof"], meaning["opening"], meaning["phase"])
     with naming_lines(source), _blaming(source):
         tracer = settle(load_onnx(source), time, bind, given)
         converted = convert(tracer, pulse, options)

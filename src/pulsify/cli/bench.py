@@ -44,6 +44,7 @@ def bench(
     unbounded: str | int,
     proof: str,
     opening: bool,
+    phase: bool,
     no_verify: bool,
     sample_rate: float | None,
     seconds: float,
@@ -64,7 +65,10 @@ def bench(
     if model is None:
         _suite(seconds, plot, as_json)
         return
-    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening}
+    meaning = {
+        "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+        "phase": phase,
+    }  # fmt: skip
     if pulse is None:
         _sweep(model, meaning, not no_verify, sample_rate, seconds, plot, as_json)
         return

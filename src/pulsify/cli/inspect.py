@@ -52,6 +52,7 @@ def inspect(
     unbounded: str | int,
     proof: str,
     opening: bool,
+    phase: bool,
     sample_rate: float | None,
     as_json: bool,
 ) -> None:
@@ -71,7 +72,10 @@ def inspect(
             model,
             pulse,
             "delay" if delay and stage is None else stage,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
+            {
+                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "phase": phase,
+            },
             sample_rate,
             say,
         )
@@ -199,7 +203,7 @@ def _draw_batch(facts: Figures) -> None:
 def _options(meaning: Figures) -> Options:
     from pulsify.analysis.options import Options
 
-    return Options(meaning["unbounded"], meaning["proof"], meaning["opening"])
+    return Options(meaning["unbounded"], meaning["proof"], meaning["opening"], meaning["phase"])
 
 
 def _delay(path: str, tracer: Tracer, pulse: int | None, meaning: Figures, sample_rate: float | None) -> Figures:

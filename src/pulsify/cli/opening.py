@@ -51,10 +51,10 @@ def open_any(path: str, pulse: int | None, meaning: dict[str, Any], verify: bool
     if not is_stream(path):
         return convert_batch(path, pulse, meaning, verify)
     made = load(path)
-    others = [v for k, v in meaning.items() if k != "opening" and v and v not in ("refuse", "proven")]
-    if pulse not in (None, made.pulse) or others or not meaning["opening"]:
+    others = [v for k, v in meaning.items() if k not in ("opening", "phase") and v and v not in ("refuse", "proven")]
+    if pulse not in (None, made.pulse) or others or not (meaning["opening"] and meaning["phase"]):
         raise InvalidArgument(
             f"{path} is a stream already, with pulses of {made.pulse}; -p, --time, --bind, --set, "
-            "--unbounded, --proof and --no-opening are for batch models"
+            "--unbounded, --proof, --no-opening and --no-phase are for batch models"
         )
     return made

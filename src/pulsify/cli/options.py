@@ -59,11 +59,15 @@ def parse_unbounded(context: click.Context, parameter: click.Parameter, given: s
 
 
 def meaning(command: Command) -> Command:
-    """--time, --bind, --set, --unbounded, --proof, --no-opening: what a model means, how it is to be converted."""
+    """--time, --bind, --set, --unbounded, --proof, --no-opening, --no-phase: what a model means, how it is converted."""
     for option in (
         click.option(
             "--opening/--no-opening", default=True, show_default=True,
             help="Where the start shows later frames: a first, longer call, or one graph that waits at every pulse.",
+        ),
+        click.option(
+            "--phase/--no-phase", default=True, show_default=True,
+            help="The first pulse takes fewer frames, where that makes the latency smaller; or as many as the others.",
         ),
         click.option(
             "--proof", type=click.Choice(["proven", "sampled"]), default="proven", show_default=True,

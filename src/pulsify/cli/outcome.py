@@ -23,6 +23,7 @@ SETTINGS += "|strategy|target|tokens|tolerance|weights"  # arguments of Python t
 OTHERS = {"target": "to"}
 WORDS = {  # what only a program can do, and what a command's reader can
     "opening=False": "--no-opening",
+    "phase=False": "--no-phase",
     "verify=False": "--no-verify",
     "merge_front_end": "--merge-front-end",
     "open it with pulsify.load, or convert its batch model": "give the batch model it was made from",

@@ -34,6 +34,7 @@ def report(
     unbounded: str | int,
     proof: str,
     opening: bool,
+    phase: bool,
     sample_rate: float | None,
     seconds: float,
     as_json: bool,
@@ -50,7 +51,10 @@ def report(
     """
     if is_stream(model):
         raise InvalidArgument(f"{model} is a stream already: give the batch model it was made from")
-    meaning = {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening}
+    meaning = {
+        "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+        "phase": phase,
+    }  # fmt: skip
     with working(f"looking at {short(model)}", as_json) as say:
         from pulsify.report.document import Asked, report_figures
         from pulsify.report.page import page

@@ -54,6 +54,7 @@ def run(
     unbounded: str | int,
     proof: str,
     opening: bool,
+    phase: bool,
     machine: options.Machine,
     no_verify: bool,
     sample_rate: float | None,
@@ -76,7 +77,10 @@ def run(
         made = open_any(
             model,
             pulse,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
+            {
+                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "phase": phase,
+            },
             verify=not no_verify,
         )
         check_output(output, made)

@@ -214,7 +214,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) 
     shared = link is not None and given["store"] == "memory"
     store = link.snapshots if shared else open_store(given["store"], given["keep"])
     meant = {"time": given["time"], "bind": given["bind"], "set": given["fixed"]}
-    meant |= {"unbounded": given["unbounded"], "proof": given["proof"], "opening": given["opening"]}
+    meant |= {name: given[name] for name in ("unbounded", "proof", "opening", "phase")}
     plain: dict[str, Any] = {
         "time": None,
         "bind": {},
@@ -222,6 +222,7 @@ def _service(sources: tuple[str, ...], given: dict[str, Any], link: Any = None) 
         "unbounded": "refuse",
         "proof": "proven",
         "opening": True,
+        "phase": True,
     }
     meant = {k: v for k, v in meant.items() if v != plain[k]}
     rate = given["sample_rate"]

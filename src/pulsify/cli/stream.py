@@ -29,6 +29,7 @@ def stream(
     unbounded: str | int,
     proof: str,
     opening: bool,
+    phase: bool,
     no_verify: bool,
     sample_rate: float | None,
     as_json: bool,
@@ -46,7 +47,10 @@ def stream(
         made = convert_batch(
             model,
             pulse,
-            {"time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening},
+            {
+                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "phase": phase,
+            },
             verify=False,
             sample_rate=sample_rate,
         )

@@ -2,7 +2,7 @@
 
     conv (one ahead), blocks of 8, pulse 8
 
-    phase 0    [ 0 ... 7 ) [ 8 ... 15 )            block 0 shows frame 8: it comes with the second pulse, after 16 frames
+    phase 0    [ 0 ... 7 ) [ 8 ... 15 )            block 0 shows frame 8: it comes after 16 frames
     phase 7    [ . . 0 ) [ 1 ... 8 ) [ 9 ... 16 )  it comes after 9
 
 What stands in front of the stream is filler, as behind its end. No graph but the step is needed: a window that begins

@@ -22,15 +22,8 @@ SUM = re.compile(rb'"checksum":"([0-9a-f]{32})"')
 def fingerprint(spec: Spec) -> str:
     """What a state must match: the source, the pulse, the shapes of all states, and how the stream begins."""
     states = [[s.name, list(s.shape), str(s.dtype)] for s in spec.states]
-    return json.dumps(
-        [
-            spec.source,
-            spec.pulse,
-            states,
-            *([spec.opening] if spec.opening else []),
-            *([{"phase": spec.phase}] if spec.phase else []),
-        ]
-    )
+    begins = [*([spec.opening] if spec.opening else []), *([{"phase": spec.phase}] if spec.phase else [])]
+    return json.dumps([spec.source, spec.pulse, states, *begins])
 
 
 def save(states: Mapping[str, Array], backlog: Mapping[str, Array], counts: Mapping[str, int], spec: Spec) -> bytes:
