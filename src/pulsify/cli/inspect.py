@@ -73,7 +73,12 @@ def inspect(
             pulse,
             "delay" if delay and stage is None else stage,
             {
-                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "time": time,
+                "bind": bind,
+                "set": fixed,
+                "unbounded": unbounded,
+                "proof": proof,
+                "opening": opening,
                 "phase": phase,
             },
             sample_rate,

@@ -59,7 +59,7 @@ def parse_unbounded(context: click.Context, parameter: click.Parameter, given: s
 
 
 def meaning(command: Command) -> Command:
-    """--time, --bind, --set, --unbounded, --proof, --no-opening, --no-phase: what a model means, how it is converted."""
+    """--time, --bind, --set, --unbounded, --proof, --no-opening, --no-phase: what a model means, how to convert it."""
     for option in (
         click.option(
             "--opening/--no-opening", default=True, show_default=True,

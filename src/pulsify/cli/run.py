@@ -78,7 +78,12 @@ def run(
             model,
             pulse,
             {
-                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "time": time,
+                "bind": bind,
+                "set": fixed,
+                "unbounded": unbounded,
+                "proof": proof,
+                "opening": opening,
                 "phase": phase,
             },
             verify=not no_verify,

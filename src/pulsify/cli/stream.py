@@ -48,7 +48,12 @@ def stream(
             model,
             pulse,
             {
-                "time": time, "bind": bind, "set": fixed, "unbounded": unbounded, "proof": proof, "opening": opening,
+                "time": time,
+                "bind": bind,
+                "set": fixed,
+                "unbounded": unbounded,
+                "proof": proof,
+                "opening": opening,
                 "phase": phase,
             },
             verify=False,

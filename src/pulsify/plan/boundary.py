@@ -153,7 +153,7 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
 
     end = None if source.end is None else min(source.end + before, ctx.latest_end(length))
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
-        end = min(ctx.latest_end(source.length) + before, ctx.exist(length))
+        end = min(ctx.latest_end(source.length) + before, ctx.latest_end(length))
     if end is not None:
         ctx.trails[name] = Trail(ctx.frames(length.rate), end, (look(source.name, shift(-before)),), source.name)
     mirror = Mirror(source, before, after, mode) if before > 0 else None

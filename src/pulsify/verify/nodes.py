@@ -191,7 +191,7 @@ def _chunks(spec: Spec, inputs: Arrays, frames: int) -> Iterator[dict[str, Array
         yield pulse_of(spec, inputs, n)
 
 
-def pulse_of(spec: Spec, inputs: Arrays, n: int) -> dict[str, Array]:
+def pulse_of(spec: Spec, inputs: Mapping[str, Array], n: int) -> dict[str, Array]:
     """The frames of a pulse; zero in front of the stream and behind its end."""
     chunk = {}
     for i, ahead in zip(spec.inputs, spec.ahead, strict=True):
