@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -168,8 +169,15 @@ def difference(have: Array, want: Array, axis: int | None, tolerance: float) -> 
     return f"error {errors.max():.2g} at frames {bad[:8].tolist()} of {want.shape[axis or 0]}"
 
 
-def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0) -> int:
-    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse input frames.
+def smallest_latency(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0) -> Fraction:
+    """Input frames from one that goes in to its output, at the most, wherever in the stream pulses begin."""
+    rate = Fraction(frames, pulse)
+    late = (smallest_delay(needed, pulse, frames, pulses, opening, n) / rate - n for n in range(pulse))
+    return pulse + max(min(late), Fraction(0))
+
+
+def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0, phase: int = 0) -> int:
+    """Pulse n gives out frames below (n + 1) * frames - delay, having seen (n + 1) * pulse - phase input frames.
 
     opening: so many pulses are one call, so that nothing is due before all of them have come.
     """
@@ -180,6 +188,6 @@ def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int, open
             for n in range(max(opening - 1, 0), pulses)
             for k in range(min((n + 1) * frames - delay, len(needed)))
         )
-        if all(needed[k] <= (n + 1) * pulse for n, k in due):
+        if all(needed[k] <= (n + 1) * pulse - phase for n, k in due):
             return delay
         delay += 1

@@ -16,16 +16,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.property.check import Batch, convert, smallest_delay
+from tests.property.check import Batch, convert, smallest_delay, smallest_latency
 from tests.property.graph import Array, Graph, Tensor
 from tests.property.strategies import FAMILIES, Draw, Fragment, pick, runs, sandwiched, whole
 
 EXAMPLES = int(os.environ.get("PULSIFY_EXAMPLES", 0))
 FACTORS = st.sampled_from([None, 2, 3, 1, 5])
 LENGTH = 72
-# Where the smallest delay is not reached: a dilated transposed convolution leaves holes, so that some output frames
-# depend on less than their whole window; so does a cubic curve; a mirrored front may not be read before it is there.
-HOLES = re.compile(r"ConvTranspose.*'dilations': \[(1, )?[23]|'mode': 'cubic'|'mode': 'reflect'|pytorch_half_pixel")
+# Where the smallest delay is not reached: a transposed convolution that is dilated, or has a stride longer than its
+# kernel, leaves holes, so that some output frames depend on less than their whole window; so does a cubic curve; a
+# mirrored front may not be read before it is there.
+HOLES = re.compile(
+    r"ConvTranspose.*('dilations': \[(1, )?[23]|'kernel_shape': \[(1, )?(1\], 'strides': \[(1, )?[2-9]|2\], 'strides': \[(1, )?[3-9]))"
+    r"|'mode': 'cubic'|'mode': 'reflect'|pytorch_half_pixel"
+)
 WINDOWED = [
     "conv", "conv_transpose", "zero_ends", "interpolate", "max_pool", "average_pool", "local_response", "pad", "slice",
     "gather", "expand", "resize",
@@ -105,9 +109,13 @@ def check_delay(graph: Graph, made: Tensor, factor: int | None) -> None:
     needed = [max(r + 1, n) for r, n in zip(read, dependence.settled_from(), strict=True)][:inside]
     out = stream.outputs[0]
     pulses = (LENGTH * 3 // 4) // stream.pulse
-    want = smallest_delay(needed, stream.pulse, out.frames, pulses, spec.opening)
-    most = want + interpolations(graph.model([made])) * (-(-out.frames // stream.pulse) + 1)
-    assert want <= out.delay <= most, f"pulse {stream.pulse}: delay {out.delay}, {want} would do\n{graph!r}"
+    want = smallest_delay(needed, stream.pulse, out.frames, pulses, spec.opening, spec.phase)
+    more = interpolations(graph.model([made])) * (-(-out.frames // stream.pulse) + 1)
+    said = f"pulse {stream.pulse}, phase {spec.phase}: delay {out.delay}, {want} would do\n{graph!r}"
+    assert want <= out.delay <= want + more, said
+    least = smallest_latency(needed, stream.pulse, out.frames, pulses, spec.opening)
+    said = f"pulse {stream.pulse}, phase {spec.phase}: latency {stream.latency}, {least} would do\n{graph!r}"
+    assert least <= stream.latency < least + more / out.rate + 1, said
 
 
 def interpolations(model: onnx.ModelProto) -> int:

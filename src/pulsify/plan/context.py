@@ -23,6 +23,7 @@ from pulsify.frontend.model import Node
 from pulsify.plan.audit import check_wire
 from pulsify.plan.trail import Trail, look
 
+Ahead = tuple[str, int, int, int]  # a wire that is read, and num, den and hi of the reach
 Over = Callable[[int], bool]  # need it be waited for no longer, once so many pulses have come?
 
 
@@ -101,6 +102,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
+    spared: dict[Ahead, Reach] = field(default_factory=dict)  # reaches that could do with less, at another phase
     trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for diagnostics
 
     @property

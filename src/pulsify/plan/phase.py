@@ -62,7 +62,7 @@ def _ends(course: Course, phases: Ends) -> Mapping[str, Ends]:
     found: dict[str, Ends] = {}
     for name, trail in course.trails.items():
         shift = -(-phases * trail.p // course.pulse)
-        looks = [look for look in trail.looks if look.wire in found]
+        looks = [look for look in trail.spared or trail.looks if look.wire in found]
         if not looks:
             found[name] = trail.end - shift
             continue

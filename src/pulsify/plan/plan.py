@@ -204,7 +204,9 @@ def _trail(ctx: Context, plan: Plan, window: Window, early: bool, ready: int) ->
     elif early and window.end < min(window.p, ctx.latest_end(plan.length)):
         why = "first"
     looks = tuple(look(r.wire.name, r.reach, plan.exact) for r in reads)
-    return Trail(window.p, window.end, looks, after, why, early)
+    fewer = [ctx.spared.get((r.wire.name, r.reach.num, r.reach.den, r.reach.hi), r.reach) for r in reads]
+    spared = tuple(look(r.wire.name, reach) for r, reach in zip(reads, fewer, strict=True))
+    return Trail(window.p, window.end, looks, after, why, early, spared)
 
 
 def _first_frames(ctx: Context, node: Node, plan: Plan) -> tuple[Awaited, ...]:

@@ -42,6 +42,8 @@ class Trail:
     carry     it sees every frame once, and none before its pulse
     start     the first frames show later ones
     first     it is made of the first frames of the stream, too
+
+    spared: what it reads where windows end elsewhere (`plan/phase.py`); the same, if empty.
     """
 
     p: int
@@ -50,6 +52,7 @@ class Trail:
     after: str | None = None
     why: str = "ahead"
     first: bool = False
+    spared: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

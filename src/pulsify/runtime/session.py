@@ -288,10 +288,12 @@ class Session(Generic[Out]):
         if way is None or not way.settled <= framer.pulses < framer.until or framer.closed:
             return None
         name, careful = way.port.name, way.careful
-        if framer.backlog[name].frames or type(chunk) is not ndarray or chunk.shape != way.shape:
+        if type(chunk) is not ndarray or chunk.shape != way.shape:
             return None
         if chunk.dtype is not way.dtype:  # one that is equal but another object goes the long way
             return None
+        if framer.backlog[name].frames:
+            return self._across(way, chunk)
         way.into[...] = chunk
         if way.flat is not None and not all_finite(way.flat):
             return None
@@ -304,12 +306,35 @@ class Session(Generic[Out]):
                 return None
         except Exception as error:  # runtimes have no common class for them
             raise self._failed(error, None) from error
-        framer.received[name] += way.frames
+        return self._came(way)
+
+    def _came(self, way: Way) -> Result:
+        """A pulse has been computed: what it made."""
+        framer = self._framer
+        framer.received[way.port.name] += way.frames
         framer.pulses += 1
         if way.out is None:
             return NOTHING if way.alone else {}
         out = way.out.copy()
         return out if way.alone else {way.name: out}
+
+    def _across(self, way: Way, chunk: Array) -> Result:
+        """As `_whole_pulse`, behind frames that wait: as many of the chunk's do then. None: nothing was taken."""
+        framer, head = self._framer, way.before
+        backlog = framer.backlog[way.port.name]
+        pieces, waits = backlog.pieces, backlog.frames
+        if len(pieces) > 1 or waits >= way.frames or (way.looks and not all_finite(chunk)):
+            return None
+        way.into[(*head, slice(0, waits))] = pieces[0]
+        way.into[(*head, slice(waits, None))] = chunk[(*head, slice(0, way.frames - waits))]
+        rest = chunk[(*head, slice(way.frames - waits, None))].copy()
+        self._intact = False
+        try:
+            self._stepper.run()
+        except Exception as error:  # as above
+            raise self._failed(error, None) from error
+        pieces[0] = rest
+        return self._came(way)
 
     def _any_chunk(self, chunk: Any, chunks: Mapping[str, Any]) -> Result:
         framer = self._framer

@@ -35,6 +35,8 @@ class Way:
     settled: int
     careful: Callable[[], bool] | None
     tensors: TakesTensors | None
+    looks: bool  # for numbers not finite, one way or the other
+    before: tuple[slice, ...]  # the axes in front of time
 
 
 def way_through(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way | None:
@@ -60,6 +62,8 @@ def way_through(stepper: Stepper, known: Ports, check: bool, alone: bool) -> Way
         direct.settled,
         careful,
         stepper if takes_tensors(stepper) else None,
+        looked,
+        (slice(None),) * port.axis,
     )
 
 
