@@ -27,7 +27,8 @@ LENGTH = 72
 # kernel, leaves holes, so that some output frames depend on less than their whole window; so does a cubic curve; a
 # mirrored front may not be read before it is there.
 HOLES = re.compile(
-    r"ConvTranspose.*('dilations': \[(1, )?[23]|'kernel_shape': \[(1, )?(1\], 'strides': \[(1, )?[2-9]|2\], 'strides': \[(1, )?[3-9]))"
+    r"ConvTranspose.*'dilations': \[(1, )?[23]"
+    r"|ConvTranspose.*'kernel_shape': \[(1, )?(1\], 'strides': \[(1, )?[2-9]|2\], 'strides': \[(1, )?[3-9])"
     r"|'mode': 'cubic'|'mode': 'reflect'|pytorch_half_pixel"
 )
 WINDOWED = [

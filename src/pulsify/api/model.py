@@ -140,12 +140,6 @@ class Stream:
         return self.spec.first_call
 
     @property
-    @public
-    def first_call(self) -> int:
-        """Frames that the first call takes: as many as a pulse, but for an opening or a phase."""
-        return self.spec.first_call
-
-    @property
     def sample_rate(self) -> float | None:
         """Frames of the first input a second, if somebody said so when it was converted."""
         return self.spec.sample_rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from pulsify.analysis.options import DEFAULT, Options
 from pulsify.convert.analyse import Analysed, Outputs, analyse
@@ -129,8 +130,12 @@ class Planned:
         return course(self.ctx, self.outputs)
 
     @property
+    def exact_latency(self) -> Fraction:
+        return latency(self.ctx.pulse, (o for o, _ in self.outputs), self.ctx.phase)
+
+    @property
     def latency(self) -> int:
-        return math.ceil(latency(self.ctx.pulse, (o for o, _ in self.outputs), self.ctx.phase))
+        return math.ceil(self.exact_latency)
 
     def released(self) -> int:
         """The latency; nothing else is wanted of it."""
@@ -153,7 +158,7 @@ def _planned(tracer: Tracer, plain: Analysed, options: Options) -> Planned:
         return aligned
     with suppress(Misaligned, OutOfStep, NotStreamable):
         shifted = _opened(tracer, analyse(tracer, aligned.ctx.pulse, options, phase=phase), options)
-        if shifted.latency < aligned.latency:
+        if shifted.exact_latency < aligned.exact_latency:
             aligned.released()
             return shifted
         shifted.released()

@@ -223,7 +223,7 @@ def conv(ctx: Context, node: Node) -> Plan | None:
     assert wire.length is not None
     length = wire.length.then(1, t.before + t.after - t.span + t.stride, t.stride)
     ctx.ask.ledger.require(node.name, length, at_least=1)
-    cut = _spared(ctx, wire, t, length, *_zero_taps(ctx, node, weight, t))
+    cut = _spared(ctx, node, wire, t, length, *_zero_taps(ctx, node, weight, t))
     t = t.without(*cut)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
     fill = Fill(value=_zero_point(ctx, node)) if max(t.before, t.after) > 0 else None
@@ -267,25 +267,25 @@ def _weight_zero(ctx: Context, node: Node, rank: int) -> Array | int | None:
     return None if zero is None else zero.reshape(-1, *(1,) * (rank - 1))
 
 
-def _spared(ctx: Context, wire: Wire, t: Probes, length: Length, front: int, back: int) -> Ends:
+def _spared(ctx: Context, node: Node, wire: Wire, t: Probes, length: Length, front: int, back: int) -> Ends:
     """Of the taps that are zero, those it is worth doing without.
 
     In front those that keep whole frames of memory; behind all of them, if a frame comes sooner.
     """
     whole = t.stride // math.gcd(t.stride, t.dilation)
     reach = Reach(t.stride, 1, -t.before, t.span - 1 - t.before)
-    later = comes_sooner(ctx, wire, length, reach, replace(reach, hi=reach.hi - back * t.dilation))
+    later = comes_sooner(ctx, node, wire, length, reach, replace(reach, hi=reach.hi - back * t.dilation))
     return (front // whole * whole if wire.end is not None else 0), back if later else 0
 
 
-def comes_sooner(ctx: Context, wire: Wire, length: Length, reach: Reach, less: Reach) -> bool:
+def comes_sooner(ctx: Context, node: Node, wire: Wire, length: Length, reach: Reach, less: Reach) -> bool:
     """Can frames be had sooner if they read less? Not those whose existence is what is waited for."""
     if wire.end is None:
         return False
     exist = ctx.latest_end(length)
     sooner = min(less.latest_end(wire.end), exist) > min(reach.latest_end(wire.end), exist)
     if not sooner:  # at another phase they may be
-        ctx.spared[wire.name, reach.num, reach.den, reach.hi] = less
+        ctx.spare(node, wire, reach, less)
     return sooner
 
 

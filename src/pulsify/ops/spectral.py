@@ -82,7 +82,7 @@ def _silent_ends(ctx: Context, node: Node, wire: Wire, length: Length, reach: Re
     if array is None:
         return NONE
     front, back = zero_ends(array, 0)
-    sooner = comes_sooner(ctx, wire, length, reach, replace(reach, hi=reach.hi - back))
+    sooner = comes_sooner(ctx, node, wire, length, reach, replace(reach, hi=reach.hi - back))
     return (front // reach.num * reach.num, back) if sooner else NONE
 
 

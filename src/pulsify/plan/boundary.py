@@ -155,7 +155,8 @@ def mirrored_wire(ctx: Context, name: str, source: Wire, before: int, after: int
     if source.end is None and ends > 0 and source.length is not None:  # what is shown behind depends on where it ends
         end = min(ctx.latest_end(source.length) + before, ctx.latest_end(length))
     if end is not None:
-        ctx.trails[name] = Trail(ctx.frames(length.rate), end, (look(source.name, shift(-before)),), source.name)
+        looks = (look(source.name, shift(-before)),)
+        ctx.trails[name] = Trail(ctx.frames(length.rate), end, looks, source.name, length=length)
     mirror = Mirror(source, before, after, mode) if before > 0 else None
     known = max(source.known + before, 0) if source.known >= first_shown(how, before) else 0
     return Wire(name, source.layout, source.dtype, length, end, take, mirror=mirror, known=known)

@@ -23,7 +23,7 @@ from pulsify.frontend.model import Node
 from pulsify.plan.audit import check_wire
 from pulsify.plan.trail import Trail, look
 
-Ahead = tuple[str, int, int, int]  # a wire that is read, and num, den and hi of the reach
+Ahead = tuple[str, str, int, int, int]  # a node, a wire that it reads, and num, den and hi of the reach
 Over = Callable[[int], bool]  # need it be waited for no longer, once so many pulses have come?
 
 
@@ -102,7 +102,7 @@ class Context:
     waited: list[Over] = field(default_factory=list)  # something did wait for what the start shows
     then: Mapping[str, Window] = field(default_factory=dict)  # of an opening: windows of the pulses that come after it
     zeroed: set[str] = field(default_factory=set)  # wires whose frames before the first are read as zeros
-    spared: dict[Ahead, Reach] = field(default_factory=dict)  # reaches that could do with less, at another phase
+    spared: dict[Ahead, Reach | None] = field(default_factory=dict)  # what nodes could do with, at another phase
     trails: dict[str, Trail] = field(default_factory=dict)  # where wires come from in time, for diagnostics
 
     @property
@@ -156,6 +156,10 @@ class Context:
         if p.denominator != 1:
             raise Misaligned(rate.denominator)
         return int(p)
+
+    def spare(self, node: Node, wire: Wire, reach: Reach, less: Reach | None) -> None:
+        """Note that a node could do with less of a wire, or without it, which brings frames sooner at another phase."""
+        self.spared[node.name, wire.name, reach.num, reach.den, reach.hi] = less
 
     def latest_end(self, length: Length) -> int:
         """The end of the frames of such a wire that exist however long the stream is, relative to a pulse."""

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pulsify.core.length import Length, Table
 from pulsify.plan.trail import Course, Look, Trail
 
 AT_ONCE = 1 << 16  # phases
 Ends = NDArray[np.int64]
+ZERO = np.zeros(1, np.int64)
 
 
 def best_phase(course: Course) -> int:
@@ -48,7 +51,7 @@ def _latency(course: Course, phases: Ends) -> Ends:
     """At every phase: by how much outputs are late, in a fraction of a frame of the stream."""
     timed = [(out, wire) for out, wire in course.outputs if wire is not None and out.axis is not None and out.frames]
     unit = math.lcm(*(out.frames for out, _ in timed), 1)
-    ends, none = _ends(course, phases), _ends(course, np.zeros(1, np.int64))
+    ends, none = _ends(course, phases), _ends(course, ZERO)
     late = np.zeros(len(phases), np.int64)
     for out, wire in timed:
         waits = out.delay - (out.frames - min(int(none[wire][0]), out.frames))  # for something else than its wire
@@ -60,23 +63,48 @@ def _latency(course: Course, phases: Ends) -> Ends:
 def _ends(course: Course, phases: Ends) -> Mapping[str, Ends]:
     """Where the windows of every wire end."""
     found: dict[str, Ends] = {}
+    exist: dict[Length, tuple[Ends, Ends]] = {}  # at these phases, and at 0
     for name, trail in course.trails.items():
-        shift = -(-phases * trail.p // course.pulse)
         looks = [look for look in trail.spared or trail.looks if look.wire in found]
         if not looks:
-            found[name] = trail.end - shift
+            found[name] = trail.end + -phases * trail.p // course.pulse
             continue
         read = [_latest_end(look, found[look.wire]) for look in looks]
         whole = min(_latest_end(look, np.array(course.trails[look.wire].end)).item() for look in looks)
-        found[name] = np.minimum.reduce([*read, _cap(trail, whole, shift)])
+        if trail.length is not None:
+            if trail.length not in exist:
+                exist[trail.length] = (
+                    _exist(trail.length, course.pulse, phases),
+                    _exist(trail.length, course.pulse, ZERO),
+                )
+            read.append(exist[trail.length][0])
+            whole = min(whole, int(exist[trail.length][1][0]))
+        if trail.end < whole:
+            read.append(_cap(trail, course.pulse, phases))
+        found[name] = np.minimum.reduce(read)
     return found
 
 
-def _cap(trail: Trail, whole: int, shift: Ends) -> Ends:
-    """Where its windows end for another reason than what they read. whole: where that ends."""
-    if trail.why == "carry":
-        return np.full_like(shift, trail.p)
-    return trail.end - shift if trail.end < whole else np.full_like(shift, 1 << 40)
+def _cap(trail: Trail, pulse: int, phases: Ends) -> Ends:
+    """Where its windows end for another reason than what they read, and whether that exists."""
+    return np.full_like(phases, trail.p) if trail.why == "carry" else trail.end + -phases * trail.p // pulse
+
+
+def _exist(length: Length, pulse: int, phases: Ends) -> Ends:
+    """`Length.latest_end` at every phase, but for the shortest streams."""
+    steady, frames = replace(length, short=(), floors=frozenset(), cap=None), int(length.rate * pulse)
+    if steady.table is not None:
+        steady = replace(steady, table=_fewest(steady.table))
+    turns = range(length.period // math.gcd(length.period, pulse))
+    return np.minimum.reduce([steady.each((n + 1) * pulse - phases) - n * frames for n in turns])
+
+
+def _fewest(table: Table) -> Table:
+    """For every length the least value at any length from there on."""
+    values = np.array(table.values)
+    behind = np.minimum.accumulate(values[::-1])[::-1]
+    before = np.minimum.accumulate(np.concatenate([[behind[0]], values[:-1]]))
+    return replace(table, values=tuple(np.minimum(behind, table.growth + before).tolist()))
 
 
 def _latest_end(look: Look, end: NDArray[Any]) -> Ends:

@@ -133,7 +133,7 @@ def execute(ctx: Context, node: Node, plan: Plan) -> None:
     known, ready = _known_frames(ctx, node, plan, Window(p, 0, end)), end
     while any(waits(ctx, r.wire, r.reach, r.fill, Window(p, min(end - p, known), end)) for r in plan.reads):
         end -= 1
-    trail = _trail(ctx, plan, Window(p, end - p, end), bool(early), ready)
+    trail = _trail(ctx, node, plan, Window(p, end - p, end), bool(early), ready)
     ctx.trails.update((name, trail) for name in node.outputs if name)
     window = Window(p, end - p if plan.exact else min(end - p, known), end)
     if plan.copies:
@@ -190,7 +190,7 @@ def _layouts(plan: Plan) -> list[Layout]:
     return [layout for layout in plan.layouts if layout is not None]
 
 
-def _trail(ctx: Context, plan: Plan, window: Window, early: bool, ready: int) -> Trail:
+def _trail(ctx: Context, node: Node, plan: Plan, window: Window, early: bool, ready: int) -> Trail:
     """What it reads, and what its windows wait for. ready: where they would end but for the stream's first frames."""
     reads = [r for r in plan.reads if r.wire.end is not None]
     ends = [r.reach.latest_end(r.wire.end) for r in reads if r.wire.end is not None]
@@ -204,9 +204,10 @@ def _trail(ctx: Context, plan: Plan, window: Window, early: bool, ready: int) ->
     elif early and window.end < min(window.p, ctx.latest_end(plan.length)):
         why = "first"
     looks = tuple(look(r.wire.name, r.reach, plan.exact) for r in reads)
-    fewer = [ctx.spared.get((r.wire.name, r.reach.num, r.reach.den, r.reach.hi), r.reach) for r in reads]
-    spared = tuple(look(r.wire.name, reach) for r, reach in zip(reads, fewer, strict=True))
-    return Trail(window.p, window.end, looks, after, why, early, spared)
+    keys = [(node.name, r.wire.name, r.reach.num, r.reach.den, r.reach.hi) for r in reads]
+    fewer = [ctx.spared.get(key, r.reach) for key, r in zip(keys, reads, strict=True)]
+    spared = tuple(look(r.wire.name, less) for r, less in zip(reads, fewer, strict=True) if less is not None)
+    return Trail(window.p, window.end, looks, after, why, early, spared, plan.length)
 
 
 def _first_frames(ctx: Context, node: Node, plan: Plan) -> tuple[Awaited, ...]:

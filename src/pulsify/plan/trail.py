@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pulsify.core.length import Length
 from pulsify.core.reach import POINTWISE, Reach
 from pulsify.core.spec import Output
 
@@ -43,7 +44,7 @@ class Trail:
     start     the first frames show later ones
     first     it is made of the first frames of the stream, too
 
-    spared: what it reads where windows end elsewhere (`plan/phase.py`); the same, if empty.
+    spared: what it reads where windows end elsewhere (`plan/phase.py`); the same, if empty. length: of the wire.
     """
 
     p: int
@@ -53,6 +54,7 @@ class Trail:
     why: str = "ahead"
     first: bool = False
     spared: tuple[Look, ...] = ()
+    length: Length | None = None
 
 
 @dataclass(frozen=True, eq=False)
