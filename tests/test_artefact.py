@@ -58,6 +58,7 @@ def stream_with_onnx_runtime(path, x):  # x is the whole input here; live, chunk
     (i,), (o,), states, time = (json.loads(meta[f"pulsify.{k}"]) for k in ("inputs", "outputs", "states", "time"))
     state = {s["name"]: np.zeros(s["start"], s["numpy"]) for s in states}
     opening = json.loads(meta.get("pulsify.opening", '{"pulses": 1}'))  # the first pulses may be a call of their own
+    ahead = time.get("phase", 0) * int(i["rate"])  # so many frames of the first pulse stand in front of the stream
     first = ort.InferenceSession(Path(path).with_name(opening["file"])) if "file" in opening else model
     axis, pulse, total = i["axis"], i["dims"][i["axis"]], x.shape[i["axis"]] // int(i["rate"])
 
@@ -66,6 +67,7 @@ def stream_with_onnx_runtime(path, x):  # x is the whole input here; live, chunk
         return total if e == "S" else e if known else getattr(np, e[0])(*map(count, e[1:]))
 
     frames = int(count(o["count"]))
+    x = np.pad(x, [(ahead if a == axis else 0, 0) for a in range(x.ndim)])
     pulses = max(-(-(o["delay"] + frames) // max(o["frames"], 1)), -(-x.shape[axis] // pulse))  # until all are out
     pulses = max(pulses, opening["pulses"])
     x = np.pad(x, [(0, pulses * pulse - x.shape[axis] if a == axis else 0) for a in range(x.ndim)])

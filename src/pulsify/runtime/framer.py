@@ -142,6 +142,7 @@ class Framer:
         """The same stream once more. Pieces are never written to, so both may have them."""
         out = Framer(self._ports, self._padding, self._check)
         for name, backlog in self.backlog.items():
+            out.backlog[name].clear()
             out.backlog[name].pieces.extend(backlog.pieces)
             out.backlog[name].frames = backlog.frames
         out.received = dict(self.received)
