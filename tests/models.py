@@ -84,6 +84,44 @@ def causal(batch: int | str = 1) -> onnx.ModelProto:
     return model([node("Conv", "x w", "y", pads=[2, 0])], {"x": [batch, 2, "T"]}, ["y"], {"w": weights(3, 2, 3)})
 
 
+def blocks(ahead: int = 1, block: int = 8, batch: int | str = 1) -> onnx.ModelProto:
+    """A convolution that looks ahead, then blocks of frames with their maximum taken off: pulses at a phase."""
+    return model(
+        [
+            node("Conv", "x w", "c", pads=[ahead, ahead]),
+            node("Reshape", "c s", "b"),
+            node("ReduceMax", "b", "m", axes=[3]),
+            node("Sub", "b m", "d"),
+            node("Reshape", "d t", "y"),
+        ],
+        {"x": [batch, 2, "T"]},
+        ["y"],
+        {"w": weights(2, 2, 2 * ahead + 1), "s": np.array([0, 2, -1, block]), "t": np.array([0, 2, -1])},
+    )
+
+
+def whole_blocks(batch: int | str = 1) -> onnx.ModelProto:
+    """The same of whole numbers [B, T], which are divisors."""
+    return model(
+        [
+            node("Pad", "x n one", "p"),
+            node("Slice", "p n1 far n1", "h"),
+            node("Div", "big h", "q"),
+            node("Reshape", "q s", "b"),
+            node("ReduceMax", "b", "m", axes=[2]),
+            node("Sub", "b m", "d"),
+            node("Reshape", "d t", "y"),
+        ],
+        {"x": [batch, "T"]},
+        ["y"],
+        {
+            "n": np.array([0, 0, 0, 1]), "one": np.array(1), "n1": np.array([1]), "far": np.array([1 << 40]),
+            "big": np.array(1000), "s": np.array([0, -1, 4]), "t": np.array([0, -1]),
+        },
+        dtypes={"x": np.int64, "y": np.int64},
+    )  # fmt: skip
+
+
 def mirrored(batch: int | str = 1, channels: int = 2) -> onnx.ModelProto:
     """Two causal convolutions of five frames, four mirrored in front of each: the start shows later frames."""
     nodes, given = _mirrored("y", channels)

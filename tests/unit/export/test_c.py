@@ -23,7 +23,7 @@ SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover
 MACHINES = Path(__file__).parents[2] / "machines"
 MODELS = {
     "look_ahead": models.look_ahead(1), "causal": models.causal(1), "with_length": models.with_length(1),
-    "long": models.long_memory(),
+    "long": models.long_memory(), "phase": models.blocks(1, 4), "phase of whole numbers": models.whole_blocks(1),
 }  # fmt: skip
 OPENS = {"opens": models.mirrored_lstm(1)}
 CORTEX = {"cortex-m4": ("fpv4-sp-d16", "mps2-an386"), "cortex-m7": ("fpv5-sp-d16", "mps2-an500")}
