@@ -101,7 +101,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_stream_shows_ports_states_and_the_error() -> None:
     text = pulsify("stream", STRIDED, "-p", 8, "--sample-rate", 16000).stdout
-    assert "2 output frames = 8 input frames = 0.5 ms" in text
+    assert "1.25 output frames = 5 input frames = 0.312 ms" in text
     assert "any multiple of 4" in text
     assert "state_001_1_Relu" in text
     assert "largest relative error" in text
@@ -111,7 +111,7 @@ def test_stream_json_is_complete(tmp_path: Path) -> None:
     facts = pulsify_json("stream", STRIDED, "-p", 8, "--sample-rate", 16000, "-o", tmp_path / "s.onnx")
     assert (facts["pulse"], facts["granularity"], facts["pulse_ms"]) == (8, 4, 0.5)
     assert (
-        facts["outputs"][0] | {"delay": 2, "delay_input_frames": 8, "delay_ms": 0.5, "rate": "1/4"}
+        facts["outputs"][0] | {"delay": 1.25, "delay_input_frames": 5, "delay_ms": 0.3125, "rate": "1/4"}
         == facts["outputs"][0]
     )
     assert facts["state_bytes"] == sum(s["bytes"] for s in facts["states"])
@@ -215,7 +215,7 @@ def test_inspect_a_batch_model() -> None:
     assert facts["kind"] == "batch"
     wire = next(w for w in facts["windows"]["wires"] if w["wire"] == "y")
     assert (wire["frames"], wire["window"], wire["delay"]) == (2, [-2, 0], 2)
-    assert facts["stream"]["outputs"][0]["delay"] == 2
+    assert facts["stream"]["outputs"][0]["delay"] == 1.25  # the pulses begin three frames before the stream
 
 
 def test_inspect_a_stream(made: str) -> None:
@@ -267,7 +267,7 @@ def test_stage_windows_has_every_wire() -> None:
 
 def test_stage_stream_is_the_graph(made: str) -> None:
     text = pulsify("inspect", STRIDED, "-p", 8, "--stage", "stream").stdout
-    assert "in   state_000_x: float32[1, 32, 4]" in text
+    assert "in   state_000_x: float32[1, 32, 3]" in text
     assert "Conv(" in text
     assert "0.weight: float32[64, 32, 5]" in text
     assert pulsify("inspect", made, "--stage", "stream").stdout == text

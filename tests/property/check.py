@@ -169,11 +169,13 @@ def difference(have: Array, want: Array, axis: int | None, tolerance: float) -> 
     return f"error {errors.max():.2g} at frames {bad[:8].tolist()} of {want.shape[axis or 0]}"
 
 
-def smallest_latency(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0) -> Fraction:
+def smallest_latency(
+    needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0, start_up: int = 0
+) -> Fraction:
     """Input frames from one that goes in to its output, at the most, wherever in the stream pulses begin."""
     rate = Fraction(frames, pulse)
     late = (smallest_delay(needed, pulse, frames, pulses, opening, n) / rate - n for n in range(pulse))
-    return pulse + max(min(late), Fraction(0))
+    return pulse + max(min(late) - start_up, Fraction(0))
 
 
 def smallest_delay(needed: list[int], pulse: int, frames: int, pulses: int, opening: int = 0, phase: int = 0) -> int:

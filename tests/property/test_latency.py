@@ -7,6 +7,7 @@ which no frame is due before it can be known.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 
@@ -114,7 +115,10 @@ def check_delay(graph: Graph, made: Tensor, factor: int | None) -> None:
     more = interpolations(graph.model([made])) * (-(-out.frames // stream.pulse) + 1)
     said = f"pulse {stream.pulse}, phase {spec.phase}: delay {out.delay}, {want} would do\n{graph!r}"
     assert want <= out.delay <= want + more, said
-    least = smallest_latency(needed, stream.pulse, out.frames, pulses, spec.opening)
+    places = [math.floor((k + 1) / out.rate) for k in range(len(needed))]  # the stream's frames up to the end of one
+    begun = min(n - place for n, place in zip(needed, places, strict=True))
+    assert 0 <= out.start_up <= max(begun, 0), f"start-up {out.start_up}, frames are there after {begun}\n{graph!r}"
+    least = smallest_latency(needed, stream.pulse, out.frames, pulses, spec.opening, out.start_up)
     said = f"pulse {stream.pulse}, phase {spec.phase}: latency {stream.latency}, {least} would do\n{graph!r}"
     assert least <= stream.latency < least + more / out.rate + 1, said
 

@@ -27,12 +27,14 @@ def _timing(spec: Spec) -> str:
     pulse = _with_ms(spec, spec.pulse, Fraction(spec.pulse))
     latency = _with_ms(spec, spec.latency, Fraction(spec.latency))
     opening = f", the first {spec.opening} pulses in one call" if spec.opening else ""
-    return f"pulses of {pulse}, latency {latency}{opening}"
+    first = f", the first call takes {spec.first_call:,}" if spec.phase else ""
+    start = f", start-up {_with_ms(spec, spec.start_up, Fraction(spec.start_up))}" if spec.start_up else ""
+    return f"pulses of {pulse}, latency {latency}{start}{opening}{first}"
 
 
-def _with_ms(spec: Spec, frames: int, units: Fraction) -> str:
+def _with_ms(spec: Spec, frames: Fraction | int, units: Fraction) -> str:
     ms = milliseconds(spec, units, spec.sample_rate)
-    count = f"{frames:,} frame{'s' * (frames != 1)}"
+    count = f"{int(frames) if frames.denominator == 1 else round(float(frames), 2):,} frame{'s' * (frames != 1)}"
     return count if ms is None else f"{count} ({ms:,.4g} ms)"
 
 
@@ -45,8 +47,8 @@ def _port_rows(spec: Spec) -> list[Sequence[object]]:
 def _pace(spec: Spec, output: Output) -> tuple[object, str]:
     if output.axis is None:
         return "", "at the end (flush)"
-    late = Fraction(output.delay) / output.rate if output.rate else Fraction(0)
-    return output.rate, _with_ms(spec, output.delay, late)
+    delay = spec.lateness(output)
+    return output.rate, _with_ms(spec, delay, delay / output.rate if output.rate else delay)
 
 
 def _states(spec: Spec) -> str:

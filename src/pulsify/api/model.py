@@ -135,6 +135,12 @@ class Stream:
 
     @property
     @public
+    def start_up(self) -> int:
+        """Frames that come before the first output can, and that nothing waits for again: those are no delay."""
+        return self.spec.start_up
+
+    @property
+    @public
     def first_call(self) -> int:
         """Frames that the first call takes: as many as a pulse, but for an opening or a phase."""
         return self.spec.first_call
@@ -511,11 +517,13 @@ class Stream:
 
     @public
     def __repr__(self) -> str:
-        outs = ", ".join(f"{o.name}: rate {o.rate}, delay {o.delay}" for o in self.outputs)
+        outs = ", ".join(f"{o.name}: rate {o.rate}, delay {self.spec.lateness(o)}" for o in self.outputs)
+        start = f" start-up {self.spec.start_up}" if self.spec.start_up else ""
         exact = "" if self.spec.exact_up_to is None else f" exact up to {self.spec.exact_up_to} frames"
         opens = f" opens with {self.spec.opening} pulses" if self.spec.opening else ""
         binds = f" binds {', '.join(map(str, self.bindings))}" if self.bindings else ""
-        return f"<pulsify.Stream pulse={self.pulse} [{outs}] state {self.state_bytes} bytes{opens}{exact}{binds}>"
+        more = f"{start} state {self.state_bytes} bytes{opens}{exact}{binds}"
+        return f"<pulsify.Stream pulse={self.pulse} latency={self.latency} [{outs}]{more}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

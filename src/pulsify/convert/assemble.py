@@ -45,7 +45,9 @@ def course(ctx: Context, outputs: Sequence[tuple[Output, Deferred]]) -> Course:
     makers = {name: (node.name, node.op) for name, node in made.items() if node is not None}
     wires = [f.wire if isinstance(f, FirstFrames) else f for f in map(ask.facts.get, ask.model.outputs)]
     given = [w.name if isinstance(w, Wire) and w.name in ctx.trails else None for w in wires]
-    return Course(ctx.pulse, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True)))
+    return Course(
+        ctx.pulse, ctx.phase, rate, dict(ctx.trails), makers, tuple(zip((o for o, _ in outputs), given, strict=True))
+    )
 
 
 def _clean(name: str) -> str:

@@ -93,8 +93,10 @@ class Binding:
 class Output:
     """An output: `rate` frames per unit of time. axis None: comes out of flush only.
 
-    delay: so many of the first frames that pulses make are not the stream's. That is how many frames it is late, once
-    the stream has opened (`Spec.opening`); where pulses begin at a phase of their own, it is less (`Spec.lateness`).
+    delay: so many of the first frames that pulses make are not the stream's. By how much it is late is `Spec.lateness`:
+    less, where pulses begin at a phase, or where frames are missing at the start. Both hold once the stream has opened
+    (`Spec.opening`). start_up: so many units of the stream come before its first frame can; nothing waits for them
+    again, so that they are no delay.
     delay_after_start: if that is less, there is no opening, and the rest is waited for because of the stream's first
     frames alone, which show later ones (a mirrored pad).
     """
@@ -109,6 +111,7 @@ class Output:
     length: Length
     batch_axis: int | None = None
     delay_after_start: int | None = None
+    start_up: int = 0
 
     @property
     def framing(self) -> Out:
@@ -238,8 +241,13 @@ class Spec:
         """Frames of the stream from one that goes in to the output it belongs to, at the most: pulse and delay."""
         return math.ceil(latency(self.pulse, self.outputs, self.phase))
 
+    @property
+    def start_up(self) -> int:
+        """Frames of the stream before its first output can come: nothing waits for them again."""
+        return max((o.start_up for o in self.outputs if o.axis is not None), default=0)
+
     def lateness(self, output: Output) -> Fraction:
-        """How many of its own frames an output comes later than its input, at the end of a pulse."""
+        """How many of its own frames an output comes later than its input, at the end of a pulse: its delay."""
         return lateness(output, self.phase)
 
     def opens(self, then: Spec) -> bool:
@@ -266,7 +274,7 @@ class Spec:
             "inputs": [_plain(i) for i in self.inputs],
             "statics": [_plain(i) for i in self.statics],
             # what is written beside the facts is for whoever runs the file without pulsify
-            "outputs": [{**_plain(o), "count": expression(o.length) if o.frames else 0} for o in self.outputs],
+            "outputs": [{**_without_zero(_plain(o)), "count": _count(o)} for o in self.outputs],
             "states": [
                 {**_plain(s), "nbytes": s.nbytes, "start": list(concrete(s.shape, 1)), "numpy": str(s.dtype)}
                 for s in self.states
@@ -383,6 +391,15 @@ def plain(fact: Any, tables: list[Table] | None = None) -> dict[str, Any]:
     return out
 
 
+def _count(o: Output) -> object:
+    return expression(o.length) if o.frames else 0
+
+
+def _without_zero(output: dict[str, Any]) -> dict[str, Any]:
+    """Most have no start-up."""
+    return {key: value for key, value in output.items() if key != "start_up" or value}
+
+
 def typed(kind: type, data: dict[str, Any], tables: Sequence[Table] = ()) -> dict[str, Any]:
     """The fields of such a fact, out of JSON."""
     out = {f.name: data[f.name] for f in fields(kind) if f.name in data}
@@ -406,7 +423,7 @@ def latency(pulse: int, outputs: Iterable[Output], phase: int = 0) -> Fraction:
 
 def lateness(output: Output, phase: int) -> Fraction:
     """How many of its own frames it comes later than its input, with pulses at this phase."""
-    return max(output.delay - phase * output.rate, Fraction(0))
+    return max(output.delay - (phase + output.start_up) * output.rate, Fraction(0))
 
 
 def concrete(dims: Dims, batch: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from pulsify.backends.native.views import FLOATING
 from pulsify.core.spec import concrete
-from pulsify.export.c_frames import Parts, around, kind, moving, shown, signatures
+from pulsify.export.c_frames import Parts, around, kind, late, moving, shown, signatures
 from pulsify.export.c_vectors import Vectors
 
 FLAGS = "-O3 -fno-math-errno -fno-trapping-math"  # nothing that changes a result
@@ -265,7 +265,7 @@ def readme(p: Parts, live: int) -> str:
     memory = p.source.memory.size + p.source.work.size
     ports = [f"- `in_{i}` {x.name}: {shown(x)}" for i, x in enumerate(spec.inputs)]
     ports += [
-        f"- `out_{i}` {o.name}: {shown(o)}" + (f", {o.delay} frames late" if o.axis is not None else ", out of flush")
+        f"- `out_{i}` {o.name}: {shown(o)}" + (f", {late(spec, o)}" if o.axis is not None else ", out of flush")
         for i, o in enumerate(spec.outputs)
     ]
     calls = "\n".join(f"    {text};" for text in found.values())

@@ -114,7 +114,7 @@ def header(p: Parts) -> str:
             lines.append(f"#define {up}_FLUSH_{i} {math.prod(concrete(o.dims, 1))}")
             continue
         lead, frames, inner = around(o)
-        lines.append(f"/* output {i}, {o.name}: {shown(o)}, {o.delay} frames late */")
+        lines.append(f"/* output {i}, {o.name}: {shown(o)}, {late(spec, o)} */")
         lines.append(f"#define {up}_FRAME_{i} {lead * inner} /* elements of a frame */")
         most = max(frames, frames * spec.opening - o.delay)
         lines.append(f"#define {up}_OUT_{i} {lead * most * inner} /* elements that a push gives at the most */")
@@ -127,6 +127,13 @@ def header(p: Parts) -> str:
 def shown(port: Input | Output) -> str:
     dims = ["frames" if i == port.axis else str(d) for i, d in enumerate(concrete(port.dims, 1))]
     return f"{kind(port)} [{', '.join(dims)}]"
+
+
+def late(spec: Spec, o: Output) -> str:
+    """By how many frames it is late, in words."""
+    frames = spec.lateness(o)
+    first = f", the first one after {spec.start_up} frames of start-up" if o.start_up else ""
+    return f"{frames if frames.denominator == 1 else round(float(frames), 3)} frames late{first}"
 
 
 def errors(p: Parts) -> list[str]:

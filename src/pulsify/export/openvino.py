@@ -91,12 +91,13 @@ def limited(facts: dict[str, Any], spec: Spec) -> dict[str, Any]:
         if port["dtype"] in ("int64", "uint64", "uint32"):
             port["limit"] = (1 << 31) - 2  # what has no room is the least number of 32 bits, or the largest
     counted = spec.unknown_length // NARROWER  # that is how far positions times the fastest rate are exact
-    start = max(spec.proof.horizon, spec.latency, *spec.proof.critical)
+    behind = spec.latency + spec.start_up
+    start = max(spec.proof.horizon, behind, *spec.proof.critical)
     if spec.position is not None and spec.rebase and max(spec.rebase, start) < counted // 8:
         variable = spec.position + spec.after(spec.position)
         return {**facts, "counter": {"variable": variable, "from": counted // 2, "multiple": spec.rebase}}
     if spec.position is not None or spec.length is not None:
-        facts["most"] = min(facts["most"], max(counted - spec.pulse - spec.latency, spec.shortest))
+        facts["most"] = min(facts["most"], max(counted - spec.pulse - behind, spec.shortest))
     return {**facts, "counter": None}
 
 

@@ -47,6 +47,7 @@ def facts(spec: Spec) -> dict[str, Any]:
         "statics": {s.name: {"shape": one(s.dims), "dtype": str(s.dtype)} for s in spec.statics},
         "outputs": [
             {"name": o.name, "axis": o.axis, "rate": str(o.rate), "frames": o.frames, "delay": o.delay,
+             "late": float(spec.lateness(o) / o.rate) if o.rate else 0.0,
              "count": expression(o.length) if o.frames else 0, "cap": o.length.cap, "shape": one(o.dims),
              "dtype": str(o.dtype)}
             for o in spec.outputs

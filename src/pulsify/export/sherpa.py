@@ -214,7 +214,7 @@ def _packed(model: ir.Model, spec: Spec, given: Input, out: Output, blank: int |
 def _check(made: ir.Model, model: ir.Model, spec: Spec, given: Input, out: Output, kind: str) -> None:
     """Called as sherpa does it gives what the stream gives while it goes on, or NotSupported."""
     runner, about, rng = open_model(made), ports(spec, 1), np.random.default_rng(7)
-    names, pulses = [i.name for i in runner.get_inputs()], 4 + spec.latency // spec.pulse
+    names, pulses = [i.name for i in runner.get_inputs()], 4 + (spec.latency + spec.start_up) // spec.pulse
     opened = backend("ort").compile(plain(model, spec), spec, Options(fuse=False))
     session = Session(partial(opened.stepper, 1, {}), Framer(about, 0.0, True), about, True, None)
     x = rng.standard_normal(portable.one(given.dims)[:1] + [int(given.dims[3 - given.axis]), pulses * spec.pulse])

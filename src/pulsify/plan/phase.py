@@ -56,7 +56,7 @@ def _latency(course: Course, phases: Ends) -> Ends:
     for out, wire in timed:
         waits = out.delay - (out.frames - min(int(none[wire][0]), out.frames))  # for something else than its wire
         delay = out.frames - np.minimum(ends[wire], out.frames) + waits
-        late = np.maximum(late, delay * course.pulse * (unit // out.frames) - phases * unit)
+        late = np.maximum(late, delay * course.pulse * (unit // out.frames) - (phases + out.start_up) * unit)
     return late
 
 

@@ -25,6 +25,7 @@ from pulsify.plan.at_end import at_end, end_number, told
 from pulsify.plan.boundary import after_first, waits
 from pulsify.plan.context import Context, Step
 from pulsify.plan.known_facts import counted, streams_in_step
+from pulsify.plan.start_up import start_up
 from pulsify.plan.trail import Trail
 
 
@@ -141,7 +142,11 @@ def _stream_output(ctx: Context, name: str, wire: Wire) -> tuple[Output, Deferre
     value, layout = _given_out(ctx, name, wire, wire.take(window), window)
     dims = list(_open_dims(ctx, layout.sizes))
     dims[layout.axis] = p
-    out = Output(name, layout.axis, length.rate, p - end, p, wire.dtype.numpy(), tuple(dims), length, layout.batch)
+    begins = start_up(ctx.trails, wire.name, length, ctx.pulse)
+    kind = wire.dtype.numpy()
+    out = Output(
+        name, layout.axis, length.rate, p - end, p, kind, tuple(dims), length, layout.batch, start_up=begins
+    )  # fmt: skip
     return out, value
 
 

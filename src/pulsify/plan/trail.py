@@ -66,6 +66,7 @@ class Course:
     """
 
     pulse: int
+    phase: int
     first_rate: Fraction
     trails: dict[str, Trail]
     makers: Mapping[str, tuple[str, str]]

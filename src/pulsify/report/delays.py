@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pulsify.core.spec import Output
+from pulsify.core.spec import lateness as out_lateness
 from pulsify.report.figures import Figures, plain
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ WHY = {
     "start": "shows later frames at the stream's start",
     "first": "needs the first frames of the stream",
     "given": "is given out with its own pulse",
+    "start up": "begins where all that its first frame reads has come",
 }
 
 
@@ -55,15 +57,23 @@ def chain(course: Course, out: Output, wire: str | None) -> list[Step]:
         rate = before if before is not None and ((late - so_far) * before).denominator == 1 else own
         steps.append(Step(name, node, op, trail.why, rate, late - so_far, late, moves(trail)))
         so_far, before = late, own
-    late = Fraction(out.delay) / out.rate if out.rate else Fraction(0)
+    late = Fraction(out.delay) / out.rate - course.phase if out.rate else Fraction(0)
     if late != so_far:
         steps.append(Step(out.name, out.name, "output", "given", out.rate, late - so_far, late))
+    delay = delay_of(course, out)
+    if delay != late:
+        steps.append(Step(out.name, out.name, "output", "start up", out.rate, delay - late, delay))
     return steps
+
+
+def delay_of(course: Course, out: Output) -> Fraction:
+    """In units of the stream's length."""
+    return out_lateness(out, course.phase) / out.rate if out.rate else Fraction(0)
 
 
 def lateness(course: Course, trail: Trail) -> Fraction:
     """How late a wire's frames are, in units of the stream's length."""
-    return Fraction(trail.p - trail.end, trail.p) * course.pulse if trail.p else Fraction(0)
+    return Fraction(trail.p - trail.end, trail.p) * course.pulse - course.phase if trail.p else Fraction(0)
 
 
 def made_by(course: Course, wire: str) -> tuple[str, str]:
@@ -102,12 +112,12 @@ def delay_figures(course: Course, sample_rate: float | None = None) -> list[Figu
         if out.axis is None or not out.rate:
             continue
         steps = chain(course, out, wire)
-        late = Fraction(out.delay) / out.rate * per
+        late = delay_of(course, out) * per
         found.append(
             {
                 "output": out.name,
                 "rate": str(out.rate),
-                "delay": out.delay,
+                "delay": plain(delay_of(course, out) * out.rate),
                 "delay_input_frames": plain(late),
                 "delay_ms": in_ms(late, sample_rate),
                 "chain": [_figures(s, per, sample_rate) for s in steps],

@@ -154,7 +154,7 @@ def _by_wire(asked: Asked, made: Stream, length: int) -> list[Figures]:
 
 def _lengths(made: Stream) -> list[int]:
     """From one frame to well past where the first frames are out: around pulses, where ends lie."""
-    p, late = made.pulse, made.latency
+    p, late = made.pulse, made.latency + made.spec.start_up
     wished = (1, p - 1, p, p + 1, 2 * p - 1, 3 * p + 1, late + 4 * p + p // 2 + 1, 2 * late + 9 * p + 1)
     found = dict.fromkeys(valid_length(made, max(w, 1)) for w in wished)
     most = made.spec.exact_up_to

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,9 @@ def stream_figures(stream: Stream, sample_rate: float | None = None) -> Figures:
         "sample_rate": sample_rate,
         "granularity": spec.granularity,
         "latency_frames": stream.latency,
+        "start_up_frames": spec.start_up,
+        "start_up_ms": milliseconds(spec, Fraction(spec.start_up), sample_rate),
+        "first_call_frames": spec.first_call,
         "opening_frames": spec.pulse * spec.opening,
         "opening_ms": milliseconds(spec, Fraction(spec.pulse * spec.opening), sample_rate),
         "natural": {"pulse": stream.natural_pulse, "latency_frames": stream.spec.natural_latency},
@@ -86,7 +90,8 @@ def proof_figures(spec: Spec) -> Figures:
 
 def output_figures(spec: Spec, o: Output, sample_rate: float | None) -> Figures:
     """`delay` counts frames of the output, `delay_input_frames` the same time in frames of the first input."""
-    late = Fraction(o.delay) / o.rate if o.axis is not None and o.rate else None
+    delay = spec.lateness(o)
+    late = delay / o.rate if o.axis is not None and o.rate else None
     return {
         "name": o.name,
         "dtype": str(o.dtype),
@@ -94,8 +99,10 @@ def output_figures(spec: Spec, o: Output, sample_rate: float | None) -> Figures:
         "axis": o.axis,
         "rate": str(o.rate),
         "frames": o.frames,
-        "delay_after_start": o.delay if o.delay_after_start is None else o.delay_after_start,
-        "delay": o.delay,
+        "delay_after_start": plain(
+            delay if o.delay_after_start is None else spec.lateness(replace(o, delay=o.delay_after_start))
+        ),
+        "delay": plain(delay),
         "delay_input_frames": None if late is None else plain(late * spec.inputs[0].rate),
         "delay_ms": None if late is None else milliseconds(spec, late, sample_rate),
     }

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pulsify.analysis.facts import Layout, Static, Window, Wire
 from pulsify.convert.pulses import Planned
 from pulsify.core.reach import Reach
+from pulsify.core.spec import lateness
 from pulsify.emit.buffer import history_of, others
 from pulsify.plan.context import Context, PlannedRead, Step
 
@@ -26,7 +27,7 @@ def plan_lines(planned: Planned) -> list[str]:
     """The plan of the pulses, and of the prologue in front of them."""
     lines = [*_lines(planned.ctx)]
     for out, _ in planned.outputs:
-        when = f"delay {out.delay}" if out.axis is not None else "when the stream has ended"
+        when = f"delay {lateness(out, planned.ctx.phase)}" if out.axis is not None else "when the stream has ended"
         lines.append(f"output {out.name}: {when}")
     if planned.opening is not None:
         lines += ["", "prologue", *(f"    {line}" for line in _lines(planned.opening[0]))]
@@ -34,7 +35,8 @@ def plan_lines(planned: Planned) -> list[str]:
 
 
 def _lines(ctx: Context) -> Iterator[str]:
-    yield f"pulse {ctx.pulse}, granularity {math.lcm(*ctx.ask.ledger.denominators, 1)}"
+    phase = f", phase {ctx.phase}" if ctx.phase else ""
+    yield f"pulse {ctx.pulse}{phase}, granularity {math.lcm(*ctx.ask.ledger.denominators, 1)}"
     inputs = [s for s in ctx.steps if s.outputs[:1] and s.outputs[0] in ctx.ports]
     for step in inputs:
         yield from _step(ctx, step)

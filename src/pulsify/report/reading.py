@@ -122,7 +122,7 @@ def _read(r: Reading | None, scale: Fraction) -> list[int | float | bool] | None
 def _arrived(course: Course, out: Output, frame: int) -> int:
     """Units of the stream that have come in when this frame comes out."""
     per = out.rate * course.pulse
-    return (math.floor(Fraction(frame + out.delay) / per) + 1) * course.pulse
+    return (math.floor(Fraction(frame + out.delay) / per) + 1) * course.pulse - course.phase
 
 
 def _is_layer(course: Course, trail: Trail, adds: bool) -> bool:

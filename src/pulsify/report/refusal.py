@@ -176,7 +176,10 @@ def _stream(made: Stream) -> Figures:
         "pulse": made.pulse,
         "latency_frames": made.latency,
         "delays": [
-            {"output": o.name, "delay": None if o.axis is None else plain(o.delay / o.rate * made.inputs[0].rate)}
+            {
+                "output": o.name,
+                "delay": None if o.axis is None else plain(made.spec.lateness(o) / o.rate * made.inputs[0].rate),
+            }
             for o in made.outputs
         ],
         "state_bytes": made.state_bytes,

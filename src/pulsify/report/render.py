@@ -58,6 +58,9 @@ def stream_lines(facts: Figures) -> list[tuple[str, str]]:
     for o in facts["outputs"]:
         if o["axis"] is not None:
             lines.append(("delay" if len(facts["outputs"]) == 1 else f"delay {o['name']}", delay_text(o)))
+    if facts["start_up_frames"]:
+        lines.append(("start-up", start_up_text(facts)))
+    lines.append(("latency", latency_text(facts)))
     if facts["opening_frames"]:
         lines.append(("opening", opening_text(facts)))
     lines.append(("state", f"{size(facts['state_bytes'])} a stream in {count(len(facts['states']), 'tensor')}"))
@@ -93,6 +96,21 @@ def natural_lines(facts: Figures) -> list[tuple[str, str]]:
         return []
     text = f"{count(pulse, 'frame')}, {latency:,} from in to out (pulse + delay); with this pulse it is {own:,}"
     return [("natural pulse", text)]
+
+
+def latency_text(facts: Figures) -> str:
+    """Pulse and delay; and how many frames come first, where those are no pulse."""
+    text = f"{count(facts['latency_frames'], 'frame')} from in to out, at the most (pulse + delay)"
+    if facts["first_call_frames"] < facts["pulse"]:
+        text += (
+            f"; the first call takes {facts['first_call_frames']:,}, so that later ones end where frames are complete"
+        )
+    return text
+
+
+def start_up_text(facts: Figures) -> str:
+    taken = count(facts["start_up_frames"], "frame") + _ms(facts["start_up_ms"])
+    return f"{taken} come before the first output can; nothing waits for them after that"
 
 
 def opening_text(facts: Figures) -> str:

@@ -35,7 +35,7 @@ def timeline(spec: Spec, length: int, width: int = 48) -> list[tuple[str, str, s
         bar = " " * shown.start + "#" * (shown.stop - shown.start)
         bar += "." * (held - len(bar))
         out = int((high - low) * port.rate)
-        whole = taken == spec.pulse * (1 if n else spec.opening or 1)
+        whole = taken == (spec.pulse if n else spec.first_call)
         name = ("opening" if spec.opening and not n else f"pulse {n}") if whole else "flush"
         rows.append((name, bar, f"{taken:5d} in, {out:4d} out"))
     return rows
@@ -46,9 +46,10 @@ def _steps(spec: Spec, port: Output, length: int) -> list[tuple[int, Fraction, F
     total = max(port.length.at(length), 0)
     out: list[tuple[int, Fraction, Fraction]] = []
     n, step, needed = 0, spec.opening or 1, port.framing.until(total)
-    while n * spec.pulse < length or n < needed:
+    while n * spec.pulse - spec.phase < length or n < needed:
         low, high = (given(pulses, port.frames, port.delay, total) for pulses in (n, n + step))
-        taken = max(min(length - n * spec.pulse, step * spec.pulse), 0)
+        begun = max(n * spec.pulse - spec.phase, 0)
+        taken = max(min(length, (n + step) * spec.pulse - spec.phase) - begun, 0)
         out.append((taken, low / port.rate, high / port.rate))
         n, step = n + step, 1
         if len(out) > MOST_ROWS:

@@ -297,7 +297,7 @@ def _tried(
 
 
 def _latency(stream: Stream) -> Fraction:
-    return latency(stream.pulse, stream.outputs)
+    return latency(stream.pulse, stream.outputs, stream.spec.phase)
 
 
 def _front(streams: Sequence[Stream], left_out: list[Figures], also: int | None = None) -> list[Stream]:

@@ -14,7 +14,7 @@ from pulsify.api import Stream, load
 from pulsify.api import stream as convert
 from pulsify.asr.recogniser import Recogniser
 from pulsify.core.errors import InvalidArgument, InvalidChunk, InvalidModel
-from pulsify.core.spec import Input, Output, is_streaming
+from pulsify.core.spec import Input, Output, Spec, is_streaming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,11 +76,16 @@ class Served:
             return math.ceil(self.recogniser.delay(self.streams[0].pulse) * self.recogniser.sample_rate)
         return self.streams[0].latency
 
+    @property
+    def start_up(self) -> int:
+        """Units of time before the first output can come."""
+        return 0 if self.recogniser is not None else self.streams[0].start_up
+
     @cached_property
     def facts(self) -> dict[str, Any]:
         """As `ready` and /v1/models say it."""
         rate, first, last = self.sample_rate, self.streams[0], self.streams[-1]
-        outputs = [{"name": "text"}] if self.kind == "text" else [port_facts(o) for o in last.outputs]
+        outputs = [{"name": "text"}] if self.kind == "text" else [output_facts(last.spec, o) for o in last.outputs]
         return {
             "model": self.name,
             "kind": self.kind,
@@ -90,6 +95,7 @@ class Served:
             "pulse": first.pulse,
             "pulse_seconds": max(self.pulses_seconds) if self.pulses_seconds else None,
             "latency": self.latency,
+            "start_up": self.start_up,
             "latency_seconds": self.latency / rate if rate else None,
             "sound": {"input": self.hears, "output": self.sounds},
             **({"vocabulary": self.vocabulary} if self.vocabulary else {}),
@@ -255,7 +261,12 @@ def port_facts(port: Input | Output) -> dict[str, Any]:
         "frames": port.frames,
         "rate": str(port.rate),
     }
-    return facts if isinstance(port, Input) else {**facts, "delay": port.delay}
+    return facts
+
+
+def output_facts(spec: Spec, output: Output) -> dict[str, Any]:
+    late = spec.lateness(output)
+    return {**port_facts(output), "delay": int(late) if late.denominator == 1 else float(late)}
 
 
 def _is_sound(port: Input | Output) -> bool:

@@ -103,7 +103,7 @@ def test_a_terminal_is_told_what_is_done_and_how_far(
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"pip install {NEEDS[name]}")
     if name == "sherpa":
-        pulsify.stream(test_sherpa.ctc(), pulse=test_sherpa.PULSE, verify=False).save(places["heard"])
+        test_sherpa.aligned(test_sherpa.ctc(), test_sherpa.PULSE).save(places["heard"])
         test_sherpa.tokens(Path(places["tokens"]).parent)
     arguments, wanted = COMMANDS[name]
     said, shown = ran([a.format(**places) for a in arguments], True, monkeypatch)

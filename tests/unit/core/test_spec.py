@@ -109,7 +109,7 @@ def test_old_files_are_read_with_what_they_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("pulsify.version", "99", "reads formats 1, 2, 3 and 4"),
+        ("pulsify.version", "99", "reads formats 1, 2, 3, 4 and 5"),
         ("pulsify.pulse", "eight", "damaged"),
         ("pulsify.inputs", "[{}]", "damaged"),
         ("pulsify.outputs", "[", "damaged"),

@@ -20,6 +20,11 @@ UNITS = ["<blk>", *"abcdefgh"]
 PULSE = 16
 
 
+def aligned(source: onnx.ModelProto, pulse: int = 4, **options: Any) -> pulsify.Stream:
+    """Sherpa begins with a whole pulse."""
+    return converted(source, pulse, phase=False, **options)
+
+
 def ctc(batch: int | str = "B", turned: bool = False) -> onnx.ModelProto:
     """Features [B, 80, T] (or [B, T, 80]) to scores [B, T / 4, 9]: two strides, an LSTM, both boundaries, a delay."""
     nodes = [node("Transpose", "audio_signal", "x", perm=[0, 2, 1])] if turned else []
@@ -48,7 +53,7 @@ def tokens(folder: Path, units: Sequence[str] = UNITS) -> str:
 
 
 def exported(source: onnx.ModelProto, folder: Path, pulse: int = PULSE) -> pulsify.Stream:
-    stream = converted(source, pulse)
+    stream = aligned(source, pulse)
     pulsify.export(stream, "sherpa-onnx", folder / "out", tokens=tokens(folder))
     return stream
 
@@ -122,7 +127,7 @@ def test_the_folder_is_what_sherpa_takes(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"model.onnx", "tokens.txt"}
     assert (tmp_path / "out" / "tokens.txt").read_text().splitlines()[:2] == ["<blk> 0", "a 1"]
     onnx.checker.check_model(onnx.load(tmp_path / "out" / "model.onnx"), full_check=True)
-    converted(ctc(), PULSE).export(tmp_path / "again", "sherpa-onnx", tokens=str(tmp_path / "out" / "tokens.txt"))
+    aligned(ctc(), PULSE).export(tmp_path / "again", "sherpa-onnx", tokens=str(tmp_path / "out" / "tokens.txt"))
     assert (tmp_path / "again" / "tokens.txt").read_text() == (tmp_path / "out" / "tokens.txt").read_text()
 
 
@@ -222,7 +227,7 @@ def transducer(folder: Path, pulse: int = PULSE, source: onnx.ModelProto | None 
     onnx.save(joint(), folder / "j.onnx")
     files = {"decoder": str(folder / "d.onnx"), "joiner": str(folder / "j.onnx")}
     chosen = {"kind": "transducer", "tokens": tokens(folder, NEMO), "hidden": 5, **files, **options}
-    converted(source or encoder(), pulse).export(folder / "out", "sherpa-onnx", **chosen)
+    aligned(source or encoder(), pulse).export(folder / "out", "sherpa-onnx", **chosen)
 
 
 def test_an_encoder_is_the_batch_model(tmp_path: Path) -> None:
@@ -303,7 +308,7 @@ def test_a_transducer_s_encoder_with_a_delay_is_refused(tmp_path: Path) -> None:
 def test_growing_caches_and_openings_are_refused(tmp_path: Path) -> None:
     given = {"tokens": tokens(tmp_path)}
     with pytest.raises(pulsify.NotSupported, match="grows with the stream, and sherpa-onnx has states of one size"):
-        converted(zoo("attn_full_causal"), unbounded="grow").export(tmp_path / "out", "sherpa-onnx", **given)
+        aligned(zoo("attn_full_causal"), unbounded="grow").export(tmp_path / "out", "sherpa-onnx", **given)
     opening = pulsify.stream(models.mirrored(1), pulse=2, verify=False)
     with pytest.raises(pulsify.InvalidArgument, match=r"'sherpa-onnx' takes one graph.*opening=False"):
         opening.export(tmp_path / "out", "sherpa-onnx", **given)
@@ -322,7 +327,7 @@ def test_options_that_are_missing(options: dict[str, Any], says: str, tmp_path: 
     if "tokens" in options:
         options = {**options, "tokens": tokens(tmp_path, options["tokens"])}
     with pytest.raises(pulsify.InvalidArgument, match=says):
-        converted(encoder(), PULSE).export(tmp_path / "out", "sherpa-onnx", **options)
+        aligned(encoder(), PULSE).export(tmp_path / "out", "sherpa-onnx", **options)
 
 
 def test_what_computes_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +368,7 @@ def test_what_sherpa_could_not_call_is_not_written(source: onnx.ModelProto, says
 def test_units_may_be_numbered_in_any_order(mark: str, between: str, end: str, tmp_path: Path) -> None:
     lines = [f"{unit}{between}{i}{end}" for i, unit in enumerate(UNITS)]
     (tmp_path / "t.txt").write_bytes((mark + "".join(reversed(lines))).encode())
-    converted(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))
+    aligned(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))
     wanted = "".join(f"{unit} {i}\n" for i, unit in enumerate(UNITS))
     assert (tmp_path / "out" / "tokens.txt").read_text() == wanted
 
@@ -378,4 +383,4 @@ def test_units_may_be_numbered_in_any_order(mark: str, between: str, end: str, t
 def test_units_that_are_none_say_why(text: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes(text)
     with pytest.raises(pulsify.InvalidArgument, match=says):
-        converted(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))
+        aligned(small(), PULSE).export(tmp_path / "out", "sherpa-onnx", tokens=str(tmp_path / "t.txt"))

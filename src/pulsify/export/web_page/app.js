@@ -341,7 +341,7 @@ at("stop").onclick = () => run?.stop();
 try {
   ({ facts } = await ask("facts"));
   const ms = (frames) => (facts.sample_rate ? ` (${((frames * facts.inputs[0].rate * 1000) / facts.sample_rate).toFixed(1)} ms)` : "");
-  const late = Math.max(0, ...facts.outputs.filter((o) => o.frames).map((o) => (o.delay * facts.pulse) / o.frames));
+  const late = Math.max(0, ...facts.outputs.filter((o) => o.frames).map((o) => o.late));
   at("about").textContent = `Pulses of ${facts.pulse} frames${ms(facts.pulse)}, ${Math.ceil(late)} frames late${ms(late)}.`;
   at("microphone").disabled = !facts.sample_rate || !isSound(facts.inputs[0]) || facts.inputs.length > 1;
   at("file").disabled = at("noise").disabled = false;

@@ -74,7 +74,7 @@ export class Plot {
 export function strip(canvas, facts, held) {
   const width = (canvas.width = canvas.clientWidth), pen = canvas.getContext("2d");
   const outputs = facts.outputs.filter((o) => o.frames);
-  const late = Math.max(0, ...outputs.map((o) => (o.delay * facts.pulse) / o.frames));
+  const late = Math.max(0, ...outputs.map((o) => o.late));
   const back = Math.max(0, ...outputs.map((o) => ((own(held, o.name) ?? 0) * facts.pulse) / o.frames));
   const whole = facts.pulse + late || 1, scale = (width - 2) / whole;
   pen.fillStyle = colour("--accent");

@@ -218,7 +218,8 @@ export class Session {
   get outSeconds() {
     const port = this.model.outputs[this._timed];
     if (!port || this.model.kind === "text") return this.done ? this.inSeconds : null;
-    return this.stream.have[port.name] / (ratio(port.rate) * clock(this.model));
+    const have = this.stream.have[port.name];  // frames that the start lacks are none that wait
+    return have && (have / ratio(port.rate) + (this.model.start_up ?? 0)) / clock(this.model);
   }
 
   get pulse() {
