@@ -238,7 +238,8 @@ def frames_by_index(ctx: Context, node: Node, wire: Wire, index: str, axis: int)
     if not len(table.early) and not table.clipped:
         return _regular_plan(ctx, node, wire, length, table, None)
     layout = ctx.ask.layout(node, node.outputs[0])
-    return Plan((Read(wire, table.reach),), (layout,), length, emit, ends=table.clipped)
+    least = _cover(table.regular(np.arange(table.reach.den)), Fraction(table.reach.num, table.reach.den))
+    return Plan((Read(wire, table.reach, least=least),), (layout,), length, emit, ends=table.clipped)
 
 
 def _regular_plan(ctx: Context, node: Node, wire: Wire, length: Length, table: IndexTable, fill: Fill | None) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -93,7 +93,12 @@ def resize(ctx: Context, node: Node) -> Plan | None:
 
     past = {"linear": 1, "cubic": 2}.get(_mode(node), 0)
     fill = Fill("edge", past=past)
-    return Plan((Read(wire, wider, fill),), (ctx.ask.layout(node, node.outputs[0]),), length, emit)
+    return Plan(
+        (Read(wire, wider, fill, least=replace(reach, hi=reach.lo)),),
+        (ctx.ask.layout(node, node.outputs[0]),),
+        length,
+        emit,
+    )
 
 
 def _rounds(node: Node, wire: Wire, factor: Fraction) -> bool:
@@ -165,7 +170,7 @@ def _by_clock(ctx: Context, node: Node, wire: Wire, factor: Fraction, length: Le
         return (out if alone else across.emit(out, window.frames),)
 
     known = wire.end is None  # it could be had early, but which frame is shown at the end is not known before
-    return Plan((Read(wire, reach),), (layout,), length, emit, tail=known, ends=True)
+    return Plan((Read(wire, reach, least=replace(reach, hi=reach.lo)),), (layout,), length, emit, tail=known, ends=True)
 
 
 def _margin(node: Node, factor: Fraction) -> tuple[Fraction, int]:

@@ -32,12 +32,16 @@ from pulsify.plan.trail import Trail, look
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """One wire an operator reads. `fill` says what it sees outside [0, L), if it reads there."""
+    """One wire an operator reads. `fill` says what it sees outside [0, L), if it reads there.
+
+    least: what every frame far from both ends surely reads, if that is less than the reach.
+    """
 
     wire: Wire
     reach: Reach = POINTWISE
     fill: Fill | None = None
     broadcast: bool = False  # a wire of equal frames may come as a single frame
+    least: Reach | None = None
 
 
 Emit = Callable[[list[ir.Value], Window], Sequence[ir.Value | None]]
@@ -207,7 +211,9 @@ def _trail(ctx: Context, node: Node, plan: Plan, window: Window, early: bool, re
     keys = [(node.name, r.wire.name, r.reach.num, r.reach.den, r.reach.hi) for r in reads]
     fewer = [ctx.spared.get(key, r.reach) for key, r in zip(keys, reads, strict=True)]
     spared = tuple(look(r.wire.name, less) for r, less in zip(reads, fewer, strict=True) if less is not None)
-    return Trail(window.p, window.end, looks, after, why, early, spared, plan.length)
+    read = [r.least or (r.reach if less is None else less) for r, less in zip(reads, fewer, strict=True)]
+    least = tuple(look(r.wire.name, reach) for r, reach in zip(reads, read, strict=True))
+    return Trail(window.p, window.end, looks, after, why, early, spared, least, plan.length)
 
 
 def _first_frames(ctx: Context, node: Node, plan: Plan) -> tuple[Awaited, ...]:

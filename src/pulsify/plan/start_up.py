@@ -52,7 +52,7 @@ def _ahead(trails: dict[str, Trail], wire: str, pulse: int) -> int:
         trail, own = trails[name], last.pop(name)
         if not trail.looks:
             newest = np.maximum(newest, np.where(own > NONE, ((own + 1) * pulse - 1) // trail.p, NONE))
-        for look in trail.looks:
+        for look in trail.least or trail.looks:
             count = len(look.spans)
             high = np.array([b for _, b in look.spans], np.int64)
             read = np.where(own > NONE, own // count * look.step + high[own % count], NONE)

@@ -44,7 +44,8 @@ class Trail:
     start     the first frames show later ones
     first     it is made of the first frames of the stream, too
 
-    spared: what it reads where windows end elsewhere (`plan/phase.py`); the same, if empty. length: of the wire.
+    spared: what it reads where windows end elsewhere (`plan/phase.py`); least: what it surely reads far from both ends
+    (`plan/start_up.py`); the same as `looks`, if empty. length: of the wire.
     """
 
     p: int
@@ -54,6 +55,7 @@ class Trail:
     why: str = "ahead"
     first: bool = False
     spared: tuple[Look, ...] = ()
+    least: tuple[Look, ...] = ()
     length: Length | None = None
 
 
