@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,44 @@ def test_where_a_wire_departs_is_found(stream: pulsify.Stream) -> None:
 
     found = list(departures(blocks(batch="B").SerializeToString(), stream, 40, np.random.default_rng(0)))
     assert found and all(s.error <= s.limit for s in found)
+
+
+# ---- start-up
+
+
+def unpadded(*sizes: int, stride: int = 1) -> onnx.ModelProto:
+    names = ["x", *(f"h{i}" for i in range(len(sizes) - 1)), "y"]
+    nodes = [node("Conv", f"{a} w{i}", b, strides=[stride]) for i, (a, b) in enumerate(pairwise(names))]
+    return model(nodes, {"x": [1, 2, "T"]}, ["y"], {f"w{i}": weights(2, 2, n) for i, n in enumerate(sizes)})
+
+
+def test_frames_that_are_missing_at_the_start_are_no_delay() -> None:
+    made = pulsify.stream(unpadded(5, 9), pulse=4)
+    assert (made.latency, made.start_up, made.spec.lateness(made.outputs[0])) == (4, 12, 0)
+    assert "latency=4" in repr(made) and "delay 0" in repr(made) and "start-up 12" in repr(made)
+    session, x = made.session(), frames(1, 2, 40)
+    given = [session.push(x[..., i : i + 4]).shape[2] for i in range(0, 40, 4)]
+    assert given == [0, 0, 0, *[4] * 7]  # the newest output of every pulse is made of its newest input
+
+
+def test_a_hop_that_windows_do_not_fill_has_both() -> None:
+    made = pulsify.stream(unpadded(7, stride=3))
+    assert (made.pulse, made.latency, made.start_up, made.first_call) == (3, 3, 4, 1)
+
+
+def test_frames_that_are_cut_at_the_end_are_waited_for() -> None:
+    cut = {"a": np.array([0]), "b": np.array([-2]), "c": np.array([2])}
+    made = pulsify.stream(model([node("Slice", "x a b c", "y")], {"x": [1, 2, "T"]}, ["y"], cut))
+    assert (made.latency, made.start_up) == (3, 0)
+
+
+def test_both_are_reported_by_their_names(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    onnx.save(unpadded(5, 9), source)
+    done = CliRunner().invoke(main, ["stream", str(source), "-p", "4", "--json", "-o", str(tmp_path / "o.onnx")])
+    facts = json.loads(done.stdout)
+    assert (facts["latency_frames"], facts["start_up_frames"], facts["outputs"][0]["delay"]) == (4, 12, 0)
+    text = CliRunner().invoke(main, ["inspect", str(tmp_path / "o.onnx")]).stdout
+    assert "start-up" in text and "12 frames come before the first output can" in text
+    assert "4 frames from in to out" in text
+    assert pulsify.load(tmp_path / "o.onnx").start_up == 12

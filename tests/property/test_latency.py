@@ -168,3 +168,52 @@ def test_causal_models_have_no_delay(made: tuple[Graph, Tensor], factor: int | N
     stream = convert(graph.model([x]), factor)
     assert stream.outputs[0].delay == 0, repr(graph)
     assert stream.spec.length is None, f"the end cannot matter\n{graph!r}"
+
+
+def conv(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    """Any padding, so that it looks ahead, or begins late."""
+    kernel, stride = whole(draw, 1, 4), whole(draw, 1, 3)
+    kernel = max(kernel, stride)
+    pads = [whole(draw, 0, kernel - 1), whole(draw, 0, kernel - 1)]
+    made = graph.op("Conv", graph.to(x, "BCT"), graph.weights(2, x.c, kernel), pads=pads, strides=[stride])
+    return x.but(made, layout="BCT", c=2, rate=x.rate / stride)
+
+
+def spread(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    stride = whole(draw, 1, 3)
+    kernel = stride + whole(draw, 0, 2)
+    made = graph.op("ConvTranspose", graph.to(x, "BCT"), graph.weights(x.c, 2, kernel), strides=[stride])
+    return x.but(made, layout="BCT", c=2, rate=x.rate * stride)
+
+
+def pooled(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    kernel = whole(draw, 2, 4)
+    stride = whole(draw, 1, kernel)
+    made = graph.op("AveragePool", graph.to(x, "BCT"), kernel_shape=[kernel], strides=[stride])
+    return x.but(made, layout="BCT", rate=x.rate / stride)
+
+
+def blocks(draw: Draw, graph: Graph, x: Tensor) -> Tensor:
+    """Each frame beside the mean of its block; what is no whole block at the end is left out."""
+    size, x = whole(draw, 2, 4), graph.to(x, "BCT")
+    end = graph.op("Mul", graph.op("Div", graph.frames(x), graph.ints(size)), graph.ints(size))
+    kept = graph.op("Slice", x, graph.ints(0), end, graph.ints(2))
+    whole_blocks = graph.op("Reshape", kept, graph.ints(0, x.c, -1, size))
+    mean = graph.op("ReduceMean", whole_blocks, graph.ints(3))
+    return x.but(graph.op("Reshape", graph.op("Sub", whole_blocks, mean), graph.ints(0, x.c, -1)), layout="BCT")
+
+
+@st.composite
+def compositions(draw: Draw) -> tuple[Graph, Tensor]:
+    graph = Graph()
+    x = graph.input
+    for _ in range(whole(draw, 2, 4)):
+        x = pick(draw, conv, conv, spread, pooled, blocks)(draw, graph, x)
+    assume(runs(graph, [x], 72))
+    return graph, x
+
+
+@settings(max_examples=EXAMPLES or 12)
+@given(made=compositions(), factor=FACTORS)
+def test_compositions_have_the_smallest_latency(made: tuple[Graph, Tensor], factor: int | None) -> None:
+    check_delay(*made, factor)

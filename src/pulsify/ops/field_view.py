@@ -2,61 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Hashable
-from dataclasses import dataclass
-from dataclasses import replace
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
 from pulsify.analysis import mask_cells as cell
-from pulsify.analysis.facts import Deferred
-from pulsify.analysis.facts import Field
-from pulsify.analysis.facts import Layout
-from pulsify.analysis.facts import Offsets
-from pulsify.analysis.facts import Part
-from pulsify.analysis.facts import Side
-from pulsify.analysis.facts import Window
-from pulsify.analysis.facts import Wire
-from pulsify.analysis.facts import deferred
+from pulsify.analysis.facts import Deferred, Field, Layout, Offsets, Part, Side, Window, Wire, deferred
 from pulsify.analysis.fields.cells import AllRows
-from pulsify.analysis.fields.operand import Operand
-from pulsify.analysis.fields.operand import parts
-from pulsify.analysis.mask_cells import CELLS
-from pulsify.analysis.mask_cells import Cells
+from pulsify.analysis.fields.operand import Operand, parts
+from pulsify.analysis.mask_cells import CELLS, Cells
 from pulsify.analysis.proof.claims import prove
-from pulsify.analysis.proof.numbers import Looked
-from pulsify.analysis.proof.numbers import follower
-from pulsify.analysis.proof.numbers import length_of
+from pulsify.analysis.proof.numbers import Looked, follower, length_of
 from pulsify.analysis.template import in_step
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.core.traits import traits
 from pulsify.emit.builder import choose
-from pulsify.emit.frames import along
-from pulsify.emit.frames import real_frames
+from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
 from pulsify.ops.field_template import field_template
 from pulsify.ops.first_columns import inside_both
-from pulsify.ops.growing import grow
-from pulsify.ops.growing import horizon
-from pulsify.plan.attention_view import Seen
-from pulsify.plan.attention_view import View
-from pulsify.plan.attention_view import choose_view
-from pulsify.plan.attention_view import reaches
-from pulsify.plan.context import Context
-from pulsify.plan.context import PlannedRead
-from pulsify.plan.spans import Spans
-from pulsify.plan.spans import joined
-from pulsify.plan.spans import spans
-from pulsify.plan.trail import Look
-from pulsify.plan.trail import Trail
-from pulsify.plan.trail import look
+from pulsify.ops.growing import grow, horizon
+from pulsify.plan.attention_view import Seen, View, choose_view, reaches
+from pulsify.plan.context import Context, PlannedRead
+from pulsify.plan.spans import Spans, joined, spans
+from pulsify.plan.trail import Look, Trail, look
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array
-import math
-import numpy as np
-import onnx_ir as ir
-
 
 REPEATS, FAR = 4, 1 << 18  # periods of the length at whose ends rows are looked at, if one is no longer than so many
 
