@@ -2,55 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from pulsify.analysis.facts import Deferred
-from pulsify.analysis.facts import Window
-from pulsify.analysis.facts import Wire
-from pulsify.analysis.facts import deferred
-from pulsify.analysis.facts import emitted
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Deferred, Window, Wire, deferred, emitted
 from pulsify.analysis.proof.claims import fixed_value
-from pulsify.analysis.proof.numbers import in_frames
-from pulsify.analysis.proof.numbers import measured
-from pulsify.analysis.rows.reaches import ROW_READS
-from pulsify.analysis.rows.reaches import windowed_rows
-from pulsify.analysis.unused import unused_entries
-from pulsify.analysis.unused import zero_entries
+from pulsify.analysis.proof.numbers import in_frames, measured
+from pulsify.analysis.rows.reaches import ROW_READS, windowed_rows
+from pulsify.analysis.unused import unused_entries, zero_entries
 from pulsify.analysis.values.follow import VALUES
 from pulsify.analysis.values.sizes import SIZES
-from pulsify.analysis.values.windows import windowed
-from pulsify.analysis.values.windows import windowed_sizes
-from pulsify.analysis.zeros import Ends
-from pulsify.analysis.zeros import NONE
-from pulsify.analysis.zeros import weights
-from pulsify.analysis.zeros import zero_ends
-from pulsify.core.length import Length
-from pulsify.core.length import constant
+from pulsify.analysis.values.windows import windowed, windowed_sizes
+from pulsify.analysis.zeros import NONE, Ends, weights, zero_ends
+from pulsify.core.length import Length, constant
 from pulsify.core.reach import Reach
 from pulsify.core.refusal import Kind
 from pulsify.frontend.model import Node
 from pulsify.lengths.series import stretched
-from pulsify.ops.pointwise import Make
-from pulsify.ops.pointwise import clone
-from pulsify.ops.pointwise import pointwise
-from pulsify.ops.pointwise import static
+from pulsify.ops.pointwise import Make, clone, pointwise, static
 from pulsify.ops.registry import rule
 from pulsify.plan.boundary import Fill
 from pulsify.plan.context import Context
 from pulsify.plan.known_facts import constant_value
-from pulsify.plan.plan import Plan
-from pulsify.plan.plan import Read
-from pulsify.trace.shapes import CHECK
-from pulsify.trace.shapes import Dims
-from pulsify.trace.shapes import Inputs
-from pulsify.trace.shapes import SHAPE
-from pulsify.trace.traced import Array
-from pulsify.trace.traced import CannotRun
-import math
-import numpy as np
-import onnx_ir as ir
+from pulsify.plan.plan import Plan, Read
+from pulsify.trace.shapes import CHECK, SHAPE, Dims, Inputs
+from pulsify.trace.traced import Array, CannotRun
 
 
 def cuts(node: Node) -> bool:

@@ -28,7 +28,8 @@ def plan_lines(planned: Planned) -> list[str]:
     lines = [*_lines(planned.ctx)]
     for out, _ in planned.outputs:
         when = f"delay {lateness(out, planned.ctx.phase)}" if out.axis is not None else "when the stream has ended"
-        lines.append(f"output {out.name}: {when}")
+        start = f", start-up {out.start_up}" if out.start_up else ""
+        lines.append(f"output {out.name}: {when}{start}")
     if planned.opening is not None:
         lines += ["", "prologue", *(f"    {line}" for line in _lines(planned.opening[0]))]
     return lines
