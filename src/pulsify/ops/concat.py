@@ -2,63 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from pulsify.analysis.facts import Deferred
-from pulsify.analysis.facts import FirstFrames
-from pulsify.analysis.facts import Layout
-from pulsify.analysis.facts import Static
-from pulsify.analysis.facts import Window
-from pulsify.analysis.facts import Wire
-from pulsify.analysis.mask_cells import CELLS
-from pulsify.analysis.mask_cells import CellLaw
-from pulsify.analysis.proof.numbers import in_frames
-from pulsify.analysis.proof.numbers import length_of
-from pulsify.analysis.proof.numbers import measured
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import Deferred, FirstFrames, Layout, Static, Window, Wire
+from pulsify.analysis.mask_cells import CELLS, CellLaw
+from pulsify.analysis.proof.numbers import in_frames, length_of, measured
 from pulsify.analysis.unused import unused_entries
-from pulsify.analysis.values.follow import FEW
-from pulsify.analysis.values.follow import Few
-from pulsify.analysis.values.follow import Follower
-from pulsify.analysis.values.follow import VALUES
-from pulsify.analysis.values.follow import Value
+from pulsify.analysis.values.follow import FEW, VALUES, Few, Follower, Value
 from pulsify.analysis.values.moves import COLUMNS
 from pulsify.analysis.values.sizes import SIZES
 from pulsify.core.length import Length
-from pulsify.core.reach import POINTWISE
-from pulsify.core.reach import shift
+from pulsify.core.reach import POINTWISE, shift
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
-from pulsify.emit.frames import aligned
-from pulsify.emit.frames import along
-from pulsify.emit.frames import gather_frames
+from pulsify.emit.frames import aligned, along, gather_frames
 from pulsify.frontend.model import Node
 from pulsify.lengths.affine_array import Spread
 from pulsify.lengths.joining import joined_along
-from pulsify.lengths.series import Series
-from pulsify.lengths.series import add
-from pulsify.lengths.series import constant
-from pulsify.lengths.series import extreme
-from pulsify.lengths.series import subtract
+from pulsify.lengths.series import Series, add, constant, extreme, subtract
 from pulsify.lengths.sizes import Sizes
-from pulsify.ops.pointwise import as_many
-from pulsify.ops.pointwise import common_length
-from pulsify.ops.pointwise import pointwise
-from pulsify.ops.pointwise import static
+from pulsify.ops.pointwise import as_many, common_length, pointwise, static
 from pulsify.ops.registry import rule
-from pulsify.plan.boundary import check_aligned
-from pulsify.plan.boundary import mirrored_wire
+from pulsify.plan.boundary import check_aligned, mirrored_wire
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan
-from pulsify.plan.plan import Read
-from pulsify.plan.plan import settled
-from pulsify.trace.shapes import CHECK
-from pulsify.trace.shapes import Inputs
+from pulsify.plan.plan import Plan, Read, settled
+from pulsify.trace.shapes import CHECK, Inputs
 from pulsify.trace.traced import CannotRun
-import math
-import numpy as np
-import onnx_ir as ir
 
 
 @rule("Concat", says="across time; on time with fixed frames before or after the stream")

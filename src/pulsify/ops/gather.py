@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from pulsify.analysis.facts import FirstFrames
-from pulsify.analysis.facts import Layout
-from pulsify.analysis.facts import Window
-from pulsify.analysis.facts import Wire
-from pulsify.analysis.facts import emitted
-from pulsify.analysis.proof.claims import Claim
-from pulsify.analysis.proof.claims import fixed
-from pulsify.analysis.proof.claims import fixed_value
-from pulsify.analysis.proof.claims import holds_everywhere
-from pulsify.analysis.proof.claims import prove
-from pulsify.analysis.proof.numbers import follower
-from pulsify.analysis.proof.numbers import runs_from
-from pulsify.analysis.proof.numbers import size_length
-from pulsify.analysis.proof.numbers import uncertain
-from pulsify.analysis.proof.values import known_at
-from pulsify.analysis.proof.values import perhaps_empty
+
+import numpy as np
+import onnx_ir as ir
+
+from pulsify.analysis.facts import FirstFrames, Layout, Window, Wire, emitted
+from pulsify.analysis.proof.claims import Claim, fixed, fixed_value, holds_everywhere, prove
+from pulsify.analysis.proof.numbers import follower, runs_from, size_length, uncertain
+from pulsify.analysis.proof.values import known_at, perhaps_empty
 from pulsify.analysis.questions import Unclear
-from pulsify.analysis.unused import unused_entries
-from pulsify.analysis.unused import unused_frames
+from pulsify.analysis.unused import unused_entries, unused_frames
 from pulsify.core.length import Length
-from pulsify.core.reach import Reach
-from pulsify.core.reach import fit
+from pulsify.core.reach import Reach, fit
 from pulsify.core.refusal import Kind
 from pulsify.emit.frames import gather_frames
 from pulsify.frontend.model import Node
-from pulsify.lengths.affine_array import T
-from pulsify.lengths.affine_array import exactly
-from pulsify.lengths.affine_array import most
-from pulsify.lengths.affine_array import plane
-from pulsify.lengths.affine_array import reps
-from pulsify.lengths.affine_array import with_near
-from pulsify.lengths.series import LONGEST
-from pulsify.lengths.series import Unsure
+from pulsify.lengths.affine_array import T, exactly, most, plane, reps, with_near
+from pulsify.lengths.series import LONGEST, Unsure
 from pulsify.ops.axes import guard
 from pulsify.ops.conv import comes_sooner
 from pulsify.ops.pointwise import pointwise
 from pulsify.ops.registry import rule
-from pulsify.ops.single import few
-from pulsify.ops.single import for_every_entry
-from pulsify.ops.single import of_each_stream
+from pulsify.ops.single import few, for_every_entry, of_each_stream
 from pulsify.ops.slice import table_rows
-from pulsify.plan.boundary import Fill
-from pulsify.plan.boundary import overrun
+from pulsify.plan.boundary import Fill, overrun
 from pulsify.plan.context import Context
-from pulsify.plan.plan import Plan
-from pulsify.plan.plan import Read
+from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import Trace
-from pulsify.trace.traced import Array
-from pulsify.trace.traced import CannotRun
-import numpy as np
-import onnx_ir as ir
+from pulsify.trace.traced import Array, CannotRun
 
 
 @rule("Gather", says="across time; embeddings; frames by an index table that moves on with time (unfold, repeat)")

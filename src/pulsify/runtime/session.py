@@ -22,7 +22,7 @@ from pulsify.runtime.framer import Framer, Ports, Result
 from pulsify.runtime.framer import finite as all_finite
 from pulsify.runtime.opening import run_opening
 from pulsify.runtime.tensors import as_arrays, as_tensors, device_in, is_tensor, type_name
-from pulsify.runtime.way import moved, way_through
+from pulsify.runtime.way import Way, moved, way_through
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, which Python itself has from 3.13 on
