@@ -35,20 +35,34 @@ from pulsify.trace.tied import Run, tied, without_entries
 from pulsify.trace.traced import CannotRun, Traced
 from pulsify.trace.window import windowed
 
+SHORT = (64, 24, 12)  # lengths at which columns are looked for: position tables may end early
+
 
 def resolve(model: Model, time: TimeSpec) -> Model:
     """The model without `If` and without fused operators, or NotStreamable if a branch is not decided."""
     model = _without_empty_parts(model, time)
-    if not any(_stands_for_others(n) for n in model.nodes) and not may_join(model.nodes):
+    needed = any(_stands_for_others(n) for n in model.nodes)
+    if not needed and not may_join(model.nodes):
         return model
-    first = _first_walk(model, time, SCALES)
-    if first.iterations or first.places or first.joins:
-        other = _first_walk(model, time, (2 * first.length,), batch=BATCHES[1])
-        turns = other.iterations  # loops that turn as often at another length are written out
-        same = frozenset(n for n, count in first.iterations.items() if turns.get(n) == count)
-        sizes = other.sizes if first.joins else None
-        first = _first_walk(model, time, (first.length,), same, other.places, sizes=sizes)
+    try:
+        first = _first_walk(model, time, SCALES if needed else SHORT, explain=needed)
+        if first.iterations or first.places or first.joins:
+            decided = bool(first.iterations or first.places)
+            other = _first_walk(model, time, _others(first.length), batch=BATCHES[1], explain=decided)
+            turns = other.iterations  # loops that turn as often at another length are written out
+            same = frozenset(n for n, count in first.iterations.items() if turns.get(n) == count)
+            sizes = other.sizes if first.joins else None
+            first = _first_walk(model, time, (first.length,), same, other.places, sizes=sizes, explain=needed)
+    except NotStreamable:
+        if needed:
+            raise
+        return model  # what is in the way is said where the model is run
     return dataclasses.replace(first.model, decisions=(*model.decisions, *first.decisions), producers={})
+
+
+def _others(length: int) -> tuple[int, ...]:
+    """Other lengths than this one; shorter ones too, since tables may end."""
+    return 2 * length, length + length // 2, length + 4, max(length // 2, 1)
 
 
 def _without_empty_parts(model: Model, time: TimeSpec) -> Model:
@@ -98,15 +112,16 @@ def _first_walk(
     places: Mapping[str, Reading] = MappingProxyType({}),
     batch: int = BATCHES[0],
     sizes: Mapping[str, tuple[int, ...]] | None = None,
+    explain: bool = True,
 ) -> Walk:
-    """A walk at the first length that works."""
+    """A walk at the first length that works. explain: is it worth a search why none does?"""
     problems = list[CannotRun]()
     for tries, length in enumerate(_lengths(scales, time.lengths)):
         try:
             return _walk(model, time, length, unroll, places, batch, sizes)
         except CannotRun as error:
             problems.append(error)
-        if not tries:
+        if not tries and explain:
             run: Run = lambda n, _: _walk(model, time, n, unroll, places, batch, None)  # noqa: E731
             refusal = windowed(run, model, time) or tied(run, time.step, (1,), exporter=model.exporter)
             if refusal is not None:
