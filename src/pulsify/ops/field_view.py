@@ -21,7 +21,6 @@ from pulsify.analysis.template import in_step
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
-from pulsify.core.traits import traits
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, real_frames
 from pulsify.frontend.model import Node
@@ -204,18 +203,14 @@ def _by_data(ctx: Context, name: str) -> NotStreamable | None:
 
 
 def _hides_by_data(ctx: Context, choice: Node) -> bool:
-    """Does a choice go by data, and not by what it chooses itself (torch sets weights that are no number to zero)?"""
-    mask, run = choice.inputs[0], ctx.ask.traces.longest
-    if run[mask].known:
+    """Does a choice go by data? Not by whether that is a number: torch sets weights that are none to zero."""
+    mask = choice.inputs[0]
+    if ctx.ask.traces.longest[mask].known:
         return False
-    todo = [mask]
-    while todo:
-        node = ctx.ask.model.producers.get(todo.pop())
-        if node is None or not traits(node.op, node.domain).elementwise:
-            return True
-        given = [i for i in node.inputs if i and not run[i].known and i not in choice.inputs[1:]]
-        todo.extend(given)
-    return False
+    maker = ctx.ask.model.producers.get(mask)
+    while maker is not None and maker.op == "Not":
+        maker = ctx.ask.model.producers.get(maker.inputs[0])
+    return maker is None or maker.op != "IsNaN" or maker.inputs[0] not in choice.inputs[1:]
 
 
 def _least(*ends: int | None) -> int:
