@@ -160,7 +160,8 @@ def trail_of(ctx: Context, over: Over, view: View, seen: Seen, summed: tuple[str
     after = min(waited, key=lambda n: Fraction(ctx.trails[n].end - ctx.trails[n].p, ctx.trails[n].p), default=None)
     p = ctx.frames(over.rows.rate), ctx.frames(over.cols.rate)
     found, step = reaches(seen(ctx.ask.traces.longest).behind(view.cols.first), p)
-    looks = [look(n) for n in rows] + [Look(n, found, step, view.cols.grows or not view.whole) for n in cols]
+    since = view.cols.grows or not view.whole or view.cols.first > 0
+    looks = [look(n) for n in rows] + [Look(n, found, step, since) for n in cols]
     return Trail(view.rows.p, view.rows.end, tuple(looks), after, "look", length=over.rows)
 
 
