@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
 import timeit
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import pulsify
 from pulsify.runtime.pool import Lane
 from tests import models
 from tests.models import Array, close, frames, model, node, run_batch, run_stream, weights
+from tests.side import Batch
 
 PULSE = 4
 
@@ -142,6 +144,27 @@ def test_streams_folded_inside_another_axis() -> None:
     assert not pool._slots.together
     for x, result in zip(xs, together(pool, xs), strict=True):
         close(result, run_batch(proto, x)["y"])
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 2), (0, 2, 0, 0), (0, 1, 0, 1)], ids=["end", "start", "both"])
+def test_a_mask_of_ones_ends_with_each_stream(pads: tuple[int, ...]) -> None:
+    """Padded and convolved, it is another one where a stream ends."""
+    nodes = [
+        node("Pad", "mask pads", "padded"), node("Unsqueeze", "padded one", "u"), node("Conv", "u k", "m"),
+        node("Conv", "x w", "h", pads=[1, 1]), node("Mul", "h m", "y"),
+    ]  # fmt: skip
+    constants = {"pads": np.array(pads), "one": np.array([1]), "k": weights(1, 1, 3), "w": weights(3, 2, 3)}
+    proto = model(nodes, {"x": ["B", 2, "T"], "mask": ["B", "T"]}, ["y"], constants)
+    stream = pulsify.stream(proto, pulse=PULSE, bind={"mask": "ones"}, quiet=True)
+    batch = Batch(proto)
+    for length in (*range(1, 10), 23):
+        x = frames(3, 2, length)
+        ones = np.ones((3, length), np.float32)
+        close(stream.run(x, padding=math.nan), batch.run({"x": x, "mask": ones})["y"])
+    xs = [frames(1, 2, 5 * n + 1, seed=n) for n in range(4)]
+    pool = pulsify.Pool(stream, 4, padding=math.nan)
+    for x, result in zip(xs, together(pool, xs), strict=True):
+        close(result, batch.run({"x": x, "mask": np.ones((1, x.shape[2]), np.float32)})["y"])
 
 
 def test_warm_streams_run_together_wherever_they_are() -> None:

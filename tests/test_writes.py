@@ -386,6 +386,47 @@ def test_numbers_are_a_mask_where_they_are_not_zero(mask: onnx.NodeProto) -> Non
     np.testing.assert_array_equal(stream.run(x, chunks=3), run_batch(proto, x)["y"])
 
 
+def written_from_others(new: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """y[y > 0] = something made of all that is there."""
+    nodes = [
+        node("Greater", "x zero", "m"),
+        node("NonZero", "m", "listed"),
+        node("Transpose", "listed", "places", perm=[1, 0]),
+        node("GatherND", "x places", "there"),
+        *new,
+        node("ScatterND", "x places new", "y"),
+    ]
+    constants = {n: np.array([v]) for n, v in {"first": 0, "one": 1, "all": -1}.items()}
+    return onnx.shape_inference.infer_shapes(
+        model(nodes, {"x": [1, 3, "T"]}, ["y"], {**constants, "zero": np.array(0, np.float32)})
+    )
+
+
+OF_OTHERS = {
+    "times the first": [node("Slice", "there first one", "cut"), node("Mul", "there cut", "new")],
+    "the first for all": [
+        node("Slice", "there first one", "cut"),
+        node("Shape", "there", "size"),
+        node("Expand", "cut size", "new"),
+    ],
+    "each with each": [
+        node("Unsqueeze", "there first", "row"),
+        node("Unsqueeze", "there one", "column"),
+        node("Mul", "row column", "all_pairs"),
+        node("Slice", "all_pairs first one", "cut"),
+        node("Reshape", "cut all", "new"),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", OF_OTHERS)
+def test_entries_written_from_other_entries_of_the_list_are_rejected(how: str) -> None:
+    """y[m] *= y[m][:1]: a choice would take every entry from itself."""
+    with pytest.raises(pulsify.NotStreamable) as rejected:
+        pulsify.stream(written_from_others(OF_OTHERS[how]), pulse=2, quiet=True, verify=False)
+    assert rejected.value.op == "NonZero"
+
+
 def test_places_for_a_part_of_the_frames_are_rejected_at_the_write() -> None:
     """The last frame has no places, so it stays."""
     nodes = [

@@ -166,6 +166,12 @@ def first_frames_ahead(m: Net, x: Tensor) -> Tensor:
     return softened(m, x, seen(m, x, (d.abs() < 4) | (j < 6)))
 
 
+def first_frames_of_the_past(m: Net, x: Tensor) -> Tensor:
+    """The window looks ahead, at no more of the first frames than that."""
+    d, j = behind(x), torch.arange(x.shape[1])[None]
+    return softened(m, x, seen(m, x, ((d < 4) & (d >= -1)) | ((j < 3) & (d >= 0))))
+
+
 def first_frames_summed(m: Net, x: Tensor) -> Tensor:
     d, j = behind(x), torch.arange(x.shape[1])[None]
     return m.joined((m.scores(x) * (((d < 5) | (j < 3)) & (d >= 0))) @ m.values(x))
@@ -299,6 +305,7 @@ STREAMED: Written = {
     "memory_apart": memory_apart,
     "first_frames": first_frames,
     "first_frames_ahead": first_frames_ahead,
+    "first_frames_of_the_past": first_frames_of_the_past,
     "first_frames_summed": first_frames_summed,
     "first_frames_and_sink": first_frames_and_sink,
     "clamped_behind_last": lambda m, x: clamped(m, x, True),

@@ -15,7 +15,10 @@ from tests.attention.test_written import EXPORTERS, check
 from tests.selection import rotated
 
 LENGTHS = (*range(1, 14), 26)
-DELAYS = {"first_frames_ahead": 5, "near": 3, "dilated": 6, "picked": 3, "picked_inside": 3, "clamped_at_last": 3}
+DELAYS = {
+    "first_frames_ahead": 5, "first_frames_of_the_past": 1, "near": 3, "dilated": 6, "picked": 3, "picked_inside": 3,
+    "clamped_at_last": 3,
+}  # fmt: skip
 NONE = {
     *(n for n in STREAMED if n.startswith(("decay", "chunk", "blocks"))),
     *("retention", "sink_in_front", "sink_less_the_largest", "memory_by_place", "running", "alibi", "forgetting"),

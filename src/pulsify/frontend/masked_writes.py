@@ -48,7 +48,7 @@ def choose_by_mask(model: ir.Model) -> None:
         mask, replaced = _mask(places), node.attributes.get_string("reduction", "none") == "none"
         if data is None or updates is None or mask is None or not replaced or not _as_large(mask, data):
             continue
-        new = _everywhere(node, updates, _masked(mask, data))
+        new = _written(node, updates, _masked(mask, data))
         if new is not None:
             mask = _without_expand(mask)
             if mask.dtype != ir.DataType.BOOL:
@@ -152,8 +152,23 @@ def _arrays(x: ir.Value) -> set[ir.Value]:
     return {i for i in maker.inputs if i is not None and (i.const_value is None or i.const_value.size != 1)}
 
 
-def _everywhere(node: ir.Node, value: ir.Value, to: Masked, by_row: bool = False) -> ir.Value | None:
-    """What is written, for all entries; None if it is not made entry by entry. by_row: it may be a list of rows."""
+def _written(node: ir.Node, value: ir.Value, to: Masked) -> ir.Value | None:
+    """What is written, for all entries. Whatever the list looked like before, it has an entry for every place here."""
+    by_row = spread = False
+    while (maker := value.producer()) is not None and maker.inputs and maker.inputs[0] is not None:
+        cut = maker.op_type == "Slice" and _from_the_first(maker)
+        if not cut and maker.op_type not in RESHAPES:
+            break
+        if cut and spread:
+            return None  # one entry for all places
+        spread = spread or maker.op_type == "Expand"
+        by_row = by_row or (maker.op_type == "Reshape" and to.rows is not None)
+        value = maker.inputs[0]
+    return _everywhere(node, value, to, by_row)
+
+
+def _everywhere(node: ir.Node, value: ir.Value, to: Masked, by_row: bool) -> ir.Value | None:
+    """Of lists of entries: the same for all entries; None if it is not made one by one. by_row: or lists of rows."""
     if value.const_value is not None:
         array = value.const_value
         return value if array.size == 1 or (by_row and len(array.shape) <= to.inner) else None
@@ -162,8 +177,10 @@ def _everywhere(node: ir.Node, value: ir.Value, to: Masked, by_row: bool = False
         return None
     if maker.op_type == "GatherND":
         return maker.inputs[0] if _looks_up(maker, to, by_row) and _as_large(maker.inputs[0], to.data) else None
-    if maker.op_type in RESHAPES or (maker.op_type == "Slice" and _from_the_first(maker)):
-        return _everywhere(node, maker.inputs[0], to, by_row or (maker.op_type == "Reshape" and to.rows is not None))
+    if maker.op_type in RESHAPES:  # an axis more, and it would meet other entries of another list
+        same = maker.op_type == "Identity" or _in_a_row(maker) or maker.inputs[0].const_value is not None
+        by_row = by_row or (maker.op_type == "Reshape" and to.rows is not None)
+        return _everywhere(node, maker.inputs[0], to, by_row) if same else None
     if not traits(maker.op_type, maker.domain).elementwise or len(maker.outputs) != 1:
         return None
     inputs = [_everywhere(node, i, to, by_row) if i is not None else None for i in maker.inputs]
@@ -202,6 +219,12 @@ def _same(a: ir.Value | None, b: ir.Value | None, depth: int = 8) -> bool:
         and a.index() == b.index()
         and all(_same(x, y, depth - 1) for x, y in zip(first.inputs, second.inputs, strict=True))
     )
+
+
+def _in_a_row(node: ir.Node) -> bool:
+    """Does a Reshape leave one axis?"""
+    target = node.inputs[1].const_value if node.op_type == "Reshape" and node.inputs[1] is not None else None
+    return target is not None and target.numpy().tolist() == [-1]
 
 
 def _from_the_first(node: ir.Node) -> bool:

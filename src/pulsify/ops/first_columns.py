@@ -130,8 +130,9 @@ def first_blocks(ctx: Context, node: Node, name: str, row: int, col: int, window
         found = replace(found, steady=whole[-1])
         other = [n for n, part, rows, count in seen if not same(part, found.steady[..., rows, :count])]
         before = [found.steady.copy() for _ in range(max(other, default=-1) + 1)]
-        for n, part, rows, count in seen[: len(before)]:
-            before[n][..., rows, :count] = part
+        for n, part, rows, count in seen:
+            if n < len(before):  # the first pulses show no row yet where rows come late
+                before[n][..., rows, :count] = part
         found = replace(found, before=tuple(before))
     if not whole or 2 * len(found.before) > len(seen):
         ctx.ask.refuse(

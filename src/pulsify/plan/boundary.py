@@ -30,6 +30,7 @@ from pulsify.core.reach import Reach, shift
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, gather_frames, real_frames
+from pulsify.plan.known_facts import counted
 from pulsify.plan.trail import Trail, look
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ def overrun(reach: Reach, read: Length, made: Length) -> int:
 def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Window, made: Length | None) -> Deferred:
     """The input window that `window` of the output reads, with real or filled-in frames wherever it matters."""
     p = window.p * reach.num // reach.den
+    if how is not None or not reach.pointwise:
+        wire = _of_every_stream(ctx, wire)
     if wire.constant_frame is None:  # what is known also comes in whole frames, unless all of them are alike
         p = ctx.frames(Fraction(window.p * reach.num, ctx.pulse * reach.den))
     lo, hi = reach.span(window.start, window.end)
@@ -205,6 +208,20 @@ def fill(ctx: Context, wire: Wire, reach: Reach, how: Fill | None, window: Windo
     ends = 0 if how.mode == "repeat" else ends
     wide_lo = lo - ends * (1 if how.mode == "edge" else 2)
     return _mirrored(ctx, wire, Window(p, lo, hi), Window(p, wide_lo, wide_hi), how, starts, ends > 0)
+
+
+def _of_every_stream(ctx: Context, wire: Wire) -> Wire:
+    """Equal frames are kept as those of one stream: where a stream has its own ends, it needs its own frames."""
+    layout = Layout(ctx.ask.sizes(wire.name, wire.layout.axis), wire.layout.axis)
+    if wire.constant_frame is None or ctx.batch is None or wire.layout.folded or layout.batch is None:
+        return wire
+
+    def take(window: Window) -> Deferred:
+        x = wire.take(window)
+        sizes = tuple(s if s < 0 else 1 for s in layout.sizes)
+        return deferred(lambda: ctx.builder.op("Expand", x.value, counted(ctx, sizes)), x)
+
+    return replace(wire, layout=layout, take=take)
 
 
 def _constant(ctx: Context, wire: Wire, window: Window, how: Fill, starts: bool, ends: bool) -> Deferred:
