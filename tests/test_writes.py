@@ -164,11 +164,18 @@ def context_of_some(y: Any) -> Any:
     return y
 
 
+def signs(y: Any) -> Any:
+    """What is written and what it is written into are constants, whose size goes with the length."""
+    sign = torch.ones_like(y)
+    sign[..., 1::2, ::2] = -1
+    return y * sign
+
+
 WRITES: list[Write] = [
     zeroed, scaled, from_others, every_second, swapped, irregular, filled, added, into_zeros, shifted,
     every_second_frame, first_frame, gated, masked, masked_scaled, masked_from_another,
     negated_above, masked_scattered, added_twice, from_both_ends, last_frames, first_frames, one_context,
-    context_of_some,
+    context_of_some, signs,
 ]  # fmt: skip
 
 
