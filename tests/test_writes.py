@@ -154,10 +154,28 @@ def one_context(y: Any) -> Any:
     return y
 
 
+def context_of_some(y: Any) -> Any:
+    """As `one_context`, of the first channels only: other axes are cut too."""
+    context = torch.zeros(y.shape[0], 6, 4)
+    for i in (0, 2):
+        z = torch.cat([context[:, :4, i : i + 2], y[:, :4]], -1)
+        context[:, :4, i : i + 2] = z[..., -2:]
+        y = y + torch.nn.functional.pad(z[..., :-2], (0, 0, 0, 2))
+    return y
+
+
+def signs(y: Any) -> Any:
+    """What is written and what it is written into are constants, whose size goes with the length."""
+    sign = torch.ones_like(y)
+    sign[..., 1::2, ::2] = -1
+    return y * sign
+
+
 WRITES: list[Write] = [
     zeroed, scaled, from_others, every_second, swapped, irregular, filled, added, into_zeros, shifted,
     every_second_frame, first_frame, gated, masked, masked_scaled, masked_from_another,
     negated_above, masked_scattered, added_twice, from_both_ends, last_frames, first_frames, one_context,
+    context_of_some, signs,
 ]  # fmt: skip
 
 
@@ -202,6 +220,18 @@ def test_a_write_is_streamed(write: Write, exporter: str, folder: Path) -> None:
     frames = [t for t in FRAMES if t >= LEAST.get(write, 3)]
     result = check(path, lambda t: {"x": rng.standard_normal((2, 6, t)).astype(np.float32)}, {"x": 2}, 4, frames)
     assert result.status == "exact", result.detail
+
+
+@pytest.mark.parametrize("write", [one_context, context_of_some], ids=lambda w: w.__name__)
+def test_a_context_in_a_module_is_streamed(write: Write) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return write(x)
+
+    stream = pulsify.stream(Module(), example=torch.randn(1, 6, 20), time={"x": 2}, quiet=True)
+    for frames in (1, 2, 3, 11):
+        x = torch.randn(1, 6, frames)
+        np.testing.assert_allclose(stream.run(x.numpy(), chunks=2), write(x).numpy(), atol=1e-6)
 
 
 def test_writes_into_views_are_streamed(folder: Path) -> None:

@@ -51,8 +51,7 @@ def reading(node: Node, values: Mapping[str, Value]) -> Reading | None:
     """Where a write goes; None if its places depend on data, or are not listed along each axis separately."""
     data, table = values[node.inputs[0]], values[node.inputs[1]]
     size = int(np.prod(table.dims, dtype=np.int64))
-    constant = all(values[name].known for name in node.inputs)  # then so is the result
-    if constant or not table.known or not 0 < size <= MOST or node.attr("reduction", "none") not in COMBINES:
+    if not table.known or not 0 < size <= MOST or node.attr("reduction", "none") not in COMBINES:
         return None
     listed, axes = table.array.astype(np.int64), data.dims
     read = _listed_together(listed, axes) if node.op == "ScatterND" else _listed_along(node, listed, axes)

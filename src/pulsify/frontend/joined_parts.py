@@ -36,12 +36,10 @@ def part_read(
     axis = 0 if axes is None else int(axes[0]) % rank
     if starts is None or stops is None or len(starts) != 1 or (steps or [1]) != [1]:
         return None
-    name, perms, at = node.inputs[0], list[tuple[int, ...]](), axis
-    while (maker := makers.get(name)) is not None and maker.op in ("Transpose", "Identity"):
-        if maker.op == "Transpose":
-            perm = tuple(maker.attr("perm") or reversed(range(rank)))
-            perms.append(perm)
-            at = perm[at]
+    name, between, at = node.inputs[0], list[Node](), axis
+    while (maker := makers.get(name)) is not None and _leaves_apart(maker, at, values):
+        between.append(maker)
+        at = _axis_before(maker, at, rank)
         name = maker.inputs[0]
     if maker is None or maker.op != "Concat" or name not in written or maker.attr("axis") % rank != at:
         return None
@@ -56,9 +54,24 @@ def part_read(
     decisions = [Decision(node.name, node.op, p, at, n) for p, n in zip(maker.inputs, sizes, strict=True)]
     write = Writer(node, rank, 0)
     x = write.slice(part, at, write.ints(first - begin), write.ints(last - begin))
-    for perm in reversed(perms):
-        x = write.op("Transpose", x, perm=list(perm))
+    for passed in reversed(between):
+        x = write.op(passed.op, x, *passed.inputs[1:], **passed.attrs)
     write.rewrite.decisions.extend(decisions)
     for number, taken in ((node.inputs[1], starts[0]), (node.inputs[2], stops[0])):
         write.require(number, int(taken))
     return write.finish(x)
+
+
+def _leaves_apart(node: Node, axis: int, values: Mapping[str, Value]) -> bool:
+    """Does it only move whole entries of this axis, or cut other axes?"""
+    if node.op == "Slice":
+        rank = len(values[node.inputs[0]].dims)
+        axes = values[node.inputs[3]] if node.input(3) else None
+        return axes is not None and axes.known and axis not in (axes.array % rank)
+    return node.op in ("Transpose", "Identity")
+
+
+def _axis_before(node: Node, axis: int, rank: int) -> int:
+    if node.op != "Transpose":
+        return axis
+    return int(tuple(node.attr("perm") or reversed(range(rank)))[axis])

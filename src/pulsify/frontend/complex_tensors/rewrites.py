@@ -276,8 +276,9 @@ def _pooled(x: Any, axis: int, size: int) -> Any:
 
 @rewrite("__setitem__")
 def set_item(x: Any, index: Any, value: Any) -> None:
-    """Parts before, at and behind the index, joined: the exporter's own is a scatter over all of it."""
-    whole = with_item(x, index, value)
+    """A choice, if the index is a mask. Places are left to the exporter: what reads other parts of x waits for none."""
+    single = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    whole = with_item(x, single, value) if isinstance(single, torch.Tensor) else None
     if whole is None:
         torch.Tensor.__setitem__(x, index, value)
     else:
