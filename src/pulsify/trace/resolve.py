@@ -107,9 +107,7 @@ def _first_walk(
         except CannotRun as error:
             problems.append(error)
         if not tries:
-            evaluator = Evaluator(model)
-            lasting = evaluator.lasting(lambda n: not _stands_for_others(n))
-            run: Run = lambda n, _: _walk(model, time, n, unroll, places, batch, None, evaluator, lasting)  # noqa: E731
+            run = _tries(model, time, unroll, places, batch)
             refusal = windowed(run, model, time) or tied(run, time.step, (1,), exporter=model.exporter)
             if refusal is not None:
                 raise refusal
@@ -123,6 +121,13 @@ def _first_walk(
         hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
         kind=Kind.EXPORT,
     )
+
+
+def _tries(model: Model, time: TimeSpec, unroll: frozenset[str], places: Mapping[str, Reading], batch: int) -> Run:
+    """Walks at many lengths: what is the same at all of them is computed once."""
+    evaluator = Evaluator(model)
+    lasting = evaluator.lasting(lambda n: not _stands_for_others(n))
+    return lambda length, _: _walk(model, time, length, unroll, places, batch, None, evaluator, lasting)
 
 
 def _lengths(scales: tuple[int, ...], declared: Lengths) -> Iterator[int]:
