@@ -31,8 +31,8 @@ LOOP = (
 )
 REPEATED = (
     "{site} calls torch more often the longer the stream is ({counts}): the loop around it is unrolled in an export, "
-    "as often as the example takes. Compute frame by frame in a function decorated with @torch.jit.script, which is exported "
-    "as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
+    "as often as the example takes. Compute frame by frame in a function decorated with @torch.jit.script, which is "
+    "exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
 )
 BRANCH = "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. {fix}"
 FIXES = {  # of a branch
