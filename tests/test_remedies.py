@@ -177,3 +177,14 @@ def test_arguments_are_joined_if_they_agree() -> None:
     assert joined({"set": {"T": "8*n"}}, {"set": {"T": "<=9"}}) is None
     assert joined({"proof": "sampled"}, {"unbounded": "grow"}) == {"proof": "sampled", "unbounded": "grow"}
     assert joined({"unbounded": 9}, {"unbounded": "grow"}) is None
+
+
+def test_a_remedy_that_ends_in_a_bug_hides_no_refusal() -> None:
+    broken, useful = Remedy("declare", {"set": {"T": "<=9"}}), Remedy("sample", {"proof": "sampled"})
+    refusal = pulsify.NotStreamable("why", hint=(broken, useful))
+
+    def convert(options: Any) -> None:
+        assert "proof" in options
+
+    offer_what_works(refusal, convert, 0.0)
+    assert [r.options for r in refusal.remedies] == [useful.options]

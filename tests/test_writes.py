@@ -313,6 +313,45 @@ def test_frames_are_written_in_every_stream(write: Write, exporter: str, tmp_pat
     assert result.status == "exact", result.detail
 
 
+FIXED = {"one stream": ((1, 40, 6), {}), "two streams": ((2, 40, 4, 5), {}), "any": ((2, 40, 6), {0: "B"})}
+
+
+@pytest.mark.parametrize(("shape", "free"), FIXED.values(), ids=list(FIXED))
+def test_a_mask_of_frames_without_their_axes_is_named(
+    shape: tuple[int, ...], free: dict[int, str], tmp_path: Path
+) -> None:
+    """The older exporter leaves the axes out. No length is searched for, and what the hint says works."""
+
+    class Masked(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            mask = x.flatten(2).mean(-1) < 0
+            if remedy:
+                return torch.where(mask.reshape(*mask.shape, *[1] * (len(shape) - 2)), 0.0, 2 * x)
+            y = 2 * x
+            y[mask] = 0
+            return y
+
+    path = tmp_path / "m.onnx"
+    for remedy in (False, True):
+        torch.onnx.export(
+            Masked().eval(), (torch.randn(shape),), path, input_names=["x"], output_names=["y"], dynamo=False,
+            dynamic_axes={"x": {1: "T", **free}},
+        )  # fmt: skip
+        if remedy:
+            assert pulsify.stream(path, pulse=2, quiet=True).outputs[0].delay == 0
+        else:
+            with pytest.raises(pulsify.NotStreamable, match=r"its mask \[\d, \d+\] has no axes for") as refused:
+                pulsify.stream(path, pulse=2, quiet=True)
+            assert "mask[..., None]" in refused.value.hint and "dynamo=True" in refused.value.hint
+
+
+def test_sizes_that_never_fit_are_named_at_once() -> None:
+    nodes = [node("Mul", "x x", "u"), node("Transpose", "u", "v", perm=[1, 0, 2]), node("Add", "u v", "y")]
+    proto = model(nodes, {"x": [2, 3, "T"]}, ["y"], {})
+    with pytest.raises(pulsify.NotStreamable, match="cannot run at any length: sizes 2 and 3 meet"):
+        pulsify.stream(proto, pulse=2, quiet=True)
+
+
 # ---- random writes, by ONNX's definition
 
 

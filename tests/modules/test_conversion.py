@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import re
 import runpy
@@ -113,6 +114,69 @@ def test_no_rule_for_complex_numbers_needs_no_exporter_twice(monkeypatch: pytest
 
 
 # ---- lengths and streams
+
+
+class Detached(torch.nn.Module):
+    """Sizes read off a tensor without its gradients, as Open-Unmix does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.layer = torch.nn.Linear(6, 4), torch.nn.LSTM(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        frames, streams, _ = x.data.shape
+        within = self.into(x.reshape(-1, x.detach().shape[-1])).reshape(frames, streams, 4)
+        return self.layer(within)[0] + within.detach()
+
+
+def test_sizes_of_detached_tensors_stay_symbolic() -> None:
+    module = Detached().eval()
+    stream = pulsify.stream(module, example=torch.randn(40, 1, 6), time={"x": 0})
+    x = torch.randn(23, 1, 6)
+    with torch.no_grad():
+        np.testing.assert_allclose(stream.run(x.numpy(), chunks=5), module(x), atol=1e-6)
+
+
+class Doubling(torch.nn.Module):
+    """A running sum in as many passes as the length has bits."""
+
+    def forward(self, x: Any) -> Any:
+        passes = math.ceil(math.log2(x.shape[1]))
+        for step in range(passes):
+            x = x + torch.nn.functional.pad(x, (0, 0, 2**step, 0))[:, : x.shape[1]]
+        return x
+
+
+def test_a_loop_of_as_many_passes_as_the_length_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "dynamo", lambda *_: pytest.fail("the newer exporter cannot help"))
+    with pytest.raises(
+        pulsify.InvalidModel,
+        match=r"Doubling\.forward: `x = x \+ .* calls torch more often .* times for 40\).*jit\.script",
+    ):
+        pulsify.stream(Doubling(), example=torch.randn(1, 40, 3), time={"x": 1})
+
+
+class Reflected(torch.nn.Module):
+    """Very short inputs are made longer before they are mirrored, and cut again."""
+
+    def forward(self, x: Any) -> Any:
+        short = 31 - x.shape[-1]
+        if short > 0:
+            x = torch.nn.functional.pad(x, (0, short))
+        out = torch.nn.functional.pad(x, (30, 0), mode="reflect")
+        return out[..., : out.shape[-1] - short] if short > 0 else out
+
+
+def test_a_long_example_is_not_cut_so_far_that_another_branch_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths, trace = [], frontend.traced
+
+    def counted(call: Any, units: Any, *rest: Any) -> Any:
+        lengths.append(units.unit)
+        return trace(call, units, *rest)
+
+    monkeypatch.setattr(frontend, "traced", counted)
+    frontend.export(Reflected(), torch.randn(1, 2, 4000), {"x": 2})
+    assert len(lengths) == 1 and 62 <= lengths[0] < 500
 
 
 def test_a_long_example_is_cut() -> None:

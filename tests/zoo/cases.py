@@ -1522,6 +1522,95 @@ def write_reversed() -> nn.Module:
     return writes(fn)
 
 
+# ------------------------------------------------------------- masks and positions as published models write them
+def _attended(x: Tensor, kept: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    scores = (x @ x.transpose(1, 2)) / x.shape[-1] ** 0.5 + bias
+    return scores.masked_fill(~kept, -1e9).softmax(-1) @ x
+
+
+def _behind(x: Tensor) -> Tensor:
+    """How many frames a key is behind its query."""
+    at = torch.arange(x.shape[1])
+    return at[:, None] - at[None]
+
+
+@case([1, "S", 8], family="attention", note="a padding mask of ones, picked by stream and position of the key")
+def mask_by_positions() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        streams, keys = torch.arange(x.shape[0])[:, None, None], torch.arange(x.shape[1])[None, None]
+        padding = torch.ones_like(x[..., 0]) > 0
+        behind = _behind(x)
+        return _attended(s.l(x), (behind >= 0) & (behind < 6) & padding[streams, keys])
+
+    return Fn(fn, l=nn.Linear(8, 8))
+
+
+@case([1, "S", 8], family="attention", note="sequences packed into one are told by jumps of their positions: none")
+def mask_of_packed_sequences() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[1])[None]
+        steps = torch.diff(at, prepend=at[:, :1] - 1, dim=-1)
+        sequence = (steps != 1).cumsum(-1)
+        behind = _behind(x)
+        return _attended(s.l(x), (behind >= 0) & (behind < 6) & (sequence[:, :, None] == sequence[:, None]))
+
+    return Fn(fn, l=nn.Linear(8, 8))
+
+
+@case([1, "S", 8], family="attention", note="relative positions in the keys and in the values, clipped to a window")
+def attn_relative_values() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        y, behind = s.l(x), _behind(x)
+        place = behind.clamp(-4, 4) + 4
+        scores = y @ y.transpose(1, 2) + torch.einsum("btd,tsd->bts", y, s.k[place])
+        weights = scores.masked_fill((behind < 0) | (behind > 4), -math.inf).softmax(-1)
+        return weights @ y + torch.einsum("bts,tsd->btd", weights, s.v[place])
+
+    return Fn(fn, l=nn.Linear(8, 8), k=nn.Parameter(torch.randn(9, 8)), v=nn.Parameter(torch.randn(9, 8)))
+
+
+@case([1, "S", 8], family="attention", note="scores by distance, the table flipped to the length and shifted by rows")
+def attn_shifted_flip() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        y, size = s.l(x), x.shape[1]
+        far = y @ s.r[:size].flip(0).t()
+        far = F.pad(far, (1, 0)).reshape(x.shape[0], size + 1, size)[:, 1:]
+        behind = _behind(x)
+        return _attended(y, (behind >= 0) & (behind < 6), far)
+
+    return Fn(fn, l=nn.Linear(8, 8), r=nn.Parameter(torch.randn(400, 8)))
+
+
+@case([1, "S", 8], family="attention", note="a bias by buckets that grow with the logarithm of the distance")
+def attn_buckets() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        behind = _behind(x)
+        past = behind.clamp(min=0)
+        coarse = 4 + (torch.log(past.clamp(min=1).float() / 4) / math.log(16 / 4) * 4).long()
+        bucket = torch.where(past < 4, past, coarse.clamp(max=7))
+        return _attended(s.l(x), (behind >= 0) & (behind < 12), s.b[bucket])
+
+    return Fn(fn, l=nn.Linear(8, 8), b=nn.Parameter(torch.randn(8)))
+
+
+@case(
+    [1, 16, "S"],
+    family="signal",
+    opset=18,
+    note="overlapping frames and their envelope, both cut before they are divided",
+)
+def overlap_add_cut_first() -> nn.Module:
+    def fn(s: Any, x: Tensor) -> Tensor:
+        frames = s.c(x) * s.w[:, None]
+        size, count = (1, 4 * (x.shape[-1] - 1) + 16), x.shape[-1]
+        whole = F.fold(frames, size, (1, 16), stride=(1, 4))[:, 0, 0, 6:-6]
+        squares = (s.w**2)[None, :, None].expand(1, 16, count)
+        envelope = F.fold(squares, size, (1, 16), stride=(1, 4))[:, 0, 0, 6:-6]
+        return whole / envelope
+
+    return Fn(fn, c=nn.Conv1d(16, 16, 1), w=nn.Parameter(torch.hann_window(16) + 0.1))
+
+
 # ------------------------------------------------------------- larger, for speed
 @case([1, 64, "S"], pulse=8, length=800, note="24 causal gated layers, 64 channels (hey_snips scale)")
 def wavenet_large() -> nn.Module:

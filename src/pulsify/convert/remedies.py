@@ -44,7 +44,7 @@ def _tried(remedy: Remedy, convert: Convert) -> tuple[bool, tuple[Remedy, ...]]:
         return True, ()
     except NotStreamable as problem:
         return False, problem.remedies
-    except (InvalidArgument, InvalidModel, Mismatch):
+    except (InvalidArgument, InvalidModel, Mismatch, AssertionError):  # a bug on that way is not the user's refusal
         return False, ()
     return True, ()
 

@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,11 @@ EXPORTABLE = "change what is named until torch.onnx.export takes it, with dynamo
 LOOP = (
     "{site} is a loop over time: exported, it is unrolled ({counts}). Put the loop into a function decorated with "
     "@torch.jit.script, which is exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
+)
+REPEATED = (
+    "{site} calls torch more often the longer the stream is ({counts}): the loop around it is unrolled in an export, "
+    "as often as the example takes. Compute frame by frame in a function decorated with @torch.jit.script, which is "
+    "exported as a loop and streams, or use torch.nn.GRU, LSTM or a convolution instead"
 )
 BRANCH = "{site} is a branch that depends on {what}: exported, only the branch that the example takes remains. {fix}"
 FIXES = {  # of a branch
@@ -184,8 +190,22 @@ def _cause(call: Call, units: Units) -> Cause:
         for entry in here:
             ours, theirs = (_values(fixed, entry) for fixed in (here, there))
             if entry.site is not None and ours != theirs:
-                return _sentence(entry, what, [(units.unit, ours), (length, theirs)])
+                cause = _sentence(entry, what, [(units.unit, ours), (length, theirs)])
+                return cause if cause.is_certain else _repeated(call, units, length) or cause
     return Cause()
+
+
+def _repeated(call: Call, units: Units, length: int) -> Cause | None:
+    """A line that runs more often at another length: no exporter keeps the loop around it."""
+    from pulsify.frontend.complex_tensors.repeats import calls
+
+    longer = resized(call, units, length)
+    here, there = calls(partial(call, call.tensors)), calls(partial(call, longer))
+    site = next((s for s, n in here.items() if n < there[s] and units.unit < length), None)
+    if site is None:
+        return None
+    counts = f"{here[site]} times for {units.unit} frames, {there[site]} times for {length}"
+    return Cause(REPEATED.format(site=site, counts=counts), is_certain=True)
 
 
 def data_branch(call: Call) -> Cause:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pulsify.core.errors import InvalidArgument
@@ -131,13 +132,19 @@ def other_lengths(call: Call, units: Units) -> list[int]:
 
 
 def shortened(call: Call, units: Units) -> tuple[Call, Units]:
-    """A shorter example, if the module takes one: everything from here on takes as long as the example is."""
-    for cut in SHORTER:
-        length = units.unit // cut
-        if length >= SHORT and _runs(call, units, length):
-            length = min(2 * length, units.unit)
-            return replace(call, tensors=resized(call, units, length)), replace(units, unit=length)
-    return call, units
+    """A shorter example, if the module takes one: everything from here on takes as long as the example is.
+
+    The shortest that calls torch in the same lines as the example does: a very short one may take another branch.
+    """
+    from pulsify.frontend.complex_tensors.repeats import calls
+
+    lengths = (n for cut in SHORTER if (n := units.unit // cut) >= SHORT and _runs(call, units, n))
+    if (shortest := next(lengths, None)) is None:
+        return call, units
+    own = calls(partial(call, call.tensors))
+    same = (n for n in itertools.chain([shortest], lengths) if calls(partial(call, resized(call, units, n))) == own)
+    length = min(2 * next(same, shortest), units.unit)
+    return replace(call, tensors=resized(call, units, length)), replace(units, unit=length)
 
 
 def shortest_length(call: Call, units: Units) -> int:

@@ -129,22 +129,26 @@ class Evaluator:
         result = Trace(length, batch, dict(inputs))
         values = result.values
         values.update(self.constants())
-        values.update(self._made_of_constants())
+        if self._lasting is None:
+            self._lasting = self.lasting()
+        values.update(self._lasting)
         for node in self.model.nodes:
             if not all(o in values for o in node.outputs if o):
                 self.step(node, values)
         return result
 
-    def _made_of_constants(self) -> dict[str, Traced]:
-        """What no input has a part in is the same at every length (a mask that was drawn while exporting)."""
-        if self._lasting is None:
-            values = dict(self.constants())
-            for node in self.model.nodes:
-                if node.body is None and not _random(node) and all(i in values for i in node.inputs if i):
-                    with suppress(CannotRun):  # said where the model is run
-                        self.step(node, values)
-            self._lasting = values
-        return self._lasting
+    def lasting(self, taken: Callable[[Node], bool] = lambda _: True) -> dict[str, Traced]:
+        """What no input has a part in is the same at every length (a mask that was drawn while exporting).
+
+        taken: the nodes that may be computed.
+        """
+        values = dict(self.constants())
+        for node in self.model.nodes:
+            alone = node.body is None and not _random(node) and all(i in values for i in node.inputs if i)
+            if alone and taken(node):
+                with suppress(CannotRun):  # said where the model is run
+                    self.step(node, values)
+        return values
 
     def constants(self) -> dict[str, Traced]:
         """The model's constants; none is loaded before its value is needed."""

@@ -122,7 +122,7 @@ def _first_walk(
         except CannotRun as error:
             problems.append(error)
         if not tries and explain:
-            run: Run = lambda n, _: _walk(model, time, n, unroll, places, batch, None)  # noqa: E731
+            run = _tries(model, time, unroll, places, batch)
             refusal = windowed(run, model, time) or tied(run, time.step, (1,), exporter=model.exporter)
             if refusal is not None:
                 raise refusal
@@ -136,6 +136,13 @@ def _first_walk(
         hint="export it with a dynamic time axis, and check that it runs in ONNX Runtime at several lengths",
         kind=Kind.EXPORT,
     )
+
+
+def _tries(model: Model, time: TimeSpec, unroll: frozenset[str], places: Mapping[str, Reading], batch: int) -> Run:
+    """Walks at many lengths: what is the same at all of them is computed once."""
+    evaluator = Evaluator(model)
+    lasting = evaluator.lasting(lambda n: not _stands_for_others(n))
+    return lambda length, _: _walk(model, time, length, unroll, places, batch, None, evaluator, lasting)
 
 
 def _lengths(scales: tuple[int, ...], declared: Lengths) -> Iterator[int]:
@@ -159,15 +166,19 @@ def _walk(
     places: Mapping[str, Reading],
     batch: int,
     sizes: Mapping[str, tuple[int, ...]] | None,
+    evaluator: Evaluator | None = None,
+    lasting: Mapping[str, Traced] = MappingProxyType({}),
 ) -> Walk:
     """The settled model and the decisions taken, at one length.
 
     unroll: names of loops to write out. places: where nodes write at another length; sizes: of all values there.
+    lasting: what is the same at every length.
     """
     tracer = Tracer(model, time)
-    settling = _Settling(model, Evaluator(model), unroll, places, dict(model.constants), sizes)
+    settling = _Settling(model, evaluator or Evaluator(model), unroll, places, dict(model.constants), sizes, lasting)
     values = dict(tracer.inputs(length, batch if time.batch else 1))
     values.update(settling.evaluator.constants())
+    values.update(lasting)
     nodes = settling.settle(model.nodes, values)
     settled = dataclasses.replace(model, nodes=tuple(nodes), constants=settling.constants, producers={})
     return Walk(
@@ -191,6 +202,7 @@ class _Settling:
     places: Mapping[str, Reading]  # where nodes write, at another length
     constants: dict[str, ir.TensorProtocol]
     sizes: Mapping[str, tuple[int, ...]] | None  # of all values, at another length
+    lasting: Mapping[str, Traced]  # the same at every length
     decisions: list[Decision] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[str, Reading] = field(default_factory=dict)  # where nodes write, at this length
@@ -221,7 +233,8 @@ class _Settling:
             whole = looping or stays or (only_of_data(node) and values[node.inputs[0]].known)
             replaced = None if whole else self._replaced(node, values, inside)
             if replaced is None:
-                self.evaluator.step(node, values)
+                if not all(o in self.lasting for o in node.outputs if o):
+                    self.evaluator.step(node, values)
                 nodes.append(node)
                 self.makers.update(dict.fromkeys(node.outputs, node))
                 if not inside:

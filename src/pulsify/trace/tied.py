@@ -12,6 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
+
+import onnx_ir as ir
 
 from pulsify.core.errors import NotStreamable
 from pulsify.core.length import LONGEST
@@ -34,6 +37,8 @@ HINTS: dict[Exporter, str] = {
     "torch.nn": f"write it {SIZES}",
     "": "export it again with sizes that follow from the length (a dynamic time axis)",
 }
+MASK = "choose with a mask that has all axes, torch.where(mask[..., None], value, y)"
+DYNAMO = ", or export with torch.onnx.export(..., dynamo=True, dynamic_shapes=...)"
 Run = Callable[[int, int], object]  # (length, batch): raises CannotRun
 
 
@@ -89,6 +94,11 @@ def tied(
             problem = a or b or problem
             if a is None or b is None or a.node.name != b.node.name:
                 continue
+            refusal = _short_mask(a, b, exporter)
+            if refusal is None and batch == batches[-1]:  # what goes with the batch is another refusal's
+                refusal = _never_alike(a, b, exporter)
+            if refusal is not None:
+                return refusal
             fixed = sorted({x for x, y in zip(sizes_read(a), sizes_read(b), strict=False) if x == y <= LONGEST})
             for length, size, width in _candidates(run, a, b, first, second, step, batch):
                 further = [width * step, length, *(n * width * step for n in (16, *fixed))]
@@ -98,6 +108,54 @@ def tied(
         if problem is None or not traits(problem.node.op, problem.node.domain).windowed:  # it is not too short there
             break
     return None
+
+
+def _short_mask(a: CannotRun, b: CannotRun, exporter: Exporter) -> NotStreamable | None:
+    """The refusal of a mask [B, T] that meets [B, T, C] as it is: its axes are counted from the last one."""
+    if not traits(a.node.op, a.node.domain).elementwise:
+        return None
+    for mask, other in zip(a.read, b.read, strict=False):
+        rank = len(mask.dims)
+        whole = next((v for v in a.read if len(v.dims) > rank > 0 and v.dims[:rank] == mask.dims), None)
+        if mask.dtype != ir.DataType.BOOL or whole is None or mask.dims == other.dims or not _apart(a, b):
+            continue
+        return NotStreamable(
+            f"its mask {list(mask.dims)} has no axes for the entries of a frame of {list(whole.dims)}, and sizes are "
+            "compared from the last axis on: y[mask] = value is exported so",
+            node=a.node.name,
+            op=a.node.op,
+            hint=MASK + (DYNAMO if exporter == "torch.jit" else ""),
+            kind=Kind.EXPORT,
+        )
+    return None
+
+
+def _never_alike(a: CannotRun, b: CannotRun, exporter: Exporter) -> NotStreamable | None:
+    """The refusal of two sizes that would have to be the same, and of which none goes with the length."""
+    if not traits(a.node.op, a.node.domain).elementwise:
+        return None
+    sizes = next((x for x, y in zip(_met(a), _met(b), strict=False) if x == y and len(x) > 1), None)
+    if sizes is None:
+        return None
+    return NotStreamable(
+        f"it cannot run at any length: sizes {' and '.join(map(str, sorted(sizes)))} meet on one axis of "
+        f"{' and '.join(str(list(v.dims)) for v in a.read)}",
+        node=a.node.name,
+        op=a.node.op,
+        hint=HINTS[exporter],
+        kind=Kind.EXPORT,
+    )
+
+
+def _met(problem: CannotRun) -> list[set[int]]:
+    """The sizes that meet on each axis, the last axis first; of one entry goes with any other size."""
+    axes = zip_longest(*(v.dims[::-1] for v in problem.read), fillvalue=1)
+    return [{n for n in sizes if n != 1} for sizes in axes]
+
+
+def _apart(a: CannotRun, b: CannotRun) -> bool:
+    """Do sizes meet that are different at both lengths, not all of which go with the length?"""
+    return any(len(x) > 1 and len(y) > 1 and x & y for x, y in zip(_met(a), _met(b), strict=False))
 
 
 def problem_at(run: Run, length: int, batch: int) -> CannotRun | None:

@@ -101,7 +101,7 @@ def test_a_model_that_runs_at_no_length_says_why() -> None:
     made = helper.make_node("If", ["yes"], ["h"], name="if", then_branch=THEN, else_branch=OTHERWISE)
     constants = {"yes": CONSTANTS["yes"], "half": CONSTANTS["half"], "five": weights(5, 1)}
     proto = model([*parsed("Add x five > a0"), made, *parsed("Add h a0 > y")], {"x": [1, 2, "T"]}, ["y"], constants)
-    with pytest.raises(NotStreamable, match="runs at no length tried") as refused:
+    with pytest.raises(NotStreamable, match="cannot run at any length: sizes 2 and 5 meet") as refused:
         settled(proto)
     assert refused.value.node == "a0"
 

@@ -92,6 +92,12 @@ def transposed(x: Any) -> Any:
     return transpose(x, -2, -1)
 
 
+@rewrite("data.get")
+def data(x: Any) -> Any:
+    """Detached: what `data` is, the tracer does not see, and its sizes would be numbers."""
+    return x.detach()
+
+
 @rewrite("diagonal")
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """By a table of places: the exporter's own sums up an axis that is no single number."""
