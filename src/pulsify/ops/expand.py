@@ -20,8 +20,8 @@ from pulsify.lengths.indexing import met, moved_axes
 from pulsify.lengths.series import constant, multiply
 from pulsify.ops.pointwise import static
 from pulsify.ops.registry import rule
-from pulsify.plan.context import Context, broadcast_axis
-from pulsify.plan.known_facts import constant_wire, streams_in_step
+from pulsify.plan.context import Context, broadcast_axis, streams_in_step
+from pulsify.plan.known_facts import constant_wire
 from pulsify.plan.plan import Plan, Read
 from pulsify.trace.evaluate import ARRAYS
 from pulsify.trace.lengths import BATCHES

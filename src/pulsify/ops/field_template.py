@@ -23,8 +23,8 @@ from pulsify.frontend.model import Node
 from pulsify.ops.first_columns import first_blocks, pulse_number
 from pulsify.ops.growing import growing_template
 from pulsify.plan.attention_view import MOST_LOOKED
-from pulsify.plan.context import Context
-from pulsify.plan.known_facts import constant_value, streams_in_step
+from pulsify.plan.context import Context, streams_in_step
+from pulsify.plan.known_facts import constant_value
 from pulsify.trace.evaluate import Trace
 from pulsify.trace.traced import Array, CannotRun, same
 

@@ -30,7 +30,7 @@ from pulsify.core.reach import Reach, shift
 from pulsify.core.refusal import Kind
 from pulsify.emit.builder import choose
 from pulsify.emit.frames import along, gather_frames, real_frames
-from pulsify.plan.known_facts import counted
+from pulsify.plan.context import counted
 from pulsify.plan.trail import Trail, look
 
 if TYPE_CHECKING:

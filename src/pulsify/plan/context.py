@@ -235,3 +235,24 @@ class Context:
 def broadcast_axis(layout: Layout, rank: int) -> int:
     """The time axis after broadcasting to a higher rank."""
     return layout.axis + rank - layout.rank
+
+
+def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
+    """Sizes as numbers of the streaming graph; those that go with the batch are worked out."""
+    b = ctx.builder
+    parts = [
+        b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s)
+        for s in sizes
+    ]
+    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
+
+
+def streams_in_step(ctx: Context) -> ir.Value:
+    """How many streams go in step, int64 [1]."""
+    other = ctx.ask.traces.other_batch
+    assert other is not None
+    for name, value in ctx.builder.inputs.items():
+        for i, (x, y) in enumerate(zip(ctx.ask.dims(name, 0), other[name].dims, strict=True)):
+            if x != y:
+                return ctx.builder.size(value, i)
+    raise AssertionError("a batch that no input has")

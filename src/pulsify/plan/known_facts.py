@@ -42,7 +42,7 @@ from pulsify.trace.traced import Array, same
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
-    from pulsify.plan.context import Context
+    from pulsify.plan.context import Context, counted
 
 MOST_ENDS = 32  # frames at which the entries of a mask end
 SMALL = 4096  # elements of a constant that is looked at, at every kind of length: larger ones cost too much
@@ -173,27 +173,6 @@ def _shape(ctx: Context, node: Node) -> Deferred:
     if ctx.ask.dims(node.outputs[0]):
         return Deferred(lambda: counted(ctx, sizes), fixed=fixed)
     return Deferred(lambda: ctx.builder.op("ReduceProd", counted(ctx, sizes), keepdims=0), fixed=fixed)
-
-
-def counted(ctx: Context, sizes: tuple[int, ...]) -> ir.Value:
-    """Sizes as numbers of the streaming graph; those that go with the batch are worked out."""
-    b = ctx.builder
-    parts = [
-        b.op("Mul", streams_in_step(ctx), b.ints(-s)) if s < -1 else streams_in_step(ctx) if s < 0 else b.ints(s)
-        for s in sizes
-    ]
-    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
-
-
-def streams_in_step(ctx: Context) -> ir.Value:
-    """How many streams go in step, int64 [1]."""
-    other = ctx.ask.traces.other_batch
-    assert other is not None
-    for name, value in ctx.builder.inputs.items():
-        for i, (x, y) in enumerate(zip(ctx.ask.dims(name, 0), other[name].dims, strict=True)):
-            if x != y:
-                return ctx.builder.size(value, i)
-    raise AssertionError("a batch that no input has")
 
 
 def _sizes(ctx: Context, name: str, axis: int) -> tuple[int, ...]:

@@ -23,8 +23,7 @@ from pulsify.emit.frames import aligned
 from pulsify.frontend.time import TimeSpec
 from pulsify.plan.at_end import at_end, end_number, told
 from pulsify.plan.boundary import after_first, waits
-from pulsify.plan.context import Context, Step
-from pulsify.plan.known_facts import counted, streams_in_step
+from pulsify.plan.context import Context, Step, counted, streams_in_step
 from pulsify.plan.start_up import start_up
 from pulsify.plan.trail import Trail
 
