@@ -38,7 +38,7 @@ def part_read(
         return None
     name, between, at = node.inputs[0], list[Node](), axis
     while (maker := makers.get(name)) is not None and _leaves_apart(maker, at, values):
-        between.append(maker)
+        between += [maker] if maker.op != "Identity" else []
         at = _axis_before(maker, at, rank)
         name = maker.inputs[0]
     if maker is None or maker.op != "Concat" or name not in written or maker.attr("axis") % rank != at:
