@@ -40,13 +40,15 @@ def with_first(ctx: Context, node: Node, wire: Wire, window: Window) -> Deferred
             kind=Kind.LOOK_BACK,
         )
     x = wire.take(window.moving)
+    since = replace(window.moving, start=min(window.start, 0))  # frames that every stream begins with come before it
+    seen = wire.take(since)
 
     def make() -> ir.Value:
-        fold = Fold(ctx, node, wire.length or Length(), window.moving)
-        kept = fold.first(x.value, wire.layout, wire.dtype, window.first)
+        fold = Fold(ctx, node, wire.length or Length(), since)
+        kept = fold.first(seen.value, wire.layout, wire.dtype, window.first)
         return ctx.builder.op("Concat", kept, x.value, axis=wire.layout.axis)
 
-    return deferred(make, x, fixed=False)
+    return deferred(make, x, seen, fixed=False)
 
 
 def inside_both(ctx: Context, name: str, window: Window, col: int, length: Length | None) -> Deferred:

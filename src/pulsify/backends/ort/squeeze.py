@@ -74,7 +74,8 @@ def _takes_rows(node: ir.Node) -> bool:
         return node.attributes.get_int("axis", -1) in (-1, 2)
     if op in ("Split", "Concat"):
         axis = node.attributes.get_int("axis", 0)
-        return axis != 0 and axis != -3 and (op == "Concat" or all(constant(v) is not None for v in rest))
+        known = tokens if op == "Concat" else constant  # a join turns to rows only if all of its parts do
+        return axis not in (0, -3) and all(known(v) is not None for v in (node.inputs if op == "Concat" else rest))
     if not traits(op).elementwise or op == "Identity" or len(node.outputs) != 1:
         return False
     shape = sizes(node.outputs[0])
