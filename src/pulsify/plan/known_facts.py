@@ -36,13 +36,14 @@ from pulsify.core.errors import NotStreamable
 from pulsify.core.length import Length
 from pulsify.core.refusal import Kind
 from pulsify.emit.frames import along
+from pulsify.plan.context import counted
 from pulsify.trace.evaluate import Trace, measures
 from pulsify.trace.lengths import BATCHES
 from pulsify.trace.traced import Array, same
 
 if TYPE_CHECKING:
     from pulsify.frontend.model import Node
-    from pulsify.plan.context import Context, counted
+    from pulsify.plan.context import Context
 
 MOST_ENDS = 32  # frames at which the entries of a mask end
 SMALL = 4096  # elements of a constant that is looked at, at every kind of length: larger ones cost too much
