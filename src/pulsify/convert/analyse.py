@@ -32,7 +32,7 @@ from pulsify.trace.lengths import Tracer, Traces, choose, nearly_longest
 LARGEST = 1 << 29  # counters stay far from the end of int32, twice a length included
 MOST_FRAMES = 3000  # of a value with two time axes (it grows with the square of the length) that is just looked at
 MOST_BOUND = 9000  # of one that is known to be bounded, but further out
-LONG_ENOUGH = 1 << 12  # frames: a model that can count no further is not converted
+LONG_ENOUGH = 1 << 17  # frames: a model that can count no further is not converted
 FAR = 1 << 20  # frames: streams of one that counts less far end there, before a frame is taken
 MOST_STEPS, TIMES = 40_000, 30  # nodes looked at, or times the model's own, after which no longer streams are
 LOOKS, LONGER = 6, 4  # where what was seen is unclear, look so often at lengths so many times longer

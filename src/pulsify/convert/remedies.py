@@ -33,6 +33,9 @@ def offer_what_works(refusal: NotStreamable, convert: Convert, seconds: float) -
     if not any(r.options for r in found):
         both = next((b for b in pairs if time.process_time() < end and _tried(b, convert)[0]), None)
         found |= dict.fromkeys([replace(both, tried=True)] if both is not None else [])
+    if not found and refusal.remedies:
+        tried = ", ".join(dict.fromkeys(r.text for r in refusal.remedies))
+        found[Remedy(f"change the model at this node (tried without success: {tried})")] = None
     refusal.remedies = tuple(found)
 
 

@@ -46,7 +46,7 @@ def write_newer(model: ir.Model) -> None:
 
 def is_newer(model: ir.Model) -> bool:
     """Is it beyond ONNX Runtime?"""
-    return _version(model) > LATEST
+    return LATEST < _version(model) <= onnx.defs.onnx_opset_version()
 
 
 def _version(model: ir.Model) -> int:
@@ -56,7 +56,7 @@ def _version(model: ir.Model) -> int:
 def _lower_opset(model: ir.Model) -> None:
     """What is left in the model means the same in the newest opset that ONNX Runtime takes."""
     version = _version(model)
-    if version <= LATEST:
+    if version <= LATEST or version > onnx.defs.onnx_opset_version():  # what nobody knows is rejected as it is
         return
     for node in model.graph.all_nodes():
         if node.domain in ("", "ai.onnx") and not _is_older(node, version):

@@ -31,7 +31,7 @@ from pulsify.plan.context import Context
 from pulsify.plan.known_facts import constant_value
 from pulsify.plan.plan import Plan, Read
 from pulsify.trace.shapes import CHECK, SHAPE, Dims, Inputs
-from pulsify.trace.traced import Array, CannotRun
+from pulsify.trace.traced import Array, CannotRun, Unlike
 
 
 def cuts(node: Node) -> bool:
@@ -393,7 +393,7 @@ def _channels_fit(node: Node, ins: Inputs) -> None:
 def check_channels(node: Node, given: int, taken: int) -> None:
     """Inference does not look at them."""
     if given != taken:
-        raise CannotRun(node, f"its input has {given} channels, and its weights are for {taken}")
+        raise Unlike(node, f"its input has {given} channels, and its weights are for {taken}")
 
 
 def check_kernel(node: Node, ins: Inputs, kernel: Sequence[int]) -> None:

@@ -16,12 +16,12 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
-from pulsify.core.errors import NotStreamable
+from pulsify.core.errors import InvalidModel, NotStreamable
 from pulsify.core.length import LONGEST
 from pulsify.core.refusal import Kind, fix_batch
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Exporter
-from pulsify.trace.traced import CannotRun, Empty
+from pulsify.trace.traced import CannotRun, Empty, Unlike
 
 SCALES = (64, 1024, 16384)  # frames: of the two lengths
 CANDIDATES = 24  # lengths that are tried, and what is near them where several share a size
@@ -132,6 +132,11 @@ def _short_mask(a: CannotRun, b: CannotRun, exporter: Exporter) -> NotStreamable
 
 def _never_alike(a: CannotRun, b: CannotRun, exporter: Exporter) -> NotStreamable | None:
     """The refusal of two sizes that would have to be the same, and of which none goes with the length."""
+    if isinstance(a, Unlike) and a.reason == b.reason:
+        raise InvalidModel(
+            f"{a.node.op} node '{a.node.name}' cannot run at any length: {a.reason}; run the model in ONNX Runtime, "
+            "and export it again"
+        )
     if not traits(a.node.op, a.node.domain).elementwise:
         return None
     sizes = next((x for x, y in zip(_met(a), _met(b), strict=False) if x == y and len(x) > 1), None)

@@ -24,6 +24,10 @@ class CannotRun(Exception):
         super().__init__(f"{node.op} '{node.name}': {reason}")
 
 
+class Unlike(CannotRun):
+    """Two sizes differ that have to be the same; if they are numbers of the model, it runs at no length."""
+
+
 class Empty(CannotRun):
     """It may well run there: a value without entries, which is not followed."""
 
