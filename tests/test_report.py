@@ -13,6 +13,7 @@ from rich.console import Console
 import pulsify
 from pulsify.core.report import Deviation, Report
 from pulsify.core.runner import open_model
+from pulsify.core.spec import lateness
 from pulsify.report.batch import difference
 from pulsify.report.figures import finite, length_figures, stream_figures, verified_figures
 from pulsify.report.listing import listing
@@ -52,12 +53,13 @@ def test_facts_are_json_and_agree_with_the_stream(name: str) -> None:
     stream = made(name)
     facts = json.loads(json.dumps(stream_figures(stream, 8000), allow_nan=False))
     assert facts["pulse"] == stream.pulse
-    assert [o["delay"] for o in facts["outputs"]] == [o.delay for o in stream.outputs]
+    late = {o.name: lateness(o, stream.spec.phase) for o in stream.outputs}
+    assert [o["delay"] for o in facts["outputs"]] == [float(late[o.name]) for o in stream.outputs]
     assert facts["state_bytes"] == stream.state_bytes == sum(s["bytes"] for s in facts["states"])
     for o in stream.outputs:
         shown = next(f for f in facts["outputs"] if f["name"] == o.name)
-        assert shown["delay_input_frames"] == float(o.delay / o.rate)
-        assert shown["delay_ms"] == pytest.approx(float(o.delay / o.rate) / 8)
+        assert shown["delay_input_frames"] == float(late[o.name] / o.rate)
+        assert shown["delay_ms"] == pytest.approx(float(late[o.name] / o.rate) / 8)
     text = printed(*stream_tables(facts))
     for name in [p["name"] for p in facts["inputs"] + facts["outputs"]]:
         assert name in text
@@ -84,7 +86,7 @@ def test_lengths() -> None:
 
 def test_delay_in_words() -> None:
     strided = stream_figures(made("conv_same_stride"), 1000)["outputs"][0]
-    assert delay_text(strided) == "2 output frames = 8 input frames = 8 ms"
+    assert delay_text(strided) == "1.25 output frames = 5 input frames = 5 ms"
     assert delay_text(stream_figures(made("conv_same"))["outputs"][0]) == "5 frames"
     assert delay_text(stream_figures(made("conv_causal"))["outputs"][0]).startswith("none")
 
@@ -143,7 +145,7 @@ def test_windows_agree_with_delays_and_states(name: str) -> None:
         assert by_name[o.name]["frames"] == o.frames
     kept = sum(1 for w in wires if w.get("kept"))
     assert kept == sum(1 for s in stream.states if s.node != "position")
-    assert "[0, 16)" in printed(window_table(wires))
+    assert f"[{-stream.spec.phase}, {16 - stream.spec.phase})" in printed(window_table(wires))
 
 
 def test_windows_of_a_refused_model_lead_to_the_refusal() -> None:
