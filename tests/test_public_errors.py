@@ -214,9 +214,8 @@ def calls(stream: pulsify.Stream, saved: Path, recogniser: Recogniser) -> dict[s
         **{
             f"Stream.{name}": of(fresh, lambda s, name=name: getattr(s, name))
             for name in (
-                "probes", "course", "pulse", "granularity", "first_call", "start_up", "latency", "sample_rate", "inputs",
-                "statics", "outputs",
-                "states", "bindings", "proof", "state_bytes", "quantised", "warm",
+                "probes", "course", "pulse", "granularity", "first_call", "start_up", "latency", "sample_rate",
+                "inputs", "statics", "outputs", "states", "bindings", "proof", "state_bytes", "quantised", "warm",
             )
         },
         "Session.push": session("push", x),
