@@ -134,6 +134,19 @@ class Skeleton(nn.Module):
         return F.relu(self.time(y.contiguous()))
 
 
+class Folded(nn.Module):
+    """Pictures are folded into the streams, and unfolded by how many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:  # [B, 3, T, H, W]
+        b, c, t = x.shape[:3]
+        y = self.conv(x.transpose(1, 2).reshape(b * t, c, *x.shape[3:]))
+        return y.reshape(y.shape[0] // t, t, *y.shape[1:]).transpose(1, 2)
+
+
 class Loop(nn.Module):
     """A list of frames, each through a network."""
 
@@ -155,6 +168,7 @@ FILMS: Modules = {
     "convolutional lstm": Case(ConvLstm, ((1, 16, 3, 6, 6),), FRAMES, {"time": {"x": 1}}),
     "lips": Case(Lips, ((1, 1, 16, 12, 12),), FRAMES, {"time": {"x": 2}}),
     "skeleton": Case(Skeleton, ((1, 3, 16, 7),), FRAMES, {"time": {"x": 2}}),
+    "folded": Case(Folded, ((1, 3, 16, 6, 6),), FRAMES, {"time": {"x": 2}}),
     "loop over frames": Case(
         Loop, ((1, 16, 3, 6, 6),), refused=r"modules/films\.py:\d+, in Loop.*loop over time", options={"time": {"x": 1}}
     ),

@@ -366,7 +366,9 @@ def remainder(a: Series, b: Series, towards_zero: bool = False) -> Series:
     how = np.fmod if towards_zero else np.mod
     if not b.constant:
         if a.growth or b.growth:
-            raise Unsure("it is divided by a number that changes with the length")
+            if a.floating or b.floating or _times(a, b) is None:
+                raise Unsure("it is divided by a number that changes with the length")
+            return _made(np.array([0]), 0, Fraction(0), a, b)
         for s in (a, b):
             _check_steady(s)
         horizon, _, (x, y) = aligned(a, b)

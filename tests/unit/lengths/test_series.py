@@ -132,3 +132,12 @@ def test_floats_are_exact_up_to_a_length() -> None:
     with pytest.raises(Unsure):  # 0.1 is no tenth
         one.whole(one.multiply(t, constant(float(np.float32(0.1)))), np.floor)
     assert one.cast(length_itself(), "f", 16).drift.fits == 2048
+
+
+def test_a_multiple_of_the_length_divided_by_it_is_a_number() -> None:
+    """Frames folded into the streams and back: (B * T) // T, and nothing is left over."""
+    t, folded = length_itself(), one.multiply(length_itself(), constant(3))
+    assert (one.divide(folded, t).item, one.remainder(folded, t).item) == (3, 0)
+    for other in (one.add(folded, constant(1)), constant(7)):
+        with pytest.raises(Unsure, match="changes with the length"):
+            one.remainder(other, t)
