@@ -246,7 +246,8 @@ def _speed(stream: pulsify.Stream, seconds: float) -> dict[str, str]:
 
 def _short(text: str) -> str:
     first = " ".join(text.split("\n")[0].split()).replace("|", "/")
-    return first if len(first) <= REASON else first[: REASON - 1].rsplit(" ", 1)[0] + " …"
+    cut = first[: REASON - 1].rsplit(" ", 1)[0]
+    return first if len(first) <= REASON else (cut if len(cut) > REASON // 2 else first[: REASON - 1]) + " …"
 
 
 def _line(*cells: str) -> str:
