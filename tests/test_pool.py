@@ -276,6 +276,8 @@ def test_a_model_that_asks_for_the_length() -> None:
 @pytest.mark.parametrize("backend", ["ort", "native", "torch"])
 def test_a_model_that_counts_its_streams(backend: str) -> None:
     """y = x + how many there are: each stream of a pool is alone."""
+    if backend == "torch":
+        pytest.importorskip("torch")
     size = [node("Shape", "x", "dims"), node("Gather", "dims zero", "count", axis=0), node("Cast", "count", "n", to=1)]
     proto = model([*size, node("Add", "x n", "y")], {"x": ["B", 2, "T"]}, ["y"], {"zero": np.array(0)})
     stream, xs = pulsify.stream(proto, pulse=4), [frames(1, 2, 9 + n, seed=n) for n in range(3)]
