@@ -29,7 +29,9 @@ def _written(value: Any, own: object) -> object:
     """An attribute's value, if it is small; else whose it is."""
     if isinstance(value, (int, float, str, bytes, tuple)):
         return repr(value)
-    array = None if isinstance(value, (ir.Graph, list)) else np.asarray(value)
+    # of some versions of onnx_ir a tensor as an array loses its type
+    tensor = value.numpy() if isinstance(value, ir.TensorProtocol) else value
+    array = None if isinstance(value, (ir.Graph, list)) else np.asarray(tensor)
     small = array is not None and array.size <= SMALL and array.dtype.kind in "biuf"
     return (array.dtype.char, array.shape, array.tobytes()) if small and array is not None else own
 
