@@ -396,7 +396,7 @@ def joined(parts: Sequence[Cells]) -> Cells:
 
 
 def weighed_up(c: Cells) -> Cells:
-    """Sums over heads by weights that are data: nothing of nothing; what was added to others, nobody knows."""
+    """Sums over heads with weights that are data. Where all heads are zero the sum is; elsewhere it is unknown."""
     nothing = ~c.live & (c.value == 0)
     value = np.where(nothing | (c.live & (c.value == 0)), 0, np.nan).astype(np.float32)
     return replace(c, live=~nothing, value=value, above=-math.inf)

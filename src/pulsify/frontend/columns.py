@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from pulsify.core.traits import traits
 from pulsify.frontend.model import Decision, Node, make_node, renamed
-from pulsify.frontend.write_joins import LAST, Value
+from pulsify.frontend.write_joins import LAST, Rewrite, Value
 
 Dims = tuple[int, ...]
 LONGEST = 1 << 30  # frames of a stream
@@ -61,15 +61,6 @@ class Join:
         """As large parts of another value."""
         parts = tuple(replace(p, name=n) for n, p in zip(names, self.parts, strict=True))
         return Join(self.axis if axis is None else axis, parts)
-
-
-@dataclass(frozen=True)
-class Written:
-    """Nodes in place of one, their constants, and what must be so at every length."""
-
-    nodes: list[Node]
-    constants: dict[str, ir.TensorProtocol]
-    decisions: list[Decision]
 
 
 @dataclass(eq=False)
@@ -336,7 +327,7 @@ class Columns:
 
     # ---- what is written otherwise
 
-    def instead(self, node: Node) -> Written | None:
+    def instead(self, node: Node) -> Rewrite | None:
         """The nodes that make the same of the parts of a join; None if it is made of none, or stays."""
         if node.domain or node.body is not None or not node.inputs or len(node.outputs) != 1:
             return None
@@ -400,7 +391,7 @@ class Columns:
         kept = [p.name for p in join.parts[first:last]]
         return kept[0] if len(kept) == 1 else self._op("Concat", *kept, axis=join.axis)
 
-    def _written(self, node: Node, result: str, needs: set[str]) -> Written:
+    def _written(self, node: Node, result: str, needs: set[str]) -> Rewrite:
         """The nodes that a result is made of, in order."""
         needed, todo = set[str](), [result, *needs]
         while todo:
@@ -412,7 +403,7 @@ class Columns:
         read = {i for n in nodes for i in n.inputs}
         constants = {name: tensor for name, tensor in self._constants.items() if name in read}
         decisions = [self._decisions.pop(n) for n in sorted(needs) if n in self._decisions]
-        return Written([*nodes, make_node("Identity", [result], node.outputs[0], node.version)], constants, decisions)
+        return Rewrite([*nodes, make_node("Identity", [result], node.outputs[0], node.version)], constants, decisions)
 
     # ---- pending nodes
 

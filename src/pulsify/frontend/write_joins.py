@@ -74,7 +74,7 @@ Reading = tuple[Places, ...]  # of all axes that a table names places on
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The nodes that stand for a write, their constants, and what must be so at every length."""
+    """The nodes that stand for one of the model, their constants, and what must hold at every length."""
 
     nodes: list[Node]
     constants: dict[str, ir.TensorProtocol]

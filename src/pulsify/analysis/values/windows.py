@@ -44,7 +44,7 @@ def windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
 
 
 def largest_windowed(f: Follower, node: Node, ins: list[Value]) -> Value:
-    """The largest entry of every window; what it is padded with is none."""
+    """The largest entry of every window; padding never is."""
     return _windowed(f, node, ins, lambda f, v, ins: v)
 
 
